@@ -27,7 +27,7 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.known_issues import FAULTS
-from tests.known_issues import BASE, EXAMPLES, Reproduction
+from tests.known_issues import BASE_OPTIONS, EXAMPLES, Reproduction
 
 Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]
@@ -62,7 +62,7 @@ def reproduction_of(name: str) -> Reproduction:
 
 def problem(name: str) -> attention.Attention:
     """Return the attention problem of a reproduction."""
-    return attention.Attention(**{**BASE, **reproduction_of(name).options})
+    return attention.Attention(**{**BASE_OPTIONS, **reproduction_of(name).options})
 
 
 def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:

@@ -38,7 +38,7 @@ from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import show
 from cudnn_backend_py.plans.lower import lower
 from tests.support.hostile import disguise_value, draw_hostile_value
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 
 KINDS = [
     kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
@@ -89,7 +89,7 @@ class Fuzzer:
         self.texts.append(target.profile.json())
         built: dict[int, Descriptor] = {}
         values: list[Any] = []
-        for name, make in ZOO.items():
+        for name, make in VARIED_GRAPHS.items():
             try:
                 values.append(lower(make()))
                 for value in values[-1]:

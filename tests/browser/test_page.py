@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
 from tests.support.chromium import Browser, Page
-from tests.support.reporting import HOSTILE, make_matrix, page_arguments
+from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments
 
 # Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
@@ -35,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(**page_arguments()), encoding="utf-8")
+    path.write_text(render_page(**make_page_arguments()), encoding="utf-8")
     return path
 
 
@@ -148,7 +148,7 @@ def test_text_filter_hides_other_rows(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "count"), [("graph", HOSTILE, 15), ("target", "sm89", 15), ("version", "9.25.0", 9)]
+    ("name", "value", "count"), [("graph", HOSTILE_NAME, 15), ("target", "sm89", 15), ("version", "9.25.0", 9)]
 )
 def test_choices_filter_the_grid(page: Page, name: str, value: str, count: int) -> None:
     options = f"[...document.querySelector('[name={name}]').options]"
@@ -186,7 +186,7 @@ def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
     assert page.evaluate("typeof window.hit") == "undefined"
     assert page.evaluate("document.images.length") == 0
     headings = page.evaluate("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
-    assert headings[2] == HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+    assert headings[2] == HOSTILE_NAME.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
     page.evaluate("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
     assert "<script>window.hit=1</script>" in page.evaluate("document.getElementById('panel').textContent")
 
@@ -223,7 +223,9 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
     browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
 ) -> None:
     path = tmp_path / "notebook.html"
-    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(page_arguments()['verdicts'][0])}")
+    path.write_text(
+        f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(make_page_arguments()['verdicts'][0])}"
+    )
     page = browser.open(path, dark=dark)
     assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
     assert contrast(page, ".cbp") >= 7
@@ -232,8 +234,8 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
 
 def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
-    cells = [verdict_html(item) for item in page_arguments()["verdicts"]]
-    cells.append(matrix_html(make_matrix("two_matmuls", HOSTILE)))
+    cells = [verdict_html(item) for item in make_page_arguments()["verdicts"]]
+    cells.append(matrix_html(make_matrix("two_matmuls", HOSTILE_NAME)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
     assert page.evaluate(WIDTHS) == [400, 400]

@@ -7,9 +7,9 @@ A file holds the cases of one kind of source: ``cudnn_threads`` those of cuDNN's
 from __future__ import annotations
 
 from . import cudnn_threads, framework_threads
-from .case import CHANGES, Case
+from .case import REMEDY_KINDS, Case
 
-__all__ = ["CASES", "CHANGES", "Case", "find_case"]
+__all__ = ["CASES", "REMEDY_KINDS", "Case", "find_case"]
 
 CASES = (*cudnn_threads.CASES, *framework_threads.CASES)
 

@@ -8,15 +8,15 @@ from typing import Literal
 
 from cudnn_backend_py import Graph
 
-__all__ = ["CHANGES", "NEWEST", "Case", "Change", "Complaint", "Speaker"]
+__all__ = ["NEWEST_VERSION", "REMEDY_KINDS", "Case", "Complaint", "MessageSource", "RemedyKind"]
 
-NEWEST = "9.28.0"  # as a remedy: the version that judges a case without one
+NEWEST_VERSION = "9.28.0"  # as a remedy: the version that judges a case without one
 
 Complaint = Literal["not supported", "crash", "supported", "refused by us"]
 
-Speaker = Literal["innermost reason", "any reason", "our headline"]
+MessageSource = Literal["innermost reason", "any reason", "our headline"]
 
-Change = Literal[
+RemedyKind = Literal[
     "data_type",
     "alignment",
     "layout",
@@ -39,7 +39,7 @@ Change = Literal[
     "heads",
 ]
 
-CHANGES: tuple[Change, ...] = Change.__args__  # type: ignore[attr-defined]
+REMEDY_KINDS: tuple[RemedyKind, ...] = RemedyKind.__args__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Case:
     Attributes
     ----------
     name, source, title
-        A short name, the thread's URL, and the user's complaint as we put it.
+        A short name, the thread's URL, and a summary of the user's complaint.
     graph, target, version
         The query: a builder of the graph, a described target (``l40s``, ``sm80``), an installed cuDNN such as
         "9.19.0" (None: the newest). The complaint still appears with them.
@@ -57,13 +57,13 @@ class Case:
         The outcome. "crash": the process ends. "refused by us": the builder raises GraphError.
     cause, cause_words
         The cause, and words (case-insensitive) that a headline must contain if it names the cause.
-    says
+    expected_message
         Part of cuDNN's innermost reason, verbatim; of our error if we refuse; the signal's name of a crash.
-    said_in
-        Where `says` is found, if not there: in an outer reason, or in our headline if cuDNN gives no reason.
-    remedy, remedies
+    message_source
+        Where `expected_message` is found, if not there: in an outer reason, or in our headline if cuDNN gives none.
+    remedy, remedy_kinds
         The remedy as text, and the kinds of change that are remedies.
-    fixed, fixed_target, fixed_version
+    fixed_graph, fixed_target, fixed_version
         The remedy applied: graph (None: the same graph), target and version (None: the same). Supported.
     build
         Whether the complaint appears only when a plan is built.
@@ -78,11 +78,11 @@ class Case:
     complaint: Complaint = "not supported"
     cause: str
     cause_words: tuple[str, ...]
-    says: str
-    said_in: Speaker = "innermost reason"
+    expected_message: str
+    message_source: MessageSource = "innermost reason"
     remedy: str
-    remedies: tuple[Change, ...]
-    fixed: Callable[[], Graph] | None = None
+    remedy_kinds: tuple[RemedyKind, ...]
+    fixed_graph: Callable[[], Graph] | None = None
     fixed_target: str | None = None
     fixed_version: str | None = None
     build: bool = False

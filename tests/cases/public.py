@@ -15,9 +15,9 @@ from typing import Any
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph.serial import graph_from_json
 
-__all__ = ["PUBLIC", "PublicCase", "has_words"]
+__all__ = ["PUBLIC_CASES", "PublicCase", "has_words"]
 
-FILE = Path(__file__).parent / "data" / "public.json"
+CASES_FILE = Path(__file__).parent / "data" / "public.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,4 +50,6 @@ def has_words(text: str, words: list[str]) -> bool:
     return all(any(one.strip() in text.lower() for one in word.lower().split("|")) for word in words)
 
 
-PUBLIC = [PublicCase(**case) for case in json.loads(FILE.read_text(encoding="utf-8"))["cases"] if "graph" in case]
+PUBLIC_CASES = [
+    PublicCase(**case) for case in json.loads(CASES_FILE.read_text(encoding="utf-8"))["cases"] if "graph" in case
+]

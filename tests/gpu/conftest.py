@@ -31,9 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     """Leave only CUDNN_BACKEND_GPU_MEMORY_GB of GPU memory free; the first of several processes occupies the rest."""
-    from tests.support.gpu_memory import VARIABLE, limit_memory
+    from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, limit_memory
 
-    if not os.environ.get(VARIABLE) or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+    if not os.environ.get(MEMORY_LIMIT_VARIABLE) or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         yield
         return
     with limit_memory():
@@ -44,9 +44,9 @@ def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Skip a test if cuDNN refuses its fixture on this architecture, or if it needs more memory than is left."""
     if (marker := item.get_closest_marker("gpu_bytes")) is not None:
-        from tests.support.gpu_memory import free_memory, why_too_large
+        from tests.support.gpu_memory import find_memory_skip_reason, get_free_memory
 
-        if why := why_too_large(marker.args[0], free_memory()):
+        if why := find_memory_skip_reason(marker.args[0], get_free_memory()):
             pytest.skip(why)
     return (yield from _skip_if_refused())
 

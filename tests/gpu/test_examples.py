@@ -9,9 +9,9 @@ import pytest
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
-from tests.support.gpus import check_program
+from tests.support.gpus import assert_program_succeeded
 
-LIMITS = {  # of each output, relative to its size
+MAX_ERRORS = {  # of each output, relative to its size
     "conv_bias_relu": {"y": 2e-3},
     "layer_norm": {"y": 2e-3, "y.mean": 1e-5, "y.inv_variance": 1e-5},
     "batch_norm": {"y": 2e-3, "y.mean": 1e-5, "y.inv_variance": 1e-4, "y.next_mean": 1e-5, "y.next_var": 1e-4},
@@ -20,19 +20,19 @@ LIMITS = {  # of each output, relative to its size
     "moe_layer": {"y": 2e-3},
     "rope_attention": {"o": 3e-3},
 }
-NEEDS = {"rope_attention": ((9, 24, 0), "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0")}
-ERROR = re.compile(r"error of (\S+) (\S+) of its size")
+NEEDED_VERSIONS = {"rope_attention": ((9, 24, 0), "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0")}
+REPORTED_ERROR_PATTERN = re.compile(r"error of (\S+) (\S+) of its size")
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", MAX_ERRORS)
 def test_the_example_agrees_with_the_interpreter(name: str) -> None:
-    since, words = NEEDS.get(name, ((9, 0, 0), ""))
+    since, words = NEEDED_VERSIONS.get(name, ((9, 0, 0), ""))
     done = run_python([str(ROOT / "examples" / f"{name}.py")])
-    check_program(done)
+    assert_program_succeeded(done)
     if library().version < since:
         assert words in done.stdout
         return
-    found = {output: float(error) for output, error in ERROR.findall(done.stdout)}
+    found = {output: float(error) for output, error in REPORTED_ERROR_PATTERN.findall(done.stdout)}
     add_figure("example", example=name, errors=found)
-    assert set(found) == set(LIMITS[name])
-    assert {output: error for output, error in found.items() if not error <= LIMITS[name][output]} == {}
+    assert set(found) == set(MAX_ERRORS[name])
+    assert {output: error for output, error in found.items() if not error <= MAX_ERRORS[name][output]} == {}

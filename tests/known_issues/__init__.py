@@ -7,7 +7,7 @@ from .attention_eight_bit import ATTENTION_EIGHT_BIT
 from .attention_forward import ATTENTION_FORWARD
 from .attention_refused import ATTENTION_REFUSED
 from .convolution import CONVOLUTION
-from .example import BASE, Examples, MakesGraph, Reproduction, graph_of
+from .example import BASE_OPTIONS, Examples, GraphMaker, Reproduction, make_example_graph
 from .experts import EXPERTS
 from .matmul import MATMUL
 from .norm import NORM
@@ -15,7 +15,7 @@ from .others import OTHERS
 from .pointwise import POINTWISE
 from .resampling import RESAMPLING
 
-__all__ = ["BASE", "EXAMPLES", "Examples", "MakesGraph", "Reproduction", "graph_of"]
+__all__ = ["BASE_OPTIONS", "EXAMPLES", "Examples", "GraphMaker", "Reproduction", "make_example_graph"]
 
 EXAMPLES: dict[str, Examples] = {
     **ATTENTION_REFUSED,

@@ -9,16 +9,16 @@ from cudnn_backend_py.graph.attention.forward import composite_forward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph
 
-from .example import BASE
+from .example import BASE_OPTIONS
 
-__all__ = ["backward", "forward"]
+__all__ = ["make_attention_backward", "make_attention_forward"]
 
 
-def forward(**options: Any) -> Graph:
+def make_attention_forward(**options: Any) -> Graph:
     """Return an attention forward graph with these options."""
-    return composite_forward(Attention(**BASE | options), None)
+    return composite_forward(Attention(**BASE_OPTIONS | options), None)
 
 
-def backward(**options: Any) -> Graph:
+def make_attention_backward(**options: Any) -> Graph:
     """Return an attention backward graph with these options."""
-    return composite_backward(Attention(**BASE | options), None)
+    return composite_backward(Attention(**BASE_OPTIONS | options), None)

@@ -12,12 +12,12 @@ from .example import Examples, Reproduction
 __all__ = ["ATTENTION_REFUSED"]
 
 
-_FP8: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
-_BIAS = {"bias": (1, 2, 128, 128)}
-_DSINK: dict[str, Any] = {"sink": True, "dsink": True}
-_BOUNDED: dict[str, Any] = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
-_RAGGED = {"ragged": True, "ragged_stats": True}
-_DECODING: dict[str, Any] = {
+_FP8_OPTIONS: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
+_BIAS_OPTIONS = {"bias": (1, 2, 128, 128)}
+_SINK_GRADIENT_OPTIONS: dict[str, Any] = {"sink": True, "dsink": True}
+_BOUNDED_TOTAL_OPTIONS: dict[str, Any] = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
+_RAGGED_OPTIONS = {"ragged": True, "ragged_stats": True}
+_DECODING_OPTIONS: dict[str, Any] = {
     "heads": 6,
     "kv_heads": 2,
     "seq_q": 1,
@@ -26,7 +26,7 @@ _DECODING: dict[str, Any] = {
     "sink": True,
     "stats": True,
 }
-_CAPPED: dict[str, Any] = {"score_modifier": SoftCap(0.5)}
+_SOFT_CAP_OPTIONS: dict[str, Any] = {"score_modifier": SoftCap(0.5)}
 
 
 ATTENTION_REFUSED: dict[str, Examples] = {
@@ -52,10 +52,10 @@ ATTENTION_REFUSED: dict[str, Examples] = {
     ),
     "paged-decoding-sink": Examples(
         reproductions={
-            "": Reproduction(False, _DECODING | {"seq_kv": 333}),
-            "longer": Reproduction(False, _DECODING | {"seq_kv": 1024}),
+            "": Reproduction(False, _DECODING_OPTIONS | {"seq_kv": 333}),
+            "longer": Reproduction(False, _DECODING_OPTIONS | {"seq_kv": 1024}),
         },
-        fixed=Reproduction(False, _DECODING | {"seq_kv": 333, "page_size": None}),
+        fixed=Reproduction(False, _DECODING_OPTIONS | {"seq_kv": 333, "page_size": None}),
     ),
     "decoding-dropout": Examples(
         reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 333, "dropout": 0.5})},
@@ -77,68 +77,77 @@ ATTENTION_REFUSED: dict[str, Examples] = {
         fixed=Reproduction(False, {"max": True, "sum_exp": True}),
     ),
     "fp8-row-maximum": Examples(
-        reproductions={"": Reproduction(False, _FP8 | {"max": True, "sum_exp": True})},
-        fixed=Reproduction(False, _FP8),
+        reproductions={"": Reproduction(False, _FP8_OPTIONS | {"max": True, "sum_exp": True})},
+        fixed=Reproduction(False, _FP8_OPTIONS),
     ),
     "fp8-bias": Examples(
-        reproductions={"": Reproduction(False, _FP8 | _BIAS), "backward": Reproduction(True, _FP8 | _BIAS)},
-        fixed=Reproduction(False, _BIAS),
+        reproductions={
+            "": Reproduction(False, _FP8_OPTIONS | _BIAS_OPTIONS),
+            "backward": Reproduction(True, _FP8_OPTIONS | _BIAS_OPTIONS),
+        },
+        fixed=Reproduction(False, _BIAS_OPTIONS),
     ),
     "fp8-alibi": Examples(
         reproductions={
-            "": Reproduction(False, _FP8 | {"alibi": True, "stats": True}),
-            "backward": Reproduction(True, _FP8 | {"alibi": True}),
+            "": Reproduction(False, _FP8_OPTIONS | {"alibi": True, "stats": True}),
+            "backward": Reproduction(True, _FP8_OPTIONS | {"alibi": True}),
         },
         fixed=Reproduction(False, {"alibi": True}),
     ),
     "fp8-dropout-mask": Examples(
-        reproductions={"": Reproduction(False, _FP8 | {"dropout_mask": True})},
+        reproductions={"": Reproduction(False, _FP8_OPTIONS | {"dropout_mask": True})},
         fixed=Reproduction(False, {"dropout_mask": True}),
     ),
     "fp8-dropout": Examples(
         reproductions={
-            "": Reproduction(False, _FP8 | {"dropout": 0.5}),
-            "backward": Reproduction(True, _FP8 | {"dropout": 0.5}),
+            "": Reproduction(False, _FP8_OPTIONS | {"dropout": 0.5}),
+            "backward": Reproduction(True, _FP8_OPTIONS | {"dropout": 0.5}),
         },
         fixed=Reproduction(False, {"dropout": 0.5}),
     ),
     "fp8-backward-ragged": Examples(
-        reproductions={"": Reproduction(True, _FP8 | {"ragged": True, "kv_heads": 1})},
-        fixed=Reproduction(True, _FP8 | {"padding": True, "kv_heads": 1}),
+        reproductions={"": Reproduction(True, _FP8_OPTIONS | {"ragged": True, "kv_heads": 1})},
+        fixed=Reproduction(True, _FP8_OPTIONS | {"padding": True, "kv_heads": 1}),
     ),
     "fp8-backward-heads": Examples(
-        reproductions={"": Reproduction(True, _FP8 | {"kv_heads": 1, "v_heads": 2})},
-        fixed=Reproduction(True, _FP8 | {"kv_heads": 1}),
+        reproductions={"": Reproduction(True, _FP8_OPTIONS | {"kv_heads": 1, "v_heads": 2})},
+        fixed=Reproduction(True, _FP8_OPTIONS | {"kv_heads": 1}),
     ),
     "fp8-backward-tail": Examples(
-        reproductions={"": Reproduction(True, _FP8 | {"seq_q": 100, "seq_kv": 128})},
-        fixed=Reproduction(True, _FP8 | {"seq_q": 128, "seq_kv": 128}),
+        reproductions={"": Reproduction(True, _FP8_OPTIONS | {"seq_q": 100, "seq_kv": 128})},
+        fixed=Reproduction(True, _FP8_OPTIONS | {"seq_q": 128, "seq_kv": 128}),
     ),
     "fp8-sink-gradient": Examples(
-        reproductions={"": Reproduction(True, _FP8 | _DSINK)},
-        fixed=Reproduction(True, _DSINK),
+        reproductions={"": Reproduction(True, _FP8_OPTIONS | _SINK_GRADIENT_OPTIONS)},
+        fixed=Reproduction(True, _SINK_GRADIENT_OPTIONS),
     ),
     "bounded-total-head-dim": Examples(
-        reproductions={"": Reproduction(True, _BOUNDED | {"head_dim": 40})},
+        reproductions={"": Reproduction(True, _BOUNDED_TOTAL_OPTIONS | {"head_dim": 40})},
         fixed=Reproduction(True, {"ragged": True, "head_dim": 40}),
     ),
     "dsink-dropout": Examples(
-        reproductions={"": Reproduction(True, _DSINK | {"dropout": 0.5})},
+        reproductions={"": Reproduction(True, _SINK_GRADIENT_OPTIONS | {"dropout": 0.5})},
     ),
     "dsink-ragged": Examples(
-        reproductions={"": Reproduction(True, _DSINK | {"ragged": True})},
-        fixed=Reproduction(True, _DSINK | {"padding": True}),
+        reproductions={"": Reproduction(True, _SINK_GRADIENT_OPTIONS | {"ragged": True})},
+        fixed=Reproduction(True, _SINK_GRADIENT_OPTIONS | {"padding": True}),
     ),
     "dsink-ragged-stats": Examples(
-        reproductions={"": Reproduction(True, _DSINK | _RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True})},
-        fixed=Reproduction(True, _DSINK | {"batch": 3, "seq_q": 384, "deterministic": True, "padding": True}),
+        reproductions={
+            "": Reproduction(
+                True, _SINK_GRADIENT_OPTIONS | _RAGGED_OPTIONS | {"batch": 3, "seq_q": 384, "deterministic": True}
+            )
+        },
+        fixed=Reproduction(
+            True, _SINK_GRADIENT_OPTIONS | {"batch": 3, "seq_q": 384, "deterministic": True, "padding": True}
+        ),
     ),
     "unified-backward-modifier": Examples(
-        reproductions={"": Reproduction(True, _CAPPED, "unified", (9, 21, 0))},
-        fixed=Reproduction(True, _CAPPED),
+        reproductions={"": Reproduction(True, _SOFT_CAP_OPTIONS, "unified", (9, 21, 0))},
+        fixed=Reproduction(True, _SOFT_CAP_OPTIONS),
     ),
     "unified-modifier-padding": Examples(
-        reproductions={"": Reproduction(False, _CAPPED | {"padding": True}, "unified", (9, 21, 0))},
-        fixed=Reproduction(False, _CAPPED | {"padding": True}),
+        reproductions={"": Reproduction(False, _SOFT_CAP_OPTIONS | {"padding": True}, "unified", (9, 21, 0))},
+        fixed=Reproduction(False, _SOFT_CAP_OPTIONS | {"padding": True}),
     ),
 }

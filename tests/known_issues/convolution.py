@@ -17,7 +17,7 @@ __all__ = ["CONVOLUTION"]
 _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
-def one_convolution(
+def make_convolution(
     data_type: DataType, image: tuple[int, ...], weights: tuple[int, ...], *, last: bool = False
 ) -> Graph:
     """Return one forward convolution, row-major or channels last."""
@@ -30,11 +30,11 @@ def one_convolution(
     return g.graph()
 
 
-def _volume(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
-    return one_convolution(data_type, (2, 32, 8, 16, 16), (32, 32, taps, taps, taps), last=last)
+def _make_volume_convolution(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
+    return make_convolution(data_type, (2, 32, 8, 16, 16), (32, 32, taps, taps, taps), last=last)
 
 
-def _int8(*, relu: bool) -> Graph:
+def _make_int8_convolution(*, relu: bool) -> Graph:
     """Return an int8 convolution with scale, residual, bias and optionally ReLU, channels last."""
     g = GraphBuilder("int8 convolution", io_type=DataType.INT8)
 
@@ -61,7 +61,7 @@ def _int8(*, relu: bool) -> Graph:
     return g.graph()
 
 
-def _weight_gradient(*modes: PointwiseMode) -> Graph:
+def _make_weight_gradient(*modes: PointwiseMode) -> Graph:
     """Return the weight gradient of a convolution that reads an image after pointwise operations, channels last."""
     g = GraphBuilder("weight gradient")
     x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
@@ -72,7 +72,7 @@ def _weight_gradient(*modes: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _scaled_convolution(kind: DataType) -> Graph:
+def _make_scaled_convolution(kind: DataType) -> Graph:
     """Return a convolution of a data type, multiplied by 1000."""
     g = GraphBuilder("scaled")
     x, w = (
@@ -85,7 +85,7 @@ def _scaled_convolution(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _int8_output(kind: DataType) -> Graph:
+def _make_int8_convolution_with_output_type(kind: DataType) -> Graph:
     """Return an INT8 convolution with an output of a data type."""
     g = GraphBuilder("integers", io_type=DataType.INT8)
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
@@ -94,7 +94,7 @@ def _int8_output(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _convolved(
+def _make_convolution_or_gradient(
     form: str,
     x: tuple[int, ...],
     w: tuple[int, ...],
@@ -136,7 +136,7 @@ def _convolved(
     return g.graph()
 
 
-def _convolution_3d(kind: DataType) -> Graph:
+def _make_3d_convolution(kind: DataType) -> Graph:
     """Return a convolution over three dims of float16 with an output of a data type."""
     g = GraphBuilder("deep", io_type=DataType.HALF)
     x = g.tensor("x", (2, 16, 6, 10, 10), strides="channels_last")
@@ -145,27 +145,31 @@ def _convolution_3d(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _filter_gradient(**more: Any) -> Graph:
+def _make_filter_gradient(**more: Any) -> Graph:
     """Return the gradient of a filter in float32, padded by 1 by default."""
-    return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=DataType.FLOAT, padding=1, **more)
+    return _make_convolution_or_gradient(
+        "filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=DataType.FLOAT, padding=1, **more
+    )
 
 
-def _split_filter_gradient(kind: DataType) -> Graph:
+def _make_split_k_filter_gradient(kind: DataType) -> Graph:
     """Return the gradient of a filter that sums 96 terms; a config of engine 47 sums 64 of them first."""
-    return _convolved("filter", (4, 8, 10, 14), (32, 8, 3, 3), kind=kind, stride=(2, 3), padding=(2, 0))
+    return _make_convolution_or_gradient(
+        "filter", (4, 8, 10, 14), (32, 8, 3, 3), kind=kind, stride=(2, 3), padding=(2, 0)
+    )
 
 
-def _data_gradient_sum(operand: tuple[int, ...]) -> Graph:
+def _make_data_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
     """Return the data gradient of a convolution with a stride of 2, and an operand added to it."""
-    return _convolved("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
+    return _make_convolution_or_gradient("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
 
 
-def _filter_gradient_sum(operand: tuple[int, ...]) -> Graph:
+def _make_filter_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
     """Return the gradient of a filter of eight channels and 16 outputs, and an operand added to it."""
-    return _convolved("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
+    return _make_convolution_or_gradient("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
 
 
-def _normed_convolution(*modes: PointwiseMode) -> Graph:
+def _make_convolution_of_normed_image(*modes: PointwiseMode) -> Graph:
     """Return the sum of a convolution of a normed image and the same image after elementwise operations."""
     g, dims = GraphBuilder("normed", io_type=DataType.HALF), (2, 32, 8, 8)
     x = g.tensor("x", dims, strides="channels_last")
@@ -182,127 +186,152 @@ def _normed_convolution(*modes: PointwiseMode) -> Graph:
 
 CONVOLUTION: dict[str, Examples] = {
     "convolution-3d-half": Examples(
-        reproductions={"bfloat16": lambda: _volume(DataType.BFLOAT16, 3), "half": lambda: _volume(DataType.HALF, 3)},
-        unlike=lambda: _volume(DataType.HALF, 1),
-        fixed=lambda: _volume(DataType.HALF, 3, last=True),
+        reproductions={
+            "bfloat16": lambda: _make_volume_convolution(DataType.BFLOAT16, 3),
+            "half": lambda: _make_volume_convolution(DataType.HALF, 3),
+        },
+        unaffected=lambda: _make_volume_convolution(DataType.HALF, 1),
+        fixed=lambda: _make_volume_convolution(DataType.HALF, 3, last=True),
     ),
     "convolution-3d-tf32": Examples(
-        reproductions={"": lambda: _volume(DataType.FLOAT, 3)},
-        unlike=lambda: _volume(DataType.HALF, 3, last=True),
+        reproductions={"": lambda: _make_volume_convolution(DataType.FLOAT, 3)},
+        unaffected=lambda: _make_volume_convolution(DataType.HALF, 3, last=True),
     ),
     "convolution-depthwise-large": Examples(
-        reproductions={"": lambda: one_convolution(DataType.HALF, (64, 64, 1024, 1024), (64, 1, 1, 1))},
-        unlike=lambda: one_convolution(DataType.HALF, (8, 64, 1024, 1024), (64, 1, 1, 1)),
+        reproductions={"": lambda: make_convolution(DataType.HALF, (64, 64, 1024, 1024), (64, 1, 1, 1))},
+        unaffected=lambda: make_convolution(DataType.HALF, (8, 64, 1024, 1024), (64, 1, 1, 1)),
     ),
     "depthwise-sequence-of-shapes": Examples(
-        reproductions={"": lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 1, 3, 3))},
-        unlike=lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
+        reproductions={"": lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 1, 3, 3))},
+        unaffected=lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
     ),
     "depthwise-not-repeatable": Examples(
-        reproductions={"": lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 1, 3, 3))},
-        unlike=lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
+        reproductions={"": lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 1, 3, 3))},
+        unaffected=lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
     ),
     "convolution-large-filter": Examples(
-        reproductions={"": lambda: one_convolution(DataType.HALF, (1, 16384, 4, 4), (16384, 16384, 3, 3))},
-        unlike=lambda: one_convolution(DataType.HALF, (1, 8192, 4, 4), (16384, 8192, 3, 3)),
+        reproductions={"": lambda: make_convolution(DataType.HALF, (1, 16384, 4, 4), (16384, 16384, 3, 3))},
+        unaffected=lambda: make_convolution(DataType.HALF, (1, 8192, 4, 4), (16384, 8192, 3, 3)),
     ),
     "convolution-int8-relu": Examples(
-        reproductions={"": lambda: _int8(relu=True)},
-        unlike=lambda: _int8(relu=False),
-        fixed=lambda: _int8(relu=False),
+        reproductions={"": lambda: _make_int8_convolution(relu=True)},
+        unaffected=lambda: _make_int8_convolution(relu=False),
+        fixed=lambda: _make_int8_convolution(relu=False),
     ),
     "weight-gradient-prologue": Examples(
         reproductions={
-            "": lambda: _weight_gradient(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
-            "relu": lambda: _weight_gradient(PointwiseMode.RELU_FWD),
+            "": lambda: _make_weight_gradient(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
+            "relu": lambda: _make_weight_gradient(PointwiseMode.RELU_FWD),
         },
-        unlike=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
-        fixed=_weight_gradient,
+        unaffected=lambda: _make_weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
+        fixed=_make_weight_gradient,
     ),
     "weight-gradient-normed": Examples(
-        reproductions={"": lambda: _weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
-        unlike=lambda: _weight_gradient(PointwiseMode.RELU_FWD),
-        fixed=_weight_gradient,
+        reproductions={"": lambda: _make_weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
+        unaffected=lambda: _make_weight_gradient(PointwiseMode.RELU_FWD),
+        fixed=_make_weight_gradient,
     ),
     "fp8-not-held": Examples(
-        reproductions={"": lambda: _scaled_convolution(DataType.FP8_E4M3)},
-        unlike=lambda: _scaled_convolution(DataType.BFLOAT16),
-        fixed=lambda: _scaled_convolution(DataType.BFLOAT16),
+        reproductions={"": lambda: _make_scaled_convolution(DataType.FP8_E4M3)},
+        unaffected=lambda: _make_scaled_convolution(DataType.BFLOAT16),
+        fixed=lambda: _make_scaled_convolution(DataType.BFLOAT16),
     ),
     "convolution-int8-into-int32": Examples(
-        reproductions={"": lambda: _int8_output(DataType.INT32)},
-        unlike=lambda: _int8_output(DataType.FLOAT),
-        fixed=lambda: _int8_output(DataType.FLOAT),
+        reproductions={"": lambda: _make_int8_convolution_with_output_type(DataType.INT32)},
+        unaffected=lambda: _make_int8_convolution_with_output_type(DataType.FLOAT),
+        fixed=lambda: _make_int8_convolution_with_output_type(DataType.FLOAT),
     ),
     "convolution-operand-part-of-rows": Examples(
         reproductions={
-            "": lambda: _filter_gradient_sum((1, 8, 1, 1)),
-            "forward": lambda: _convolved("forward", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(1, 1, 7, 5)),
-            "data": lambda: _convolved("data", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(2, 1, 1, 1)),
+            "": lambda: _make_filter_gradient_with_sum((1, 8, 1, 1)),
+            "forward": lambda: _make_convolution_or_gradient(
+                "forward", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(1, 1, 7, 5)
+            ),
+            "data": lambda: _make_convolution_or_gradient(
+                "data", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(2, 1, 1, 1)
+            ),
         },
-        unlike=lambda: _filter_gradient_sum((1, 8, 3, 3)),
-        fixed=lambda: _filter_gradient_sum((1, 8, 3, 3)),
+        unaffected=lambda: _make_filter_gradient_with_sum((1, 8, 3, 3)),
+        fixed=lambda: _make_filter_gradient_with_sum((1, 8, 3, 3)),
     ),
     "strided-gradient-operand-of-rows": Examples(
-        reproductions={"": lambda: _data_gradient_sum((1, 1, 14, 14))},
-        unlike=lambda: _data_gradient_sum((1, 32, 14, 14)),
-        fixed=lambda: _data_gradient_sum((1, 32, 14, 14)),
+        reproductions={"": lambda: _make_data_gradient_with_sum((1, 1, 14, 14))},
+        unaffected=lambda: _make_data_gradient_with_sum((1, 32, 14, 14)),
+        fixed=lambda: _make_data_gradient_with_sum((1, 32, 14, 14)),
     ),
     "gradient-padded-unevenly": Examples(
-        reproductions={"": lambda: _filter_gradient(post_padding=(2, 1))},
-        unlike=_filter_gradient,
-        fixed=_filter_gradient,
+        reproductions={"": lambda: _make_filter_gradient(post_padding=(2, 1))},
+        unaffected=_make_filter_gradient,
+        fixed=_make_filter_gradient,
     ),
     "packed-images-unaligned": Examples(
         reproductions={
-            "": lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1), strides="packed"),
-            "data": lambda: _convolved("data", (1, 64, 7, 5), (16, 64, 3, 3), strides="packed", padding=1),
-            "many channels": lambda: _convolved("filter", (1, 64, 7, 5), (32, 64, 1, 1), strides="packed"),
+            "": lambda: _make_convolution_or_gradient("filter", (3, 8, 10, 5), (16, 8, 1, 1), strides="packed"),
+            "data": lambda: _make_convolution_or_gradient(
+                "data", (1, 64, 7, 5), (16, 64, 3, 3), strides="packed", padding=1
+            ),
+            "many channels": lambda: _make_convolution_or_gradient(
+                "filter", (1, 64, 7, 5), (32, 64, 1, 1), strides="packed"
+            ),
         },
-        unlike=lambda: _convolved("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
-        fixed=lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
+        unaffected=lambda: _make_convolution_or_gradient("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
+        fixed=lambda: _make_convolution_or_gradient("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
     ),
     "packed-images-engine-7": Examples(
-        reproductions={"": lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")},
-        unlike=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
-        fixed=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
+        reproductions={
+            "": lambda: _make_convolution_or_gradient("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")
+        },
+        unaffected=lambda: _make_convolution_or_gradient("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
+        fixed=lambda: _make_convolution_or_gradient("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
     ),
     "packed-images-behind": Examples(
         reproductions={
-            "": lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1)
+            "": lambda: _make_convolution_or_gradient(
+                "forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1
+            )
         },
-        unlike=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
-        fixed=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
+        unaffected=lambda: _make_convolution_or_gradient(
+            "forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1
+        ),
+        fixed=lambda: _make_convolution_or_gradient("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
     ),
     "convolution-minus-infinity": Examples(
-        reproductions={"": lambda: _convolution_3d(DataType.HALF)},
-        unlike=lambda: _convolved("data", (2, 16, 6, 10), (32, 16, 3, 3), padding=1),
-        fixed=lambda: _convolution_3d(DataType.FLOAT),
+        reproductions={"": lambda: _make_3d_convolution(DataType.HALF)},
+        unaffected=lambda: _make_convolution_or_gradient("data", (2, 16, 6, 10), (32, 16, 3, 3), padding=1),
+        fixed=lambda: _make_3d_convolution(DataType.FLOAT),
     ),
     "filter-gradient-between": Examples(
         reproductions={
-            "": lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, before=True, operand=(1, 1, 1, 1))
+            "": lambda: _make_convolution_or_gradient(
+                "filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, before=True, operand=(1, 1, 1, 1)
+            )
         },
-        unlike=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
-        fixed=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
+        unaffected=lambda: _make_convolution_or_gradient(
+            "filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)
+        ),
+        fixed=lambda: _make_convolution_or_gradient(
+            "filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)
+        ),
     ),
     "filter-gradient-transformed": Examples(
         reproductions={
-            "": lambda: _convolved(
+            "": lambda: _make_convolution_or_gradient(
                 "filter", (3, 8, 9, 7), (8, 8, 3, 3), kind=DataType.FLOAT, strides="packed", padding=1
             )
         },
-        unlike=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT, strides="packed"),
-        fixed=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
+        unaffected=lambda: _make_convolution_or_gradient(
+            "filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT, strides="packed"
+        ),
+        fixed=lambda: _make_convolution_or_gradient("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
     ),
     "filter-gradient-split": Examples(
-        reproductions={"": lambda: _split_filter_gradient(DataType.BFLOAT16)},
-        unlike=lambda: _split_filter_gradient(DataType.FLOAT),
-        fixed=lambda: _split_filter_gradient(DataType.FLOAT),
+        reproductions={"": lambda: _make_split_k_filter_gradient(DataType.BFLOAT16)},
+        unaffected=lambda: _make_split_k_filter_gradient(DataType.FLOAT),
+        fixed=lambda: _make_split_k_filter_gradient(DataType.FLOAT),
     ),
     "normed-convolution-reduced": Examples(
-        reproductions={"": lambda: _normed_convolution(PointwiseMode.RELU_FWD)},
-        unlike=_normed_convolution,
-        fixed=_normed_convolution,
+        reproductions={"": lambda: _make_convolution_of_normed_image(PointwiseMode.RELU_FWD)},
+        unaffected=_make_convolution_of_normed_image,
+        fixed=_make_convolution_of_normed_image,
     ),
 }

@@ -10,13 +10,13 @@ from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.graph.attention.problem import Implementation
 from cudnn_backend_py.system.version import VersionTuple
 
-__all__ = ["BASE", "Examples", "MakesGraph", "Reproduction", "graph_of"]
+__all__ = ["BASE_OPTIONS", "Examples", "GraphMaker", "Reproduction", "make_example_graph"]
 
-BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # defaults of a reproduction
+BASE_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # defaults of a reproduction
 
 
 class Reproduction(NamedTuple):
-    """Attention that has an issue: options on top of ``BASE``, and the arguments of the function that builds it."""
+    """Attention that has an issue: options on top of ``BASE_OPTIONS``, and arguments of the function that builds it."""
 
     backward: bool
     options: Mapping[str, Any]
@@ -24,7 +24,7 @@ class Reproduction(NamedTuple):
     version: VersionTuple | None = None
 
 
-MakesGraph = Callable[[], Graph]
+GraphMaker = Callable[[], Graph]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +35,22 @@ class Examples:
     ----------
     reproductions
         Graphs that have the issue, by name; the first is usually called "".
-    unlike
+    unaffected
         A graph that does not have it, as similar as possible. Rows that builders refuse have none.
     fixed
         The graph after the change that `fix` of the row describes, if there is one.
     """
 
-    reproductions: Mapping[str, Reproduction | MakesGraph]
-    unlike: Reproduction | MakesGraph | None = None
-    fixed: Reproduction | MakesGraph | None = None
+    reproductions: Mapping[str, Reproduction | GraphMaker]
+    unaffected: Reproduction | GraphMaker | None = None
+    fixed: Reproduction | GraphMaker | None = None
 
 
-def graph_of(made: Reproduction | MakesGraph | None, version: VersionTuple | None = None) -> Graph:
+def make_example_graph(made: Reproduction | GraphMaker | None, version: VersionTuple | None = None) -> Graph:
     """Return the graph of an example, in the form for `version` if the example does not name one."""
     assert made is not None
     if not isinstance(made, Reproduction):
         return made()
     make = attention.sdpa_backward if made.backward else attention.sdpa_forward
-    problem = attention.Attention(**{**BASE, **made.options})
+    problem = attention.Attention(**{**BASE_OPTIONS, **made.options})
     return make(problem, implementation=made.implementation, version=made.version or version, allow_hazards=True)

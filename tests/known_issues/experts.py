@@ -14,7 +14,7 @@ from .example import Examples
 __all__ = ["EXPERTS"]
 
 
-def _experts_of(data_type: DataType) -> Graph:
+def _make_matmul_per_group(data_type: DataType) -> Graph:
     """Return one matmul per group of tokens."""
     g = GraphBuilder("experts", io_type=data_type)
     g.operation(
@@ -29,7 +29,7 @@ def _experts_of(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def _gathered(index_type: DataType) -> Graph:
+def _make_gathered_experts(index_type: DataType) -> Graph:
     """Return an expert matmul over gathered rows."""
     g = GraphBuilder("gathered")
     token, weight = g.tensor("token", (1, 64, 32)), g.tensor("weight", (4, 32, 16), strides=(512, 1, 32))
@@ -39,7 +39,7 @@ def _gathered(index_type: DataType) -> Graph:
     return g.graph()
 
 
-def _experts(*, matmul: bool = False) -> Graph:
+def _make_four_experts(*, matmul: bool = False) -> Graph:
     """Return a matmul of four experts, and optionally a second one on its result."""
     g = GraphBuilder("experts", io_type=DataType.HALF)
     weight = g.tensor("weight", (4, 64, 64), strides=column_major((4, 64, 64)))
@@ -51,7 +51,7 @@ def _experts(*, matmul: bool = False) -> Graph:
     return g.graph()
 
 
-def _routed(
+def _make_two_experts(
     operand: tuple[int, ...] | None = None, mode: MoeGroupedMatmulMode = MoeGroupedMatmulMode.NONE, rows: int = 64
 ) -> Graph:
     """Return a matmul of two experts, and optionally an operand added to it."""
@@ -72,27 +72,27 @@ def _routed(
 
 EXPERTS: dict[str, Examples] = {
     "moe-gather-32-bits": Examples(
-        reproductions={"": lambda: _gathered(DataType.INT32)},
-        unlike=lambda: _gathered(DataType.INT64),
-        fixed=lambda: _gathered(DataType.INT64),
+        reproductions={"": lambda: _make_gathered_experts(DataType.INT32)},
+        unaffected=lambda: _make_gathered_experts(DataType.INT64),
+        fixed=lambda: _make_gathered_experts(DataType.INT64),
     ),
     "moe-matmul-fp8": Examples(
-        reproductions={"": lambda: _experts_of(DataType.FP8_E4M3)},
-        unlike=lambda: _experts_of(DataType.HALF),
+        reproductions={"": lambda: _make_matmul_per_group(DataType.FP8_E4M3)},
+        unaffected=lambda: _make_matmul_per_group(DataType.HALF),
     ),
     "experts-and-matmul": Examples(
-        reproductions={"": lambda: _experts(matmul=True)},
-        unlike=_experts,
-        fixed=_experts,
+        reproductions={"": lambda: _make_four_experts(matmul=True)},
+        unaffected=_make_four_experts,
+        fixed=_make_four_experts,
     ),
     "experts-operand": Examples(
-        reproductions={"": lambda: _routed((1, 64, 32))},
-        unlike=_routed,
-        fixed=_routed,
+        reproductions={"": lambda: _make_two_experts((1, 64, 32))},
+        unaffected=_make_two_experts,
+        fixed=_make_two_experts,
     ),
     "experts-scatter": Examples(
-        reproductions={"": lambda: _routed(mode=MoeGroupedMatmulMode.SCATTER)},
-        unlike=_routed,
-        fixed=_routed,
+        reproductions={"": lambda: _make_two_experts(mode=MoeGroupedMatmulMode.SCATTER)},
+        unaffected=_make_two_experts,
+        fixed=_make_two_experts,
     ),
 }

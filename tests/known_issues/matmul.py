@@ -9,13 +9,13 @@ from cudnn_backend_py.graph.builder import GraphBuilder
 from cudnn_backend_py.graph.ir import Graph
 from cudnn_backend_py.graph.strides import column_major, packed_strides
 
-from .convolution import one_convolution
+from .convolution import make_convolution
 from .example import Examples
 
 __all__ = ["MATMUL"]
 
 
-def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
+def _make_batched_matmul(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
     """Return a batch of matmuls, with a gap after each row of the first operand, and optionally a ReLU."""
     g = GraphBuilder("product", io_type=data_type)
     inner, columns = 256, 128
@@ -29,14 +29,14 @@ def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: 
     return g.graph()
 
 
-def _float_product(*batch: int) -> Graph:
+def _make_float_matmul(*batch: int) -> Graph:
     """Return a matmul of float32 matrices with the given batch dims."""
     g = GraphBuilder("float32 product", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (*batch, 64, 32)), g.tensor("b", (*batch, 32, 48)), name="y", virtual=False)
     return g.graph()
 
 
-def _block_scaled(*, factor: bool = False, size: int = 256) -> Graph:
+def _make_block_scaled_matmul(*, factor: bool = False, size: int = 256) -> Graph:
     """Return a matmul of mxfp8 tensors, optionally times one number."""
     g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
     block = 32
@@ -74,7 +74,7 @@ def _block_scaled(*, factor: bool = False, size: int = 256) -> Graph:
     return g.graph()
 
 
-def _with_relu(**numbers: float) -> Graph:
+def _make_matmul_with_relu(**numbers: float) -> Graph:
     """Return a matmul and a ReLU, with a clip, with a slope, or with neither."""
     g = GraphBuilder("leaky", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
@@ -82,7 +82,7 @@ def _with_relu(**numbers: float) -> Graph:
     return g.graph()
 
 
-def _product(
+def _make_matmul_with_output_type(
     kind: DataType, result: DataType, *, gelu: bool = False, rows: int = 16, strides: tuple[int, int, int] | None = None
 ) -> Graph:
     """Return a matmul with an output of a data type, optionally with a GELU."""
@@ -95,7 +95,7 @@ def _product(
     return g.graph()
 
 
-def _squared_product(*, copied: bool) -> Graph:
+def _make_maximum_of_squared_matmul(*, copied: bool) -> Graph:
     """Return the maximum of a column and the square of a matmul, which optionally reads a copy of one factor."""
     g = GraphBuilder("squared", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
@@ -104,7 +104,7 @@ def _squared_product(*, copied: bool) -> Graph:
     return g.graph()
 
 
-def _vector_product(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
+def _make_thin_matmul_with_selection(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
     """Return the product of a few rows and a matrix, a selection from it and another by a mask, and ReLUs after it."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
@@ -121,90 +121,98 @@ def _vector_product(*, rows: int = 1, select: bool = True, relus: int = 0) -> Gr
 
 MATMUL: dict[str, Examples] = {
     "float32-matmul-dims": Examples(
-        reproductions={"": _float_product, "batches": lambda: _float_product(2, 1, 2)},
-        unlike=lambda: _float_product(1),
-        fixed=lambda: _float_product(4),
+        reproductions={"": _make_float_matmul, "batches": lambda: _make_float_matmul(2, 1, 2)},
+        unaffected=lambda: _make_float_matmul(1),
+        fixed=lambda: _make_float_matmul(4),
     ),
     "matmul-on-two-gpus": Examples(
-        reproductions={"": lambda: _batch_product(DataType.HALF)},
-        unlike=lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
+        reproductions={"": lambda: _make_batched_matmul(DataType.HALF)},
+        unaffected=lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
     ),
     "matmul-with-gaps": Examples(
-        reproductions={"": lambda: _batch_product(DataType.HALF, gap=8, relu=True)},
-        unlike=lambda: _batch_product(DataType.HALF, gap=8),
-        fixed=lambda: _batch_product(DataType.HALF, relu=True),
+        reproductions={"": lambda: _make_batched_matmul(DataType.HALF, gap=8, relu=True)},
+        unaffected=lambda: _make_batched_matmul(DataType.HALF, gap=8),
+        fixed=lambda: _make_batched_matmul(DataType.HALF, relu=True),
     ),
     "fp8-matmul-of-few-rows": Examples(
-        reproductions={"": lambda: _batch_product(DataType.FP8_E4M3, rows=16)},
-        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+        reproductions={"": lambda: _make_batched_matmul(DataType.FP8_E4M3, rows=16)},
+        unaffected=lambda: _make_batched_matmul(DataType.FP8_E4M3),
     ),
     "half-matmul-split-k": Examples(
-        reproductions={"": lambda: _batch_product(DataType.BFLOAT16), "half": lambda: _batch_product(DataType.HALF)},
-        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+        reproductions={
+            "": lambda: _make_batched_matmul(DataType.BFLOAT16),
+            "half": lambda: _make_batched_matmul(DataType.HALF),
+        },
+        unaffected=lambda: _make_batched_matmul(DataType.FP8_E4M3),
     ),
     "block-scales-no-whole-tiles": Examples(
-        reproductions={"": lambda: _block_scaled(size=64), "rows": lambda: _block_scaled(size=192)},
-        unlike=lambda: _block_scaled(size=256),
-        fixed=lambda: _block_scaled(size=256),
+        reproductions={
+            "": lambda: _make_block_scaled_matmul(size=64),
+            "rows": lambda: _make_block_scaled_matmul(size=192),
+        },
+        unaffected=lambda: _make_block_scaled_matmul(size=256),
+        fixed=lambda: _make_block_scaled_matmul(size=256),
     ),
     "block-scaled-matmul-factor": Examples(
-        reproductions={"": lambda: _block_scaled(factor=True)},
-        unlike=lambda: _block_scaled(factor=False),
-        fixed=lambda: _block_scaled(factor=False),
+        reproductions={"": lambda: _make_block_scaled_matmul(factor=True)},
+        unaffected=lambda: _make_block_scaled_matmul(factor=False),
+        fixed=lambda: _make_block_scaled_matmul(factor=False),
     ),
     "block-scaled-matmul-threads": Examples(
-        reproductions={"": lambda: _block_scaled(factor=False)},
-        unlike=lambda: _batch_product(DataType.HALF),
+        reproductions={"": lambda: _make_block_scaled_matmul(factor=False)},
+        unaffected=lambda: _make_batched_matmul(DataType.HALF),
     ),
     "block-scale-types-of-9-10": Examples(
-        reproductions={"": lambda: _block_scaled(factor=False)},
-        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+        reproductions={"": lambda: _make_block_scaled_matmul(factor=False)},
+        unaffected=lambda: _make_batched_matmul(DataType.FP8_E4M3),
     ),
     "matmul-of-float32-in-tf32": Examples(
-        reproductions={"": lambda: _product(DataType.FLOAT, DataType.FLOAT)},
-        unlike=lambda: _product(DataType.HALF, DataType.FLOAT),
-        fixed=lambda: _product(DataType.HALF, DataType.FLOAT),
+        reproductions={"": lambda: _make_matmul_with_output_type(DataType.FLOAT, DataType.FLOAT)},
+        unaffected=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.FLOAT),
+        fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.FLOAT),
     ),
     "matmul-of-float32-into-half": Examples(
         reproductions={
-            "": lambda: _product(DataType.FLOAT, DataType.HALF),
-            "bfloat16": lambda: _product(DataType.FLOAT, DataType.BFLOAT16),
+            "": lambda: _make_matmul_with_output_type(DataType.FLOAT, DataType.HALF),
+            "bfloat16": lambda: _make_matmul_with_output_type(DataType.FLOAT, DataType.BFLOAT16),
         },
-        unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        fixed=lambda: _product(DataType.HALF, DataType.HALF),
+        unaffected=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF),
+        fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF),
     ),
     "matmul-gelu-by-tanh": Examples(
-        reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, gelu=True)},
-        unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        fixed=lambda: _product(DataType.HALF, DataType.HALF),
+        reproductions={"": lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF, gelu=True)},
+        unaffected=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF),
+        fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF),
     ),
     "matmul-relu-without-slope": Examples(
         reproductions={
-            "": lambda: _with_relu(relu_lower_clip_slope=0.1),
-            "upper": lambda: _with_relu(relu_upper_clip=0.5),
-            "lower": lambda: _with_relu(relu_lower_clip=0.25),
+            "": lambda: _make_matmul_with_relu(relu_lower_clip_slope=0.1),
+            "upper": lambda: _make_matmul_with_relu(relu_upper_clip=0.5),
+            "lower": lambda: _make_matmul_with_relu(relu_lower_clip=0.25),
         },
-        unlike=_with_relu,
-        fixed=_with_relu,
+        unaffected=_make_matmul_with_relu,
+        fixed=_make_matmul_with_relu,
     ),
     "matmul-beside-its-copy": Examples(
-        reproductions={"": lambda: _squared_product(copied=True)},
-        unlike=lambda: _squared_product(copied=False),
-        fixed=lambda: _squared_product(copied=False),
+        reproductions={"": lambda: _make_maximum_of_squared_matmul(copied=True)},
+        unaffected=lambda: _make_maximum_of_squared_matmul(copied=False),
+        fixed=lambda: _make_maximum_of_squared_matmul(copied=False),
     ),
     "matmul-of-one-row-with-gaps": Examples(
-        reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1280, 1, 160))},
-        unlike=lambda: _product(DataType.HALF, DataType.HALF, rows=2, strides=(1280, 1, 160)),
-        fixed=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
+        reproductions={
+            "": lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF, rows=1, strides=(1280, 1, 160))
+        },
+        unaffected=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF, rows=2, strides=(1280, 1, 160)),
+        fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
     ),
     "vector-product-select": Examples(
-        reproductions={"": _vector_product},
-        unlike=lambda: _vector_product(rows=2),
-        fixed=lambda: _vector_product(select=False),
+        reproductions={"": _make_thin_matmul_with_selection},
+        unaffected=lambda: _make_thin_matmul_with_selection(rows=2),
+        fixed=lambda: _make_thin_matmul_with_selection(select=False),
     ),
     "vector-product-select-among-many": Examples(
-        reproductions={"": lambda: _vector_product(relus=4)},
-        unlike=lambda: _vector_product(select=False, relus=4),
-        fixed=lambda: _vector_product(select=False, relus=4),
+        reproductions={"": lambda: _make_thin_matmul_with_selection(relus=4)},
+        unaffected=lambda: _make_thin_matmul_with_selection(select=False, relus=4),
+        fixed=lambda: _make_thin_matmul_with_selection(select=False, relus=4),
     ),
 }

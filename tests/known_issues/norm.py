@@ -18,7 +18,7 @@ from .example import Examples
 __all__ = ["NORM"]
 
 
-def _norm(*, quantized: bool) -> Graph:
+def _make_rms_norm(*, quantized: bool) -> Graph:
     """Return an RMS norm, optionally block-scaled."""
     g = GraphBuilder("norm", io_type=DataType.BFLOAT16)
     dims, one = (1024, 512, 1, 1), (1, 512, 1, 1)
@@ -44,7 +44,7 @@ def _norm(*, quantized: bool) -> Graph:
     return g.graph()
 
 
-def _batch_norm_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
+def _make_batch_norm_with_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
     """Return a ReLU of the sum of a batch norm in training, of images of a data type, and an operand of float16."""
     g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
     x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
@@ -56,7 +56,7 @@ def _batch_norm_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) ->
     return g.graph()
 
 
-def _layer_norm_and_operation(mode: PointwiseMode) -> Graph:
+def _make_layer_norm_with_operation(mode: PointwiseMode) -> Graph:
     """Return a layer norm, and an elementwise operation on it and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
     dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
@@ -69,7 +69,7 @@ def _layer_norm_and_operation(mode: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _layer_norm_and_sum(operand: tuple[int, ...] | None) -> Graph:
+def _make_layer_norm_with_sum(operand: tuple[int, ...] | None) -> Graph:
     """Return a layer norm, and a sum with an operand or a ReLU after it."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
@@ -81,7 +81,7 @@ def _layer_norm_and_sum(operand: tuple[int, ...] | None) -> Graph:
     return g.graph()
 
 
-def _layer_norm_doubled(*, twice: bool) -> Graph:
+def _make_layer_norm_added_to_itself(*, twice: bool) -> Graph:
     """Return a layer norm, and its sum with itself or another tensor."""
     g = GraphBuilder("doubled", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
@@ -92,34 +92,34 @@ def _layer_norm_doubled(*, twice: bool) -> Graph:
 
 NORM: dict[str, Examples] = {
     "norm-block-scaled": Examples(
-        reproductions={"": lambda: _norm(quantized=True)},
-        unlike=lambda: _norm(quantized=False),
-        fixed=lambda: _norm(quantized=False),
+        reproductions={"": lambda: _make_rms_norm(quantized=True)},
+        unaffected=lambda: _make_rms_norm(quantized=False),
+        fixed=lambda: _make_rms_norm(quantized=False),
     ),
     "batch-norm-operand": Examples(
         reproductions={
-            "": lambda: _batch_norm_sum((1, 32, 1, 1)),
-            "type": lambda: _batch_norm_sum((4, 32, 4, 5), DataType.FLOAT),
+            "": lambda: _make_batch_norm_with_sum((1, 32, 1, 1)),
+            "type": lambda: _make_batch_norm_with_sum((4, 32, 4, 5), DataType.FLOAT),
         },
-        unlike=lambda: _batch_norm_sum((4, 32, 4, 5)),
-        fixed=lambda: _batch_norm_sum((4, 32, 4, 5)),
+        unaffected=lambda: _make_batch_norm_with_sum((4, 32, 4, 5)),
+        fixed=lambda: _make_batch_norm_with_sum((4, 32, 4, 5)),
     ),
     "norm-activation-gradient": Examples(
-        reproductions={"": lambda: _layer_norm_and_operation(PointwiseMode.RELU_BWD)},
-        unlike=lambda: _layer_norm_and_operation(PointwiseMode.MUL),
-        fixed=lambda: _layer_norm_and_operation(PointwiseMode.MUL),
+        reproductions={"": lambda: _make_layer_norm_with_operation(PointwiseMode.RELU_BWD)},
+        unaffected=lambda: _make_layer_norm_with_operation(PointwiseMode.MUL),
+        fixed=lambda: _make_layer_norm_with_operation(PointwiseMode.MUL),
     ),
     "norm-operand-twice": Examples(
-        reproductions={"": lambda: _layer_norm_doubled(twice=True)},
-        unlike=lambda: _layer_norm_doubled(twice=False),
-        fixed=lambda: _layer_norm_doubled(twice=False),
+        reproductions={"": lambda: _make_layer_norm_added_to_itself(twice=True)},
+        unaffected=lambda: _make_layer_norm_added_to_itself(twice=False),
+        fixed=lambda: _make_layer_norm_added_to_itself(twice=False),
     ),
     "norm-operands-in-turn": Examples(
         reproductions={
-            "": lambda: _layer_norm_and_sum((1, 64, 1, 1)),
-            "before": lambda: _layer_norm_and_sum((16, 64, 1, 1)),
+            "": lambda: _make_layer_norm_with_sum((1, 64, 1, 1)),
+            "before": lambda: _make_layer_norm_with_sum((16, 64, 1, 1)),
         },
-        unlike=lambda: _layer_norm_and_sum(None),
-        fixed=lambda: _layer_norm_and_sum(None),
+        unaffected=lambda: _make_layer_norm_with_sum(None),
+        fixed=lambda: _make_layer_norm_with_sum(None),
     ),
 }

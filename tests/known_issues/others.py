@@ -13,7 +13,7 @@ from .example import Examples
 __all__ = ["OTHERS"]
 
 
-def _signal(*, wanted: bool) -> Graph:
+def _make_matmul_with_signal(*, wanted: bool) -> Graph:
     """Return a matmul, optionally with a signal at its end."""
     g = GraphBuilder("signal")
     result: dict[str, Any] = {"data_type": DataType.HALF, "virtual": wanted}
@@ -24,7 +24,7 @@ def _signal(*, wanted: bool) -> Graph:
     return g.graph()
 
 
-def _concatenated(*, existing_first: bool) -> Graph:
+def _make_concatenated_convolution(*, existing_first: bool) -> Graph:
     """Return a convolution with its result concatenated in place with an existing tensor."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
@@ -39,13 +39,13 @@ def _concatenated(*, existing_first: bool) -> Graph:
 
 OTHERS: dict[str, Examples] = {
     "signal": Examples(
-        reproductions={"": lambda: _signal(wanted=True)},
-        unlike=lambda: _signal(wanted=False),
-        fixed=lambda: _signal(wanted=False),
+        reproductions={"": lambda: _make_matmul_with_signal(wanted=True)},
+        unaffected=lambda: _make_matmul_with_signal(wanted=False),
+        fixed=lambda: _make_matmul_with_signal(wanted=False),
     ),
     "concatenation-behind": Examples(
-        reproductions={"": lambda: _concatenated(existing_first=True)},
-        unlike=lambda: _concatenated(existing_first=False),
-        fixed=lambda: _concatenated(existing_first=False),
+        reproductions={"": lambda: _make_concatenated_convolution(existing_first=True)},
+        unaffected=lambda: _make_concatenated_convolution(existing_first=False),
+        fixed=lambda: _make_concatenated_convolution(existing_first=False),
     ),
 }

@@ -14,27 +14,27 @@ from .example import Examples
 __all__ = ["POINTWISE"]
 
 
-def _relu_graph(dims: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Graph:
+def _make_relu_graph(dims: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Graph:
     g, like = GraphBuilder("activation"), strides or packed_strides(dims)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", dims, strides=like), name="y", virtual=False, strides=like)
     return g.graph()
 
 
-def _bias_graph(dims: tuple[int, ...], bias: tuple[int, ...], strides: Sequence[int] | None = None) -> Graph:
+def _make_bias_graph(dims: tuple[int, ...], bias: tuple[int, ...], strides: Sequence[int] | None = None) -> Graph:
     g = GraphBuilder("sum")
     b = g.tensor("bias", bias, strides=packed_strides(bias) if strides is None else tuple(strides))
     g.pointwise(PointwiseMode.ADD, g.tensor("x", dims), b, name="y", virtual=False)
     return g.graph()
 
 
-def _index_sum_graph(axis: int) -> Graph:
+def _make_index_sum_graph(axis: int) -> Graph:
     g = GraphBuilder("index", io_type=DataType.FLOAT)
     x = g.tensor("x", (4, 6, 8))
     g.pointwise(PointwiseMode.ADD, g.pointwise(PointwiseMode.GEN_INDEX, x, axis=axis), x, name="y", virtual=False)
     return g.graph()
 
 
-def _reduction_graph(to: tuple[int, ...]) -> Graph:
+def _make_reduction_graph(to: tuple[int, ...]) -> Graph:
     g = GraphBuilder("summed")
     x = g.tensor("x", (8, 2, 3, 8, 2), strides="channels_last")
     g.reduction(ReduceTensorOp.ADD, x, to, name="y", virtual=False, data_type=DataType.FLOAT, strides=channels_last(to))
@@ -43,54 +43,54 @@ def _reduction_graph(to: tuple[int, ...]) -> Graph:
 
 POINTWISE: dict[str, Examples] = {
     "elementwise-two-dims": Examples(
-        reproductions={"": lambda: _relu_graph((96, 24))},
-        unlike=lambda: _relu_graph((1, 96, 24)),
-        fixed=lambda: _relu_graph((1, 96, 24)),
+        reproductions={"": lambda: _make_relu_graph((96, 24))},
+        unaffected=lambda: _make_relu_graph((1, 96, 24)),
+        fixed=lambda: _make_relu_graph((1, 96, 24)),
     ),
     "elementwise-two-dims-column-major": Examples(
-        reproductions={"": lambda: _relu_graph((32, 24), (1, 32))},
-        unlike=lambda: _relu_graph((1, 24, 32)),
-        fixed=lambda: _relu_graph((1, 24, 32)),
+        reproductions={"": lambda: _make_relu_graph((32, 24), (1, 32))},
+        unaffected=lambda: _make_relu_graph((1, 24, 32)),
+        fixed=lambda: _make_relu_graph((1, 24, 32)),
     ),
     "elementwise-broadcast-of-matrices": Examples(
-        reproductions={"": lambda: _bias_graph((16, 32, 24), (1, 1, 24))},
-        unlike=lambda: _bias_graph((16, 32, 24), (1, 32, 24)),
-        fixed=lambda: _bias_graph((16, 32, 24), (16, 1, 24)),
+        reproductions={"": lambda: _make_bias_graph((16, 32, 24), (1, 1, 24))},
+        unaffected=lambda: _make_bias_graph((16, 32, 24), (1, 32, 24)),
+        fixed=lambda: _make_bias_graph((16, 32, 24), (16, 1, 24)),
     ),
     "elementwise-number-for-each-matrix": Examples(
-        reproductions={"": lambda: _bias_graph((4, 6, 8), (4, 1, 1))},
-        unlike=lambda: _bias_graph((4, 6, 8), (4, 6, 1)),
-        fixed=lambda: _bias_graph((4, 6, 8), (4, 6, 1)),
+        reproductions={"": lambda: _make_bias_graph((4, 6, 8), (4, 1, 1))},
+        unaffected=lambda: _make_bias_graph((4, 6, 8), (4, 6, 1)),
+        fixed=lambda: _make_bias_graph((4, 6, 8), (4, 6, 1)),
     ),
     "elementwise-rows-with-strides": Examples(
         reproductions={
-            "": lambda: _bias_graph((4, 6, 8), (4, 1, 8), (16, 16, 1)),
-            "columns": lambda: _bias_graph((4, 6, 8), (4, 6, 1), (12, 2, 1)),
+            "": lambda: _make_bias_graph((4, 6, 8), (4, 1, 8), (16, 16, 1)),
+            "columns": lambda: _make_bias_graph((4, 6, 8), (4, 6, 1), (12, 2, 1)),
         },
-        unlike=lambda: _bias_graph((4, 6, 8), (4, 1, 8)),
-        fixed=lambda: _bias_graph((4, 6, 8), (4, 1, 8)),
+        unaffected=lambda: _make_bias_graph((4, 6, 8), (4, 1, 8)),
+        fixed=lambda: _make_bias_graph((4, 6, 8), (4, 1, 8)),
     ),
     "elementwise-columns-apart": Examples(
-        reproductions={"": lambda: _relu_graph((4, 6, 8), (1, 32, 4))},
-        unlike=lambda: _relu_graph((4, 6, 8), (8, 32, 1)),
-        fixed=lambda: _relu_graph((6, 8, 4)),
+        reproductions={"": lambda: _make_relu_graph((4, 6, 8), (1, 32, 4))},
+        unaffected=lambda: _make_relu_graph((4, 6, 8), (8, 32, 1)),
+        fixed=lambda: _make_relu_graph((6, 8, 4)),
     ),
     "elementwise-channels-slowest": Examples(
-        reproductions={"": lambda: _relu_graph((8, 2, 2, 4), (1, 64, 32, 8))},
-        unlike=lambda: _relu_graph((8, 2, 2, 4), (16, 1, 8, 2)),
-        fixed=lambda: _relu_graph((2, 8, 2, 4), (64, 1, 32, 8)),
+        reproductions={"": lambda: _make_relu_graph((8, 2, 2, 4), (1, 64, 32, 8))},
+        unaffected=lambda: _make_relu_graph((8, 2, 2, 4), (16, 1, 8, 2)),
+        fixed=lambda: _make_relu_graph((2, 8, 2, 4), (64, 1, 32, 8)),
     ),
     "index-of-matrices": Examples(
-        reproductions={"": lambda: _index_sum_graph(0)},
-        unlike=lambda: _index_sum_graph(1),
-        fixed=lambda: _index_sum_graph(1),
+        reproductions={"": lambda: _make_index_sum_graph(0)},
+        unaffected=lambda: _make_index_sum_graph(1),
+        fixed=lambda: _make_index_sum_graph(1),
     ),
     "reduction-of-five-dims": Examples(
         reproductions={
-            "": lambda: _reduction_graph((8, 1, 3, 8, 1)),
-            "others": lambda: _reduction_graph((1, 2, 1, 1, 2)),
+            "": lambda: _make_reduction_graph((8, 1, 3, 8, 1)),
+            "others": lambda: _make_reduction_graph((1, 2, 1, 1, 2)),
         },
-        unlike=lambda: _reduction_graph((8, 1, 3, 8, 2)),
-        fixed=lambda: _reduction_graph((8, 1, 3, 8, 2)),
+        unaffected=lambda: _make_reduction_graph((8, 1, 3, 8, 2)),
+        fixed=lambda: _make_reduction_graph((8, 1, 3, 8, 2)),
     ),
 }

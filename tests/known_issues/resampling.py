@@ -14,7 +14,7 @@ from .example import Examples
 __all__ = ["RESAMPLING"]
 
 
-def _upsampling(data_type: DataType) -> Graph:
+def _make_bilinear_upsampling(data_type: DataType) -> Graph:
     """Return a bilinear upsampling to twice the size."""
     g, half = GraphBuilder("upsampling", io_type=data_type), Fraction(1, 2)
     x = g.tensor("x", (4, 32, 28, 28), strides="channels_last")
@@ -23,7 +23,7 @@ def _upsampling(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def _pool(kind: DataType, *, before: bool = False) -> Graph:
+def _make_pool(kind: DataType, *, before: bool = False) -> Graph:
     """Return a pooling of an image, optionally after a ReLU."""
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (2, 64, 7, 13), strides="channels_last")
@@ -33,7 +33,7 @@ def _pool(kind: DataType, *, before: bool = False) -> Graph:
     return g.graph()
 
 
-def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
+def _make_average_pool_gradient(sizes: tuple[int, ...]) -> Graph:
     """Return the gradient of an average pool with windows of three and a stride of two."""
     g = GraphBuilder("pool", io_type=DataType.FLOAT)
     dy = g.tensor("dy", (2, 32, *((size - 3) // 2 + 1 for size in sizes)), strides="channels_last")
@@ -42,7 +42,7 @@ def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _pooled(
+def _make_pool_of_sizes(
     sizes: tuple[int, ...],
     window: int | tuple[int, ...] = 3,
     mode: ResampleMode = ResampleMode.MAXPOOL,
@@ -55,7 +55,7 @@ def _pooled(
     return g.graph()
 
 
-def _pool_gradient_with_padding(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
+def _make_padded_average_pool_gradient(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
     """Return the gradient of a row-major average pool, windows of three, stride of two, padding counted."""
     g, dims, less = GraphBuilder("spread back", io_type=DataType.HALF), (2, 32, *sizes), (2, 32, *fewer)
     x, y, dy = (g.tensor(name, held, strides="packed") for name, held in (("x", dims), ("y", less), ("dy", less)))
@@ -64,7 +64,7 @@ def _pool_gradient_with_padding(sizes: tuple[int, ...], fewer: tuple[int, ...], 
     return g.graph()
 
 
-def _upsampled(sizes: tuple[int, ...]) -> Graph:
+def _make_bilinear_resampling(sizes: tuple[int, ...]) -> Graph:
     """Return a bilinear resampling to twice the size."""
     g, half = GraphBuilder("upsampled", io_type=DataType.FLOAT), Fraction(1, 2)
     x = g.tensor("x", (2, 8, *sizes), strides="channels_last")
@@ -72,7 +72,7 @@ def _upsampled(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _max_pool_gradient(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
+def _make_max_pool_gradient(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
     """Return the gradient of a max pool from its index, or from its image and its result; a dim of 1 is not pooled."""
     g, dims = GraphBuilder("unpooled", io_type=DataType.HALF), (2, 32, *sizes)
     window, stride = (tuple(most if size > 1 else 1 for size in sizes) for most in (3, 2))
@@ -87,65 +87,67 @@ def _max_pool_gradient(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
 RESAMPLING: dict[str, Examples] = {
     "bilinear-16-bits": Examples(
         reproductions={
-            "": lambda: _upsampling(DataType.HALF),
-            "bfloat16": lambda: _upsampling(DataType.BFLOAT16),
+            "": lambda: _make_bilinear_upsampling(DataType.HALF),
+            "bfloat16": lambda: _make_bilinear_upsampling(DataType.BFLOAT16),
         },
-        unlike=lambda: _upsampling(DataType.FLOAT),
-        fixed=lambda: _upsampling(DataType.FLOAT),
+        unaffected=lambda: _make_bilinear_upsampling(DataType.FLOAT),
+        fixed=lambda: _make_bilinear_upsampling(DataType.FLOAT),
     ),
     "pooling-of-bfloat16": Examples(
-        reproductions={"": lambda: _pool(DataType.BFLOAT16)},
-        unlike=lambda: _pool(DataType.HALF),
-        fixed=lambda: _pool(DataType.HALF),
+        reproductions={"": lambda: _make_pool(DataType.BFLOAT16)},
+        unaffected=lambda: _make_pool(DataType.HALF),
+        fixed=lambda: _make_pool(DataType.HALF),
     ),
     "pooling-behind-elementwise": Examples(
-        reproductions={"": lambda: _pool(DataType.HALF, before=True)},
-        unlike=lambda: _pool(DataType.HALF),
-        fixed=lambda: _pool(DataType.HALF),
+        reproductions={"": lambda: _make_pool(DataType.HALF, before=True)},
+        unaffected=lambda: _make_pool(DataType.HALF),
+        fixed=lambda: _make_pool(DataType.HALF),
     ),
     "pooling-gradient-over-one-dim": Examples(
-        reproductions={"": lambda: _pool_gradient((15,))},
-        unlike=lambda: _pool_gradient((7, 15)),
-        fixed=lambda: _pool_gradient((7, 15)),
+        reproductions={"": lambda: _make_average_pool_gradient((15,))},
+        unaffected=lambda: _make_average_pool_gradient((7, 15)),
+        fixed=lambda: _make_average_pool_gradient((7, 15)),
     ),
     "pooling-over-one-dim": Examples(
-        reproductions={"": lambda: _pooled((13,), stride=2)},
-        unlike=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
-        fixed=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
+        reproductions={"": lambda: _make_pool_of_sizes((13,), stride=2)},
+        unaffected=lambda: _make_pool_of_sizes((1, 13), (1, 3), stride=(1, 2)),
+        fixed=lambda: _make_pool_of_sizes((1, 13), (1, 3), stride=(1, 2)),
     ),
     "bilinear-three-dims": Examples(
-        reproductions={"": lambda: _upsampled((5, 6, 7))},
-        unlike=lambda: _upsampled((5, 6)),
-        fixed=lambda: _upsampled((5, 6)),
+        reproductions={"": lambda: _make_bilinear_resampling((5, 6, 7))},
+        unaffected=lambda: _make_bilinear_resampling((5, 6)),
+        fixed=lambda: _make_bilinear_resampling((5, 6)),
     ),
     "bilinear-one-dim": Examples(
-        reproductions={"": lambda: _upsampled((5,))},
-        unlike=lambda: _upsampled((1, 5)),
-        fixed=lambda: _upsampled((5, 6)),
+        reproductions={"": lambda: _make_bilinear_resampling((5,))},
+        unaffected=lambda: _make_bilinear_resampling((1, 5)),
+        fixed=lambda: _make_bilinear_resampling((5, 6)),
     ),
     "max-pool-gradient-of-both": Examples(
-        reproductions={"": lambda: _max_pool_gradient("x", "y")},
-        unlike=lambda: _max_pool_gradient("idx"),
-        fixed=lambda: _max_pool_gradient("idx"),
+        reproductions={"": lambda: _make_max_pool_gradient("x", "y")},
+        unaffected=lambda: _make_max_pool_gradient("idx"),
+        fixed=lambda: _make_max_pool_gradient("idx"),
     ),
     "max-pool-gradient-one-dim": Examples(
-        reproductions={"": lambda: _max_pool_gradient("idx", sizes=(13,))},
-        unlike=lambda: _max_pool_gradient("idx", sizes=(1, 13)),
-        fixed=lambda: _max_pool_gradient("idx", sizes=(1, 13)),
+        reproductions={"": lambda: _make_max_pool_gradient("idx", sizes=(13,))},
+        unaffected=lambda: _make_max_pool_gradient("idx", sizes=(1, 13)),
+        fixed=lambda: _make_max_pool_gradient("idx", sizes=(1, 13)),
     ),
     "average-pool-padded-behind": Examples(
         reproductions={
-            "": lambda: _pooled(
+            "": lambda: _make_pool_of_sizes(
                 (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=0, post_padding=1
             ),
-            "gradient": lambda: _pool_gradient_with_padding((9, 4), (5, 3), padding=1, post_padding=2),
-            "gradient, three dims": lambda: _pool_gradient_with_padding(
+            "gradient": lambda: _make_padded_average_pool_gradient((9, 4), (5, 3), padding=1, post_padding=2),
+            "gradient, three dims": lambda: _make_padded_average_pool_gradient(
                 (7, 4, 4), (3, 1, 2), padding=0, post_padding=(1, 0, 2)
             ),
         },
-        unlike=lambda: _pooled(
+        unaffected=lambda: _make_pool_of_sizes(
             (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=1, post_padding=0
         ),
-        fixed=lambda: _pooled((6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1),
+        fixed=lambda: _make_pool_of_sizes(
+            (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1
+        ),
     ),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import library
 from examples.attention_known_issues import REPRODUCTIONS, issue_of
-from tests.support.child import ROOT, older_cudnn_environment, run_python
+from tests.support.child import ROOT, make_older_cudnn_environment, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 OLDER, NEWEST = True, False
@@ -92,7 +92,7 @@ def test_the_command_explains_examples_of_operations(script: str, target: str, c
 
 
 def example_environment(older: bool) -> dict[str, str]:
-    return (older_cudnn_environment() if older else dict(os.environ)) | NO_GPU
+    return (make_older_cudnn_environment() if older else dict(os.environ)) | NO_GPU
 
 
 def test_every_example_is_run() -> None:

@@ -35,7 +35,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 D = DescriptorType
 UNCREATABLE = D.INTERMEDIATE_INFO
@@ -589,7 +589,7 @@ print(code(lambda: load().cudnnGetExecutionPlanWorkspaceSize))
 
 
 def test_errors_name_features_newer_than_the_library() -> None:
-    lines = run_code(NEWER, environment=older_cudnn_environment()).stdout.splitlines()
+    lines = run_code(NEWER, environment=make_older_cudnn_environment()).stdout.splitlines()
     assert lines == [
         "9.19.0",
         "descriptor-newer-than-library: CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import BLOCKS, PAGES, ROOT, Block, command_lines
+from tests.support.pages import CODE_BLOCKS, PAGE_TEXTS, REPOSITORY_ROOT, CodeBlock, list_command_lines
 
 ELSEWHERE = ("docs/graph-json.md",)  # tests/pure/graph/test_graph_schema.py
 RUNNABLE = ("explain", "doctor", "target", "matrix")
@@ -19,7 +19,7 @@ ANSWERS = ("explain", "matrix")  # may be negative
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
-PYTHON = [block for block in BLOCKS if block.language == "python" and block.page not in ELSEWHERE]
+PYTHON = [block for block in CODE_BLOCKS if block.language == "python" and block.page not in ELSEWHERE]
 
 
 def run_in_checkout(*command: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def run_in_checkout(*command: str) -> subprocess.CompletedProcess[str]:
         "CUDA_VISIBLE_DEVICES": "",
         "COLUMNS": "200",
     }
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY_ROOT, env=environment, check=False)
 
 
 def line_pattern(shown: str) -> str:
@@ -56,13 +56,13 @@ def find_unprinted_line(shown: str, printed: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_blocks_print_the_output_in_their_comments(block: Block) -> None:
+def test_python_blocks_print_the_output_in_their_comments(block: CodeBlock) -> None:
     done = run_in_checkout(sys.executable, "-W", "error", "-c", block.text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(line for _, line in command_lines("sh")))
+@pytest.mark.parametrize("command", dict.fromkeys(line for _, line in list_command_lines("sh")))
 def test_shell_commands_of_the_pages_run(command: str) -> None:
     arguments = shlex.split(command, comments=True)
     assert arguments[1] in RUNNABLE, f"{command!r} must be in a console block"
@@ -74,8 +74,8 @@ def test_shell_commands_of_the_pages_run(command: str) -> None:
 @pytest.fixture(scope="module")
 def demo_output() -> str:
     """Return the last output of `make demo`."""
-    [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (ROOT / "Makefile").read_text())
-    [version] = re.findall(r"^CUDNN := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (REPOSITORY_ROOT / "Makefile").read_text())
+    [version] = re.findall(r"^CUDNN := (\S+)", (REPOSITORY_ROOT / "Makefile").read_text(), re.MULTILINE)
     done = run_in_checkout(*shlex.split(recipe.replace("$(CUDNN)", version)))
     assert done.returncode == 1, done.stderr
     return done.stdout
@@ -83,12 +83,12 @@ def demo_output() -> str:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/refusal.md"])
 def test_demo_prints_the_shown_output(page: str, demo_output: str) -> None:
-    [shown] = [block.text for block in BLOCKS if (block.page, block.language) == (page, "text")]
+    [shown] = [block.text for block in CODE_BLOCKS if (block.page, block.language) == (page, "text")]
     assert find_unprinted_line(shown, demo_output) is None
 
 
 def test_demo_prints_the_lines_of_the_first_page(demo_output: str) -> None:
-    [shown] = [block.text for block in BLOCKS if (block.page, block.language) == ("docs/index.md", "text")]
+    [shown] = [block.text for block in CODE_BLOCKS if (block.page, block.language) == ("docs/index.md", "text")]
     lines = [" ".join(line.split()) for line in re.sub(r"\n +", " ", shown).splitlines()]
     assert len(lines) == 3
     printed = " ".join(demo_output.split())
@@ -104,8 +104,8 @@ def test_shown_output_that_is_not_printed_is_detected() -> None:
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {name for text in PAGES.values() for name in re.findall(r"(?:`|\$ )make ([a-z-]+)", text)}
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY_ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for text in PAGE_TEXTS.values() for name in re.findall(r"(?:`|\$ )make ([a-z-]+)", text)}
     assert {"demo", "test", "docs"} <= named <= targets
 
 
@@ -113,11 +113,11 @@ def test_make_targets_exist() -> None:
     "page",
     [
         *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"),
-        *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
+        *sorted(str(path.relative_to(REPOSITORY_ROOT)) for path in REPOSITORY_ROOT.glob("docs/**/*.md")),
     ],
 )
 def test_links_lead_to_existing_files(page: str) -> None:
-    path = ROOT / page
+    path = REPOSITORY_ROOT / page
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     dead = [link for link in LINK.findall(text) if not (path.parent / link).exists()]
     assert not dead

@@ -190,20 +190,20 @@ def run_reverse(run: Run, op: Operation) -> None:
         "tests/support/built.py",
         "# block scales\n",
         """
-@_register(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
-def _reverse(g: GraphBuilder) -> None:
-    g.reverse(g.tensor("x", (2, 3, 4)), 1, **OUT)
+@_register_graph(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
+def _add_reverse(g: GraphBuilder) -> None:
+    g.reverse(g.tensor("x", (2, 3, 4)), 1, **IN_MEMORY)
 
 """,
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: run_move(D.OPERATION_RESHAPE, x, y, random_array(2, 3))\n    )\n",
+        "lambda: run_move(D.OPERATION_RESHAPE, x, y, draw_array(2, 3))\n    )\n",
         """
 
 def test_reverse() -> None:
-    value = random_array(2, 3)
-    x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 3))
+    value = draw_array(2, 3)
+    x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (2, 3))
     np.testing.assert_array_equal(run_move(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
 """,
     )
@@ -271,9 +271,9 @@ def follow_known_issue(copy: RepositoryCopy) -> None:
         "MATMUL: dict[str, Examples] = {\n",
         """\
     "matmul-96-rows": Examples(
-        reproductions={"": lambda: _batch_product(DataType.HALF, rows=96)},
-        unlike=lambda: _batch_product(DataType.HALF, rows=97),
-        fixed=lambda: _batch_product(DataType.HALF, rows=128),
+        reproductions={"": lambda: _make_batched_matmul(DataType.HALF, rows=96)},
+        unaffected=lambda: _make_batched_matmul(DataType.HALF, rows=97),
+        fixed=lambda: _make_batched_matmul(DataType.HALF, rows=128),
     ),
 """,
     )

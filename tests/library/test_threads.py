@@ -11,13 +11,13 @@ import pytest
 
 from cudnn_backend_py import CudnnStatusError, Descriptor, DescriptorType, Graph, OperationGraph, explain, open_target
 from cudnn_backend_py.native import capture_log, library
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 
 THREADS = 16
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
 NAMES = [
     name
-    for name in ZOO
+    for name in VARIED_GRAPHS
     if name.startswith(("two matmul", "flash", "matmul", "unified", "reduce", "relu", "exp", "add", "layer norm"))
 ]
 QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(NAMES)]
@@ -25,7 +25,7 @@ QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(
 
 def judge_as_dict(name: str, target: str) -> dict[str, Any]:
     """Return the parts of a verdict that must not depend on the thread."""
-    data = explain(ZOO[name](), target).to_dict()
+    data = explain(VARIED_GRAPHS[name](), target).to_dict()
     return {
         key: data[key]
         for key in ("outcome", "stage", "graph_text", "target", "candidates", "reasons", "cause", "control")
@@ -46,7 +46,7 @@ def run_in_threads(work: Callable[[int], Any], count: int) -> list[Any]:
 
 
 def test_there_are_at_least_sixteen_different_graphs() -> None:
-    assert len({str(ZOO[name]()) for name in NAMES}) >= 16
+    assert len({str(VARIED_GRAPHS[name]()) for name in NAMES}) >= 16
     assert {target for _, target in QUESTIONS} == set(TARGETS)
 
 
@@ -71,7 +71,7 @@ def test_many_threads_may_judge_the_control_graph_at_the_same_time(monkeypatch: 
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
-    verdicts = run_in_threads(lambda _: explain(ZOO["matmul f16 64"](), "sm80"), THREADS)
+    verdicts = run_in_threads(lambda _: explain(VARIED_GRAPHS["matmul f16 64"](), "sm80"), THREADS)
     assert {(verdict.outcome, verdict.control and verdict.control.supported) for verdict in verdicts} == {
         (verdicts[0].outcome, True)
     }
@@ -94,7 +94,7 @@ def test_each_thread_gets_its_own_last_error() -> None:
 
 
 def test_one_operation_graph_and_config_serve_many_threads() -> None:
-    question = OperationGraph(ZOO["matmul f16 64"](), open_target("sm90"))
+    question = OperationGraph(VARIED_GRAPHS["matmul f16 64"](), open_target("sm90"))
     config = question.heuristics("A").configs[0]
     seen = run_in_threads(lambda _: (config.tag, config.behavior_notes, question.engine_count), THREADS * 4)
     assert len(set(seen)) == 1
@@ -105,7 +105,7 @@ def test_one_operation_graph_and_config_serve_many_threads() -> None:
 def test_the_capture_of_each_thread_has_only_its_own_graph() -> None:
     def capture_graph(number: int) -> tuple[str, list[str]]:
         name = NAMES[number % len(NAMES)]
-        graph: Graph = ZOO[name]()
+        graph: Graph = VARIED_GRAPHS[name]()
         with capture_log(this_thread_only=True) as log:
             OperationGraph(graph, open_target("sm90"))
         sizes = [len(item["nodes"]) if "nodes" in item else -1 for item in log.operation_graphs()]

@@ -17,7 +17,7 @@ from cudnn_backend_py import save_graph
 from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
 from cudnn_backend_py.versions.store import default_root
 from examples import flash_forward, forum_two_matmul
-from tests.support.child import OLDER, ROOT, FinishedChild, run_code
+from tests.support.child import OLDER_VERSION, ROOT, FinishedChild, run_code
 
 MODULES = (
     *("numpy", "click", "rich", "platformdirs", "jinja2", "markupsafe", "pytest", "torch", "cuda", "cudnn", "pip"),
@@ -67,7 +67,7 @@ def input_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     save_graph(forum_two_matmul.graph(), folder / "bad.json")
     (folder / "check.toml").write_text(
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm90"]\n'
-        f'versions = ["{OLDER}"]\npin = ["cause"]\n[graphs]\ngood = "good.json"\n'
+        f'versions = ["{OLDER_VERSION}"]\npin = ["cause"]\n[graphs]\ngood = "good.json"\n'
     )
     (folder / "empty.log").write_text("")
     return {
@@ -77,7 +77,7 @@ def input_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "LOG": str(folder / "empty.log"),
         "OUT": str(folder),
         "TABLE": str(ROOT / "tests/library/diagnose/data/attention-support-9.19.0.json"),
-        "OLDER": OLDER,
+        "OLDER": OLDER_VERSION,
     }
 
 
@@ -206,7 +206,7 @@ def installed_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", [[], ["--cudnn", OLDER]], ids=["own", "another"])
+@pytest.mark.parametrize("options", [[], ["--cudnn", OLDER_VERSION]], ids=["own", "another"])
 def test_an_installed_command_loads_the_installed_package_in_a_checkout(
     options: list[str], installed_environment: Path, input_files: dict[str, str], tmp_path: Path
 ) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cudnn_backend_py.testing.record import record_run
 from tests.support.child import ROOT
-from tests.support.gpu_memory import VARIABLE, memory_limit, why_too_large
-from tests.support.gpus import ELSEWHERE, EXPECTED, MEASURED
+from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, find_memory_skip_reason, read_memory_limit
+from tests.support.gpus import EXPECTED_COUNTS, MEASURED_GPUS, OTHER_GPUS_KEY
 
 USED = {
     name
@@ -20,24 +20,24 @@ USED = {
 }
 
 
-@pytest.mark.parametrize("where", EXPECTED)
+@pytest.mark.parametrize("where", EXPECTED_COUNTS)
 def test_every_architecture_has_all_expected_values(where: str) -> None:
-    assert set(EXPECTED[where]) == USED
-    assert all(EXPECTED[ELSEWHERE][name] <= least for name, least in EXPECTED[where].items())
+    assert set(EXPECTED_COUNTS[where]) == USED
+    assert all(EXPECTED_COUNTS[OTHER_GPUS_KEY][name] <= least for name, least in EXPECTED_COUNTS[where].items())
 
 
 def test_measured_architectures_and_versions_are_parsed() -> None:
-    assert (90, "9.19.0") in MEASURED
-    assert len(MEASURED) == len(EXPECTED) - 1
+    assert (90, "9.19.0") in MEASURED_GPUS
+    assert len(MEASURED_GPUS) == len(EXPECTED_COUNTS) - 1
 
 
 def test_gpu_memory_limit_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert memory_limit() is None
-    monkeypatch.setenv(VARIABLE, "16")
-    assert memory_limit() == 16_000_000_000
-    assert why_too_large(16, 16) == ""
-    assert "it needs 17.0 GB of GPU memory, 16.0 are left" in why_too_large(17_000_000_000, 16_000_000_000)
+    monkeypatch.delenv(MEMORY_LIMIT_VARIABLE, raising=False)
+    assert read_memory_limit() is None
+    monkeypatch.setenv(MEMORY_LIMIT_VARIABLE, "16")
+    assert read_memory_limit() == 16_000_000_000
+    assert find_memory_skip_reason(16, 16) == ""
+    assert "it needs 17.0 GB of GPU memory, 16.0 are left" in find_memory_skip_reason(17_000_000_000, 16_000_000_000)
 
 
 def test_record_contains_skip_reasons(tmp_path: Path) -> None:

@@ -19,31 +19,41 @@ import pytest
 
 from benchmarks.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
-from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
+from tests.support.pages import (
+    CODE_BLOCKS,
+    INLINE_CODE,
+    PAGE_TEXTS,
+    REPOSITORY_ROOT,
+    CodeBlock,
+    list_command_lines,
+    read_code_blocks,
+)
 from tools.records.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
 
 from ..support.records import read_record
 
-RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
+RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGE_TEXTS if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
-COMMANDS = dict.fromkeys(command_lines("sh", "bash", "console") + INLINE)
+COMMANDS = dict.fromkeys(list_command_lines("sh", "bash", "console") + INLINE_CODE)
 
 
 def test_code_blocks_have_a_known_language() -> None:
     languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
-    assert [str(block) for block in BLOCKS if block.language not in languages] == []
-    assert len(BLOCKS) > 50
+    assert [str(block) for block in CODE_BLOCKS if block.language not in languages] == []
+    assert len(CODE_BLOCKS) > 50
 
 
 def test_text_blocks_contain_no_code() -> None:
     code = re.compile(
         r"^(?:\$ |from \w+ import |import \w|cudnn-backend |python -m |pip install|with \w+\()", re.MULTILINE
     )
-    assert [str(block) for block in BLOCKS if block.language == "text" and code.search(block.text)] == []
+    assert [str(block) for block in CODE_BLOCKS if block.language == "text" and code.search(block.text)] == []
 
 
 def test_console_blocks_begin_with_a_prompt() -> None:
-    assert [str(block) for block in BLOCKS if block.language == "console" and not block.text.startswith("$ ")] == []
+    assert [
+        str(block) for block in CODE_BLOCKS if block.language == "console" and not block.text.startswith("$ ")
+    ] == []
 
 
 def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
@@ -83,7 +93,7 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     settings = {**main.context_settings, **command.context_settings}  # a command keeps the option of its first help
     _, left, _ = command.make_parser(click.Context(command, info_name=line, **settings)).parse_args([*arguments])
     assert not left
-    assert [file for file in arguments if file.startswith("examples/") and not (ROOT / file).is_file()] == []
+    assert [file for file in arguments if file.startswith("examples/") and not (REPOSITORY_ROOT / file).is_file()] == []
 
 
 def names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
@@ -96,17 +106,17 @@ def names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "py"], ids=str)
-def test_python_blocks_that_are_not_run_import_existing_names(block: Block) -> None:
+@pytest.mark.parametrize("block", [block for block in CODE_BLOCKS if block.language == "py"], ids=str)
+def test_python_blocks_that_are_not_run_import_existing_names(block: CodeBlock) -> None:
     for module, name in names_imported_from_package(ast.parse(block.text)):
         found = importlib.import_module(module)
         assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in ("json", "toml")], ids=str)
-def test_json_and_toml_blocks_are_valid(block: Block) -> None:
+@pytest.mark.parametrize("block", [block for block in CODE_BLOCKS if block.language in ("json", "toml")], ids=str)
+def test_json_and_toml_blocks_are_valid(block: CodeBlock) -> None:
     if included := re.fullmatch(r'--8<-- "([^":]+).*"\n', block.text):
-        assert (ROOT / included[1]).is_file()
+        assert (REPOSITORY_ROOT / included[1]).is_file()
         return
     assert (json if block.language == "json" else tomllib).loads(block.text)
 
@@ -114,7 +124,7 @@ def test_json_and_toml_blocks_are_valid(block: Block) -> None:
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
 def test_commands_of_recorded_tasks_are_on_their_page(task: Task, tmp_path: Path) -> None:
     write_files(task, tmp_path)
-    page = " ".join(PAGES[task.page].split())
+    page = " ".join(PAGE_TEXTS[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 
 
@@ -127,5 +137,5 @@ def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[Task, ...])
 
 
 def test_code_blocks_inside_lists_are_found() -> None:
-    [block] = read_blocks("page", "1. a\n\n   ```python\n   x = 1\n     # y\n   ```\n")
+    [block] = read_code_blocks("page", "1. a\n\n   ```python\n   x = 1\n     # y\n   ```\n")
     assert (block.language, block.text, block.line) == ("python", "x = 1\n  # y\n", 3)

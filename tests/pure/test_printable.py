@@ -20,8 +20,8 @@ from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
 from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
-from tests.support.mutations import HOSTILE, assert_safe_to_print
-from tests.support.reporting import make_matrix, make_verdict, two_matmuls
+from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
+from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 
 def test_control_characters_and_other_separators_are_escaped() -> None:
@@ -52,9 +52,9 @@ def test_printable_lines_keep_newlines_and_escape_ci_commands() -> None:
     assert printable_lines("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
-    graph = two_matmuls(name)
+    graph = make_two_matmuls(name)
     tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
     cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)
     asked = make_verdict(
@@ -64,17 +64,17 @@ def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
     whole = dataclasses.replace(
         asked, candidates=(candidate,), reasons=(Reason("", name),), hazards=(name,), environment=(name,), library=name
     )
-    lines = len(render_text(make_verdict(two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
+    lines = len(render_text(make_verdict(make_two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
     assert str(tensor).isprintable()
     for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, Remedies(graph, [])))):
         assert_safe_to_print(text)
-    assert len(str(graph).splitlines()) == len(str(two_matmuls("g")).splitlines())
+    assert len(str(graph).splitlines()) == len(str(make_two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
     matrix = make_matrix(name, "the last one lacks a cell")
     assert_safe_to_print(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_text_of_a_graph_with_hostile_names_is_printable(name: str) -> None:
     """A line of the graph's text can begin with a name."""
     g = GraphBuilder(name, io_type=DataType.HALF)
@@ -84,7 +84,7 @@ def test_text_of_a_graph_with_hostile_names_is_printable(name: str) -> None:
         assert_safe_to_print(shown)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_text_of_errors_with_hostile_names_is_printable(name: str) -> None:
     for error in (
         GraphError(name, code="x", where=f"{name}\n{name}", fix=name),
@@ -100,7 +100,7 @@ def test_a_long_headline_is_truncated() -> None:
     assert len(str(GraphError("x" * 1_000_000, code="x"))) < 5000
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_report_of_a_log_with_hostile_names_is_printable(name: str) -> None:
     data = {
         "context": {"name": name, "io_data_type": "HALF"},
@@ -122,7 +122,7 @@ def test_markdown_code_spans_cannot_be_closed_by_their_text() -> None:
 
 @pytest.mark.parametrize("what", ["graph", "tensor", "operation"])
 def test_names_that_utf8_cannot_encode_are_refused(what: str) -> None:
-    data = graph_to_json(two_matmuls())
+    data = graph_to_json(make_two_matmuls())
     place = {"graph": data, "tensor": data["tensors"][-1], "operation": data["operations"][-1]}[what]
     old, place["name"] = place["name"], "half \ud800"
     if what == "tensor":

@@ -15,11 +15,11 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.formats import round_to, storage_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
-__all__ = ["AttentionCase", "draw_problem", "make_case", "option_values"]
+__all__ = ["AttentionCase", "draw_attention_problem", "list_option_values", "make_attention_case"]
 
 Array = NDArray[np.float64]
-FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
-_GRADIENTS = ("dq", "dk", "dv")
+FP8_TYPES = (DataType.FP8_E4M3, DataType.FP8_E5M2)
+_GRADIENT_NAMES = ("dq", "dk", "dv")
 
 
 class ArraySoftCap:
@@ -57,7 +57,7 @@ class AttentionCase:
 
     def graph_inputs(self, graph: Graph) -> dict[str, Array]:
         """Return the value of each graph input; K and V are transposed, ragged or paged where the graph needs it."""
-        swapped = transposed_input_names(graph) | self._transposed_block_scaled_names()
+        swapped = list_transposed_inputs(graph) | self._transposed_block_scaled_names()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
         for tensor in graph.variant_pack_tensors:
@@ -110,7 +110,7 @@ class AttentionCase:
         return np.ones(want.shape, bool)
 
 
-def transposed_input_names(graph: Graph) -> set[str]:
+def list_transposed_inputs(graph: Graph) -> set[str]:
     """Return which of k and v are stored with s and d swapped, because a matmul reads them as its right operand."""
     seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
     return seen & {"k", "v"}
@@ -119,7 +119,9 @@ def transposed_input_names(graph: Graph) -> set[str]:
 # random problems
 
 
-def draw_problem(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
+def draw_attention_problem(
+    rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None
+) -> Attention:
     """Return a random attention problem: `tiny` for NumPy only, otherwise of sizes that kernels support."""
 
     def is_chosen(p: float) -> bool:
@@ -146,7 +148,7 @@ def draw_problem(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: b
         o["head_dim_v"] = o["head_dim"] if is_chosen(0.8) else choose(64, 128)
         if is_fp8:
             o["head_dim"] = o["head_dim_v"] = 128 if backward else choose(64, 128)
-    o["data_type"] = choose(*FP8) if is_fp8 else choose(DataType.HALF, DataType.BFLOAT16)
+    o["data_type"] = choose(*FP8_TYPES) if is_fp8 else choose(DataType.HALF, DataType.BFLOAT16)
     if is_chosen(0.15):
         o["scale"] = choose("tensor", "none", 0.3)
     _draw_masks(rng, o, is_chosen)
@@ -225,7 +227,7 @@ def _draw_score_options(
         o["dsink"] = backward and chance(0.7)
 
 
-def option_values(p: Attention) -> dict[str, str]:
+def list_option_values(p: Attention) -> dict[str, str]:
     """Return the value of each option as text: the keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
@@ -252,7 +254,7 @@ def option_values(p: Attention) -> dict[str, str]:
 # data of the problems
 
 
-def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
+def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
     """Return a case with random data for a problem, and the results of the reference."""
     seq_q, seq_kv = _draw_lengths(p, rng)
     values: dict[str, Array] = {
@@ -352,7 +354,7 @@ def _add_pages(case: AttentionCase, rng: np.random.Generator) -> None:
         case.values[f"page_table_{name}"] = table.astype(float)
 
 
-def reference_options(case: AttentionCase) -> dict[str, Any]:
+def get_reference_options(case: AttentionCase) -> dict[str, Any]:
     """Return the keyword arguments of the float64 reference for a case."""
     p, v = case.problem, case.values
     options: dict[str, Any] = {
@@ -387,31 +389,31 @@ def reference_options(case: AttentionCase) -> dict[str, Any]:
 def add_expected_results(case: AttentionCase) -> AttentionCase:
     """Add the results of the reference to a case; a backward case also gets its o and stats from it."""
     p, v = case.problem, case.values
-    options = reference_options(case)
-    q, k, values, d_o = (_exact_input_values(case, name) for name in ("q", "k", "v", "do"))
+    options = get_reference_options(case)
+    q, k, values, d_o = (_find_exact_input_values(case, name) for name in ("q", "k", "v", "do"))
     scaled = p.is_fp8 and not p.mx
     if scaled:
         q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
     forward = reference.forward(q, k, values, **options)
     case.valid_rows = np.isfinite(forward.stats) & (np.arange(p.seq_q) < case.seq_q[:, None])[:, None, :, None]
     if not case.backward:
-        case.expected = _expected_outputs(case, forward)
+        case.expected = _compute_expected_outputs(case, forward)
         return case
     o_scale = v["scale_o"] if scaled else 1.0
     v["o"] = v["o_f16"] = round_to(forward.o * o_scale, DataType.BFLOAT16 if p.mx else p.data_type)
     v["stats"] = round_to(forward.stats, DataType.FLOAT)
     d_o = d_o * v["descale_do"] if scaled else d_o
     gradient = reference.backward(q, k, values, v["o"] / o_scale, d_o, v["stats"], **options)
-    case.expected = _expected_gradients(case, gradient)
+    case.expected = _compute_expected_gradients(case, gradient)
     return case
 
 
-def _exact_input_values(case: AttentionCase, name: str) -> Array:
+def _find_exact_input_values(case: AttentionCase, name: str) -> Array:
     """Return the dense values of an input, before it was split into pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 
-def _expected_outputs(case: AttentionCase, forward: reference.Forward) -> dict[str, Array]:
+def _compute_expected_outputs(case: AttentionCase, forward: reference.Forward) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected = {"o": forward.o * v["scale_o"] if p.is_fp8 and not p.mx else forward.o}
     for name in ("stats", "max", "sum_exp"):
@@ -422,10 +424,10 @@ def _expected_outputs(case: AttentionCase, forward: reference.Forward) -> dict[s
     return expected
 
 
-def _expected_gradients(case: AttentionCase, gradient: reference.Backward) -> dict[str, Array]:
+def _compute_expected_gradients(case: AttentionCase, gradient: reference.Backward) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected: dict[str, Array] = {}
-    for name in _GRADIENTS:
+    for name in _GRADIENT_NAMES:
         value = getattr(gradient, name)
         expected[name] = value * v[f"scale_{name}"] if p.is_fp8 and not p.mx else value
         if p.is_fp8 and bool(case.valid_rows.all()):

@@ -22,19 +22,24 @@ from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tests.support.attention_cases import AttentionCase, add_expected_results, draw_problem, make_case
+from tests.support.attention_cases import (
+    AttentionCase,
+    add_expected_results,
+    draw_attention_problem,
+    make_attention_case,
+)
 
-__all__ = ["LIMITS", "AttentionRun", "run_case", "run_cases"]
+__all__ = ["MAX_FROBENIUS_ERRORS", "AttentionRun", "run_attention_case", "run_attention_cases"]
 
 # Largest relative Frobenius error of an output that still counts as rounding; measured errors are far below.
-LIMITS = {
+MAX_FROBENIUS_ERRORS = {
     DataType.HALF: 1e-3,
     DataType.BFLOAT16: 8e-3,
     DataType.FP8_E4M3: 0.06,
     DataType.FP8_E5M2: 0.11,
 }
-Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: random), with known issues
-SMALL = 0.01  # root mean square below which an error is relative to this value
+CaseRequest = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: random), with known issues
+MIN_ROOT_MEAN_SQUARE = 0.01  # root mean square below which an error is relative to this value
 
 
 @dataclass
@@ -58,23 +63,23 @@ def _open_target() -> Target:
     return open_target()
 
 
-def draw_case(
+def draw_attention_case(
     number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, known_issues: bool = False
 ) -> AttentionCase:
     """Return random case `number` for a version and GPU, without reference results; by default without known issues."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
-        problem = draw_problem(rng, backward=backward, tiny=False, fp8=fp8)
+        problem = draw_attention_problem(rng, backward=backward, tiny=False, fp8=fp8)
         if known_issues or not any(
-            find_measured_issues(AttentionUse(problem, backward, composite_form_of_case(number, version), version, sm))
+            find_measured_issues(AttentionUse(problem, backward, choose_composite_form(number, version), version, sm))
         ):
             break
     if problem.dropout:
         problem = replace(problem, rng_dump=bool(number % 4))
-    return make_case(problem, rng, backward=backward)
+    return make_attention_case(problem, rng, backward=backward)
 
 
-def composite_form_of_case(number: int, version: Version) -> Form:
+def choose_composite_form(number: int, version: Version) -> Form:
     """Return the composite form for case `number`, where this cuDNN version has two forms."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
@@ -95,7 +100,7 @@ def build_first_plan(graph: Graph) -> Any:
     return " | ".join(words) or "no config"
 
 
-def arrays_to_execute(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+def make_buffers(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
     """Return the arrays for `execute`: inputs encoded in their types, outputs filled with NaN."""
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in graph.variant_pack_tensors:
@@ -104,9 +109,9 @@ def arrays_to_execute(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> 
     return arrays
 
 
-def execute_case(case: AttentionCase, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
+def execute_attention_case(case: AttentionCase, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
     """Execute the plan of a case and return the outputs as float64 arrays."""
-    arrays = arrays_to_execute(graph, case.graph_inputs(graph))
+    arrays = make_buffers(graph, case.graph_inputs(graph))
     for tensor in graph.outputs:
         shape: Any = tensor.dims
         if tensor.ragged_offset is not None:
@@ -117,11 +122,15 @@ def execute_case(case: AttentionCase, graph: Graph, plan: Any) -> dict[str, NDAr
     return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
 
 
-def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False) -> list[AttentionRun]:
+def run_attention_case(
+    number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False
+) -> list[AttentionRun]:
     """Run the composite graph of a case and the unified one, if cuDNN has it; `known_issues` includes affected ones."""
     version = _open_target().library.version
-    case = draw_case(number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues)
-    single = version if composite_form_of_case(number, version) == "single operations" else None
+    case = draw_attention_case(
+        number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues
+    )
+    single = version if choose_composite_form(number, version) == "single operations" else None
     forms = [("composite", single)]
     if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:
         forms.append(("unified", version))
@@ -129,7 +138,7 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues:
     for form, chosen in forms:
         label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
         run = AttentionRun(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
-        shape: Form = "unified" if form == "unified" else composite_form_of_case(number, version)
+        shape: Form = "unified" if form == "unified" else choose_composite_form(number, version)
         found = list(find_measured_issues(AttentionUse(case.problem, backward, shape, version, _open_target().sm)))
         if found and not known_issues:
             run.outcome, run.words = "hazard", found[0].code
@@ -154,7 +163,7 @@ def _run_graph(case: AttentionCase, graph: Graph, run: AttentionRun) -> None:
     run.engine = plan.tag
     if not case.expected:
         add_expected_results(case)
-    found = execute_case(case, graph, plan)
+    found = execute_attention_case(case, graph, plan)
     run.outcome = "agrees"
     if "rng_dump" in found:
         _compare_dropout_mask(case, found["rng_dump"], run)
@@ -177,11 +186,11 @@ def _compare_output(
 ) -> None:
     where = case.defined_elements(name)
     error = np.abs(got[where] - want[where])
-    norm = max(float(np.linalg.norm(want[where])), SMALL * float(np.sqrt(max(1, where.sum()))))
+    norm = max(float(np.linalg.norm(want[where])), MIN_ROOT_MEAN_SQUARE * float(np.sqrt(max(1, where.sum()))))
     relative = float(np.linalg.norm(error) / norm) if error.size else 0.0
     run.errors[name] = [float(error.max(initial=0.0)), relative]
     kind = DataType.HALF if name in ("stats", "max", "sum_exp") and not case.problem.is_fp8 else case.problem.data_type
-    if not relative <= LIMITS[kind]:
+    if not relative <= MAX_FROBENIUS_ERRORS[kind]:
         run.outcome = "differs"
     if not where.all():
         rest = got[~where]
@@ -198,24 +207,24 @@ def _compare_output(
         )
 
 
-def run_cases(tasks: Iterable[Task], workers: int | None = None) -> list[AttentionRun]:
+def run_attention_cases(tasks: Iterable[CaseRequest], workers: int | None = None) -> list[AttentionRun]:
     """Run cases in child processes, each with its own CUDA context.
 
     A child that crashes, or loses its context by an illegal address, loses only its current case; another child
     continues with the rest.
     """
-    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[CaseRequest] = queue.SimpleQueue()
     for task in tasks:
         waiting.put(task)
     runs: list[AttentionRun] = []
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
-        for done in [pool.submit(_run_waiting_cases, waiting, runs) for _ in range(count)]:
+        for done in [pool.submit(_run_queued_cases, waiting, runs) for _ in range(count)]:
             done.result()
     return sorted(runs, key=lambda run: (run.number, run.backward, run.form))
 
 
-def _run_waiting_cases(waiting: queue.SimpleQueue[Task], runs: list[AttentionRun]) -> None:
+def _run_queued_cases(waiting: queue.SimpleQueue[CaseRequest], runs: list[AttentionRun]) -> None:
     """Give cases to a child process until none is left; start another child after a crash."""
     child: subprocess.Popen[str] | None = None
     while True:
@@ -240,7 +249,7 @@ def _run_waiting_cases(waiting: queue.SimpleQueue[Task], runs: list[AttentionRun
         _stop_child(child)
 
 
-def _run_in_child(child: subprocess.Popen[str], task: Task) -> str:
+def _run_in_child(child: subprocess.Popen[str], task: CaseRequest) -> str:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(json.dumps(task) + "\n")
@@ -259,7 +268,7 @@ def _stop_child(child: subprocess.Popen[str]) -> None:
 def _serve_cases() -> None:
     """Run each case read from stdin, and print its results as one JSON line."""
     for line in sys.stdin:
-        runs = run_case(*json.loads(line))
+        runs = run_attention_case(*json.loads(line))
         print(json.dumps([asdict(run) for run in runs]), flush=True)
 
 

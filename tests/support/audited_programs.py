@@ -1,6 +1,7 @@
 """Programs to audit: each calls cuDNN through one entry point and runs into one known issue.
 
-``python -m cudnn_backend_py.audit -m tests.support.audited_programs NAME`` runs one; those of :data:`RIGHT` have none.
+``python -m cudnn_backend_py.audit -m tests.support.audited_programs NAME`` runs one.
+:data:`CORRECT_PROGRAMS` have no known issue.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RIGHT", "WRONG", "AuditedProgram"]
+__all__ = ["CORRECT_PROGRAMS", "PROGRAMS_WITH_KNOWN_ISSUES", "AuditedProgram"]
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,12 @@ class AuditedProgram:
     """A program, the code of its known issue, the entry point, and whether its results are NaN."""
 
     run: Callable[[], None]
-    fault: str
+    issue_code: str
     entry_point: str
     is_nan: bool = False
 
 
-def _random_tensor(
-    *dims: int, kind: str = "float16", shift: float = 0.0, factor: float = 1.0, grad: bool = False
-) -> Any:
+def _draw_tensor(*dims: int, kind: str = "float16", shift: float = 0.0, factor: float = 1.0, grad: bool = False) -> Any:
     import torch
 
     made = (factor * torch.randn(*dims, device="cuda") + shift).to(getattr(torch, kind))
@@ -39,9 +38,9 @@ def train_with_deep_scores() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     torch.manual_seed(0)
-    q = _random_tensor(2, 2, 128, 64, factor=0.1, shift=4.0, grad=True)
-    k = _random_tensor(2, 2, 192, 64, factor=0.1, shift=-4.0, grad=True)
-    v = _random_tensor(2, 2, 192, 64, grad=True)
+    q = _draw_tensor(2, 2, 128, 64, factor=0.1, shift=4.0, grad=True)
+    k = _draw_tensor(2, 2, 192, 64, factor=0.1, shift=-4.0, grad=True)
+    v = _draw_tensor(2, 2, 192, 64, grad=True)
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     o.backward(torch.randn_like(o))
@@ -55,7 +54,7 @@ def attend_with_negative_scale() -> None:
     from cudnn_backend_py import torch_ops
 
     torch.manual_seed(0)
-    q, k, v = (_random_tensor(2, 4, 256, 64, kind="bfloat16") for _ in range(3))
+    q, k, v = (_draw_tensor(2, 4, 256, 64, kind="bfloat16") for _ in range(3))
     for _ in range(3):
         torch_ops.attention(q, k, v, scale=-0.125, causal=True, shapes="exact")
     torch.cuda.synchronize()
@@ -68,8 +67,8 @@ def attend_with_negative_scale_by_graph() -> None:
     from cudnn_backend_py import frontend as cudnn
 
     torch.manual_seed(0)
-    q, k, v, o = (_random_tensor(2, 2, 128, 64) for _ in range(4))
-    graph, pack = _graph_with_tensors({"q": q, "k": k, "v": v})
+    q, k, v, o = (_draw_tensor(2, 2, 128, 64) for _ in range(4))
+    graph, pack = _make_frontend_graph({"q": q, "k": k, "v": v})
     result, _ = graph.sdpa(
         q=pack["q"], k=pack["k"], v=pack["v"], attn_scale=-0.125, use_causal_mask=True, generate_stats=False
     )
@@ -77,22 +76,22 @@ def attend_with_negative_scale_by_graph() -> None:
     _build_and_execute(cudnn, graph, {pack["q"]: q, pack["k"]: k, pack["v"]: v, result: o})
 
 
-def relu_of_2d_matrix() -> None:
+def compute_relu_of_2d_matrix() -> None:
     """Compute the ReLU of a matrix with two dims, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, y = _random_tensor(96, 24), _random_tensor(96, 24)
-    graph, pack = _graph_with_tensors({"x": x})
+    x, y = _draw_tensor(96, 24), _draw_tensor(96, 24)
+    graph, pack = _make_frontend_graph({"x": x})
     made = graph.relu(input=pack["x"]).set_output(True)
     _build_and_execute(cudnn, graph, {pack["x"]: x, made: y})
 
 
-def average_pool_with_padding_at_the_end() -> None:
+def compute_average_pool_with_padding_at_end() -> None:
     """Compute average pooling of row-major images with padding only at the end, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, y = _random_tensor(2, 32, 6, 6), _random_tensor(2, 32, 3, 3)
-    graph, pack = _graph_with_tensors({"x": x})
+    x, y = _draw_tensor(2, 32, 6, 6), _draw_tensor(2, 32, 3, 3)
+    graph, pack = _make_frontend_graph({"x": x})
     made, *_ = graph.resample(
         input=pack["x"],
         window=[3, 3],
@@ -106,27 +105,27 @@ def average_pool_with_padding_at_the_end() -> None:
     _build_and_execute(cudnn, graph, {pack["x"]: x, made: y})
 
 
-def leaky_relu_of_matmul() -> None:
+def compute_leaky_relu_of_matmul() -> None:
     """Compute a matmul and a leaky ReLU, by engine 0 of a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
     a, b, y = (
-        _random_tensor(2, 16, 128, kind="bfloat16"),
-        _random_tensor(2, 128, 8, kind="bfloat16"),
-        _random_tensor(2, 16, 8, kind="bfloat16"),
+        _draw_tensor(2, 16, 128, kind="bfloat16"),
+        _draw_tensor(2, 128, 8, kind="bfloat16"),
+        _draw_tensor(2, 16, 8, kind="bfloat16"),
     )
-    graph, pack = _graph_with_tensors({"a": a, "b": b})
+    graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.leaky_relu(input=graph.matmul(A=pack["a"], B=pack["b"]), negative_slope=0.1)
     made.set_output(True).set_data_type(cudnn.data_type.BFLOAT16).set_dim(y.shape).set_stride(y.stride())
     _build_and_execute(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
 
 
-def gelu_of_matmul() -> None:
+def compute_gelu_of_matmul() -> None:
     """Compute a matmul and a GELU, by engine 0 of a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    a, b, y = _random_tensor(2, 16, 128, factor=0.1), _random_tensor(2, 128, 8), _random_tensor(2, 16, 8)
-    graph, pack = _graph_with_tensors({"a": a, "b": b})
+    a, b, y = _draw_tensor(2, 16, 128, factor=0.1), _draw_tensor(2, 128, 8), _draw_tensor(2, 16, 8)
+    graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.gelu(input=graph.matmul(A=pack["a"], B=pack["b"]))
     made.set_output(True).set_data_type(cudnn.data_type.HALF).set_dim(y.shape).set_stride(y.stride())
     _build_and_execute(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
@@ -136,8 +135,8 @@ def add_one_bias_per_matrix() -> None:
     """Add one number to each matrix of a batch, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, bias, y = _random_tensor(4, 6, 8), _random_tensor(4, 1, 1), _random_tensor(4, 6, 8)
-    graph, pack = _graph_with_tensors({"x": x, "bias": bias})
+    x, bias, y = _draw_tensor(4, 6, 8), _draw_tensor(4, 1, 1), _draw_tensor(4, 6, 8)
+    graph, pack = _make_frontend_graph({"x": x, "bias": bias})
     made = graph.add(a=pack["x"], b=pack["bias"]).set_output(True).set_dim(y.shape).set_stride(y.stride())
     _build_and_execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
 
@@ -145,7 +144,7 @@ def add_one_bias_per_matrix() -> None:
 # programs with right results
 
 
-def correct_attention() -> None:
+def run_correct_attention() -> None:
     """Train and evaluate attention without known issues, by torch and by this package's operators."""
     import torch
 
@@ -155,24 +154,24 @@ def correct_attention() -> None:
     sdpa = torch.nn.functional.scaled_dot_product_attention
     for turn in range(60):
         kind, s, d = ("float16", "bfloat16")[turn % 2], (128, 200, 512)[turn % 3], (64, 128)[turn % 2]
-        q, k, v = (_random_tensor(2, 4, s, d, kind=kind, grad=turn % 4 < 2) for _ in range(3))
+        q, k, v = (_draw_tensor(2, 4, s, d, kind=kind, grad=turn % 4 < 2) for _ in range(3))
         for call in (sdpa, torch_ops.scaled_dot_product_attention):
             o = call(q, k, v, is_causal=turn % 5 == 0)
             if o.requires_grad:
                 o.backward(torch.randn_like(o))
-        bias = _random_tensor(1, 4, s, s, kind=kind)
+        bias = _draw_tensor(1, 4, s, s, kind=kind)
         torch_ops.attention(q.detach(), k.detach(), v.detach(), bias=bias, left_bound=70)
         lengths = torch.tensor([0, s // 2, 2 * s], dtype=torch.int32, device="cuda")
         packed = [x.detach().transpose(1, 2).reshape(2 * s, 4, d) for x in (q, k, v)]
         torch_ops.attention_varlen(*packed, lengths, None, 2 * s - s // 2, causal=turn % 2 == 0)
-        pages = [_random_tensor(8, 16, 4, d, kind=kind) for _ in range(2)]
+        pages = [_draw_tensor(8, 16, 4, d, kind=kind) for _ in range(2)]
         table = torch.arange(8, dtype=torch.int32, device="cuda").reshape(2, 4)
         have = torch.tensor([33, 64], dtype=torch.int32, device="cuda")
-        torch_ops.attention_with_kvcache(_random_tensor(2, 1, 4, d, kind=kind), *pages, table, have, causal=True)
+        torch_ops.attention_with_kvcache(_draw_tensor(2, 1, 4, d, kind=kind), *pages, table, have, causal=True)
     torch.cuda.synchronize()
 
 
-def correct_graphs() -> None:
+def run_correct_graphs() -> None:
     """Compute a convolution and attention without known issues, by frontend graphs."""
     import torch
 
@@ -181,13 +180,13 @@ def correct_graphs() -> None:
     torch.manual_seed(0)
     like = torch.channels_last
     x, w, y = (
-        _random_tensor(*dims).to(memory_format=like) for dims in ((4, 32, 16, 16), (32, 32, 3, 3), (4, 32, 16, 16))
+        _draw_tensor(*dims).to(memory_format=like) for dims in ((4, 32, 16, 16), (32, 32, 3, 3), (4, 32, 16, 16))
     )
-    graph, pack = _graph_with_tensors({"x": x, "w": w})
+    graph, pack = _make_frontend_graph({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made = graph.relu(input=made).set_output(True).set_dim(y.shape).set_stride(y.stride())
-    q, k, v, o = (_random_tensor(2, 2, 128, 64) for _ in range(4))
-    other, given = _graph_with_tensors({"q": q, "k": k, "v": v})
+    q, k, v, o = (_draw_tensor(2, 2, 128, 64) for _ in range(4))
+    other, given = _make_frontend_graph({"q": q, "k": k, "v": v})
     result, _ = other.sdpa(q=given["q"], k=given["k"], v=given["v"], use_causal_mask=True, generate_stats=False)
     result.set_output(True).set_dim(o.shape).set_stride(o.stride())
     for _ in range(20):
@@ -195,7 +194,7 @@ def correct_graphs() -> None:
         _build_and_execute(cudnn, other, {given["q"]: q, given["k"]: k, given["v"]: v, result: o})
 
 
-def _graph_with_tensors(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _make_frontend_graph(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a frontend graph with these tensors, and the variant pack of their torch tensors."""
     import torch
 
@@ -204,7 +203,7 @@ def _graph_with_tensors(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     kinds = {torch.float16: "HALF", torch.bfloat16: "BFLOAT16", torch.float32: "FLOAT"}
     kind = cudnn.data_type[kinds[next(iter(tensors.values())).dtype]]
     graph = cudnn.pygraph(
-        handle=_shared_handle(cudnn),
+        handle=_get_shared_handle(cudnn),
         io_data_type=kind,
         intermediate_data_type=cudnn.data_type.FLOAT,
         compute_data_type=cudnn.data_type.FLOAT,
@@ -213,23 +212,23 @@ def _graph_with_tensors(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return graph, named
 
 
-_handles: list[Any] = []
+_cached_handles: list[Any] = []
 
 
-def _shared_handle(cudnn: Any) -> Any:
-    if not _handles:
-        _handles.append(cudnn.create_handle())
-    return _handles[0]
+def _get_shared_handle(cudnn: Any) -> Any:
+    if not _cached_handles:
+        _cached_handles.append(cudnn.create_handle())
+    return _cached_handles[0]
 
 
-_built: set[int] = set()
+_built_graph_ids: set[int] = set()
 
 
 def _build_and_execute(cudnn: Any, graph: Any, pack: dict[Any, Any], engine: int | None = None) -> None:
     import torch
 
-    if id(graph) not in _built:
-        _built.add(id(graph))
+    if id(graph) not in _built_graph_ids:
+        _built_graph_ids.add(id(graph))
         graph.validate()
         graph.build_operation_graph()
         if engine is None:
@@ -239,28 +238,28 @@ def _build_and_execute(cudnn: Any, graph: Any, pack: dict[Any, Any], engine: int
         graph.check_support()
         graph.build_plans()
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
-    graph.execute(pack, workspace, handle=_shared_handle(cudnn))
+    graph.execute(pack, workspace, handle=_get_shared_handle(cudnn))
     torch.cuda.synchronize()
 
 
-WRONG: dict[str, AuditedProgram] = {
+PROGRAMS_WITH_KNOWN_ISSUES: dict[str, AuditedProgram] = {
     "deep-scores": AuditedProgram(train_with_deep_scores, "backward-key-tail", "torch", is_nan=True),
     "negative-scale": AuditedProgram(attend_with_negative_scale, "scale-not-above-0", "operators", is_nan=True),
     "negative-scale-of-graph": AuditedProgram(
         attend_with_negative_scale_by_graph, "scale-not-above-0", "frontend", is_nan=True
     ),
-    "rows-of-a-matrix": AuditedProgram(relu_of_2d_matrix, "elementwise-two-dims", "frontend"),
+    "rows-of-a-matrix": AuditedProgram(compute_relu_of_2d_matrix, "elementwise-two-dims", "frontend"),
     "pooling-padded-behind": AuditedProgram(
-        average_pool_with_padding_at_the_end, "average-pool-padded-behind", "frontend"
+        compute_average_pool_with_padding_at_end, "average-pool-padded-behind", "frontend"
     ),
-    "leaky-product": AuditedProgram(leaky_relu_of_matmul, "matmul-relu-without-slope", "frontend"),
-    "gelu-of-product": AuditedProgram(gelu_of_matmul, "matmul-gelu-by-tanh", "frontend"),
+    "leaky-product": AuditedProgram(compute_leaky_relu_of_matmul, "matmul-relu-without-slope", "frontend"),
+    "gelu-of-product": AuditedProgram(compute_gelu_of_matmul, "matmul-gelu-by-tanh", "frontend"),
     "numbers-of-matrices": AuditedProgram(add_one_bias_per_matrix, "elementwise-number-for-each-matrix", "frontend"),
 }
-RIGHT = {"right-attention": correct_attention, "right-graphs": correct_graphs}
+CORRECT_PROGRAMS = {"right-attention": run_correct_attention, "right-graphs": run_correct_graphs}
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     name = sys.argv[1]
-    (WRONG[name].run if name in WRONG else RIGHT[name])()
+    (PROGRAMS_WITH_KNOWN_ISSUES[name].run if name in PROGRAMS_WITH_KNOWN_ISSUES else CORRECT_PROGRAMS[name])()

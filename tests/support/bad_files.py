@@ -8,51 +8,51 @@ from typing import Any
 
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.target import find_profile
-from tests.support.mutations import HOSTILE
-from tests.support.reporting import two_matmuls
+from tests.support.mutations import HOSTILE_TEXTS
+from tests.support.reporting import make_two_matmuls
 
-__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "HIT", "commands_with_bad_files", "write_bad_files"]
+__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "EXECUTED_MARKER", "list_commands_with_bad_files", "write_bad_files"]
 
-_GRAPH = graph_to_json(two_matmuls())
-_TENSOR = _GRAPH["tensors"][0]
-_TARGET = dict(find_profile("h100").properties)
-
-
-def _graph_text(**changed: Any) -> str:
-    return json.dumps({**_GRAPH, **changed})
+_GRAPH_DATA = graph_to_json(make_two_matmuls())
+_TENSOR_DATA = _GRAPH_DATA["tensors"][0]
+_TARGET_DATA = dict(find_profile("h100").properties)
 
 
-def _graph_text_with_changed_tensor(**changed: Any) -> str:
-    return _graph_text(tensors=[{**_TENSOR, **changed}, *_GRAPH["tensors"][1:]])
+def _make_graph_text(**changed: Any) -> str:
+    return json.dumps({**_GRAPH_DATA, **changed})
 
 
-def _nested_list(depth: int) -> Any:
-    return [_nested_list(depth - 1)] if depth else 1
+def _make_graph_text_with_changed_tensor(**changed: Any) -> str:
+    return _make_graph_text(tensors=[{**_TENSOR_DATA, **changed}, *_GRAPH_DATA["tensors"][1:]])
 
 
-HIT = "executed"  # the file that appears if a data file is executed
-_EVIL = f"from pathlib import Path\nPath({HIT!r}).touch()\n"
+def _make_nested_list(depth: int) -> Any:
+    return [_make_nested_list(depth - 1)] if depth else 1
+
+
+EXECUTED_MARKER = "executed"  # the file that appears if a data file is executed
+_MARKER_PROGRAM = f"from pathlib import Path\nPath({EXECUTED_MARKER!r}).touch()\n"
 
 # Content of a file -> the exit code of every command that reads a graph from it.
 BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "empty.json": ("", 2),
     "deep.json": ("[" * 100_000, 2),
     "digits.json": ("9" * 5000, 2),
-    "field.json": (_graph_text(operations=[{**_GRAPH["operations"][0], "a": _nested_list(900)}]), 2),
-    "nan.json": (_graph_text_with_changed_tensor(uid=float("nan")), 2),
-    "twice.json": (_graph_text()[:-1] + ', "version": 1}', 2),
-    "true.json": (_graph_text(version=True), 2),
-    "one.json": (_graph_text(version=1.0), 2),
-    "surrogate.json": (_graph_text_with_changed_tensor(name="\ud800"), 2),
-    "name.json": (_graph_text(name="\udfff"), 2),
+    "field.json": (_make_graph_text(operations=[{**_GRAPH_DATA["operations"][0], "a": _make_nested_list(900)}]), 2),
+    "nan.json": (_make_graph_text_with_changed_tensor(uid=float("nan")), 2),
+    "twice.json": (_make_graph_text()[:-1] + ', "version": 1}', 2),
+    "true.json": (_make_graph_text(version=True), 2),
+    "one.json": (_make_graph_text(version=1.0), 2),
+    "surrogate.json": (_make_graph_text_with_changed_tensor(name="\ud800"), 2),
+    "name.json": (_make_graph_text(name="\udfff"), 2),
     "bytes.json": (b"\xff\xfe\x00", 2),
-    "mark.json": ("\ufeff" + _graph_text(), 2),
-    "cut.json": (_graph_text()[:-20], 2),
+    "mark.json": ("\ufeff" + _make_graph_text(), 2),
+    "cut.json": (_make_graph_text()[:-20], 2),
     "list.json": ("[]", 2),
-    "schema.json": (_graph_text(schema=HOSTILE[0]), 2),
-    "keys.json": (_graph_text_with_changed_tensor(**{HOSTILE[1]: 1}), 2),
-    "uid.json": (_graph_text_with_changed_tensor(uid=2**70), 2),
-    "dims.json": (_graph_text_with_changed_tensor(dims=HOSTILE[4]), 2),
+    "schema.json": (_make_graph_text(schema=HOSTILE_TEXTS[0]), 2),
+    "keys.json": (_make_graph_text_with_changed_tensor(**{HOSTILE_TEXTS[1]: 1}), 2),
+    "uid.json": (_make_graph_text_with_changed_tensor(uid=2**70), 2),
+    "dims.json": (_make_graph_text_with_changed_tensor(dims=HOSTILE_TEXTS[4]), 2),
     "large.json": (" " * ((16 << 20) + 1), 2),
     "exit.py": ("raise SystemExit(1)", 2),
     "leave.py": ("import sys\ndef graph(): sys.exit(0)", 2),
@@ -60,7 +60,7 @@ BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "syntax.py": ("def graph(:\n", 2),
     "memory.py": ("raise MemoryError", 2),
     "recursion.py": ("def graph(): return graph()", 2),
-    "words.py": (f"raise ValueError({HOSTILE[0] + HOSTILE[1]!r})", 2),
+    "words.py": (f"raise ValueError({HOSTILE_TEXTS[0] + HOSTILE_TEXTS[1]!r})", 2),
     "mute.py": ("class E(Exception):\n    def __str__(self): raise E\nraise E", 2),
     "stop.py": ("raise GeneratorExit", 2),
     "none.py": ("print('said')\ndef graph(): return 3", 2),
@@ -72,31 +72,34 @@ BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
             *("evil", "evil.log", "evil.txt", "evil.json", "evil.JSON", "evil.PY", "evil.py ", "evil.pyw", "evil.py.1"),
             *("evil.ipynb", "evil.cpp", "evil.c", "evil.CU", "evil.h", "evil.toml", "evil.plan", "evil.onnx"),
         ),
-        (_EVIL, 2),
+        (_MARKER_PROGRAM, 2),
     ),
 }
 BAD_TARGETS: dict[str, str] = {
     "deep": "[" * 100_000,
-    "aliases": json.dumps({"properties": _TARGET, "aliases": 3}),
-    "surrogate": json.dumps({**_TARGET, "deviceName": "\ud800"}),
-    "bool": json.dumps({**_TARGET, "warpSize": True}),
-    "text": json.dumps({**_TARGET, "warpSize": "32"}),
-    "negative": json.dumps({**_TARGET, "multiProcessorCount": -1}),
-    "huge": json.dumps({**_TARGET, "totalGlobalMem": 2**70}),
-    "nan": json.dumps({**_TARGET, "deviceVer": float("nan")}),
+    "aliases": json.dumps({"properties": _TARGET_DATA, "aliases": 3}),
+    "surrogate": json.dumps({**_TARGET_DATA, "deviceName": "\ud800"}),
+    "bool": json.dumps({**_TARGET_DATA, "warpSize": True}),
+    "text": json.dumps({**_TARGET_DATA, "warpSize": "32"}),
+    "negative": json.dumps({**_TARGET_DATA, "multiProcessorCount": -1}),
+    "huge": json.dumps({**_TARGET_DATA, "totalGlobalMem": 2**70}),
+    "nan": json.dumps({**_TARGET_DATA, "deviceVer": float("nan")}),
     "missing": "{}",
 }
-_BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "deep.json"\n'
+_BASELINE_TOML = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "deep.json"\n'
 _BAD_BASELINES = {
     "deep": "x = " + "[" * 100_000,
     "digits": "x = " + "9" * 5000,
-    "types": _BASELINE.replace('"deep.json"', "3"),
-    "version": _BASELINE.replace("version = 1", "version = true"),
-    "graph": _BASELINE,
-    "missing": _BASELINE.replace("deep.json", "no such.json"),
-    "python": _BASELINE.replace("deep.json", "exit.py"),
-    **{name: _BASELINE.replace("deep.json", name) for name in ("evil.log", "evil.txt", "evil.PY", "link.py", "to.txt")},
-    "expected": _BASELINE + "[[expected]]\ngraph = 1\n",
+    "types": _BASELINE_TOML.replace('"deep.json"', "3"),
+    "version": _BASELINE_TOML.replace("version = 1", "version = true"),
+    "graph": _BASELINE_TOML,
+    "missing": _BASELINE_TOML.replace("deep.json", "no such.json"),
+    "python": _BASELINE_TOML.replace("deep.json", "exit.py"),
+    **{
+        name: _BASELINE_TOML.replace("deep.json", name)
+        for name in ("evil.log", "evil.txt", "evil.PY", "link.py", "to.txt")
+    },
+    "expected": _BASELINE_TOML + "[[expected]]\ngraph = 1\n",
     "bytes": b"\xff",
 }
 
@@ -109,10 +112,10 @@ def write_bad_files(folder: Path) -> None:
         _write_file(folder / f"{name}.target.json", target)
     for name, baseline in _BAD_BASELINES.items():
         _write_file(folder / f"{name}.toml", baseline)
-    _write_file(folder / "good.json", _graph_text())
+    _write_file(folder / "good.json", _make_graph_text())
     (folder / "folder.json").mkdir()
-    (folder / "folder.json" / "__main__.py").write_text(_EVIL)
-    (folder / "evil_module.py").write_text(_EVIL)
+    (folder / "folder.json" / "__main__.py").write_text(_MARKER_PROGRAM)
+    (folder / "evil_module.py").write_text(_MARKER_PROGRAM)
     (folder / "link.py").symlink_to("evil.txt")
     (folder / "to.txt").symlink_to("evil_module.py")
 
@@ -122,7 +125,7 @@ def _write_file(path: Path, content: str | bytes) -> None:
 
 
 # The commands: the arguments of each, with GRAPH, TARGET, BASELINE or FILE for the invalid file.
-_ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
+_COMMAND_ARGUMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "explain": (
         ("GRAPH", "--target", "sm80"),
         ("GRAPH", "--target", "sm80", "--format", "json"),
@@ -236,22 +239,22 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("FILE", "--target", "sm80"),
     ),
 }
-_OTHERS = ("no such.json", "folder.json", "link.py", "to.txt", "-")
-_FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x", "a\udcff")
+_OTHER_PATHS = ("no such.json", "folder.json", "link.py", "to.txt", "-")
+_INVALID_OUTPUT_PATHS = ("good.json/inner", "no such folder/file", HOSTILE_TEXTS[0], HOSTILE_TEXTS[4] + "/x", "a\udcff")
 
 
-def commands_with_bad_files() -> dict[str, list[tuple[list[str], int | None]]]:
+def list_commands_with_bad_files() -> dict[str, list[tuple[list[str], int | None]]]:
     """Return command lines that read invalid files, by command, each with its exit code (None: 2)."""
     values = {
-        "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHERS)],
-        "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],
+        "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHER_PATHS)],
+        "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE_TEXTS[0], 2)],
         "BASELINE": [(f"{name}.toml", 2) for name in _BAD_BASELINES],
         "FILE": [
-            (name, 2 if name.isascii() and name.isprintable() else None) for name in _FILES
+            (name, 2 if name.isascii() and name.isprintable() else None) for name in _INVALID_OUTPUT_PATHS
         ],  # some of the graphs can be exported
     }
     found: dict[str, list[tuple[list[str], int | None]]] = {}
-    for command, rows in _ROWS.items():
+    for command, rows in _COMMAND_ARGUMENTS.items():
         lines = found[command] = []
         for row in rows:
             word = next((one for one in row if one in values), None)
@@ -259,6 +262,6 @@ def commands_with_bad_files() -> dict[str, list[tuple[list[str], int | None]]]:
                 code = code if command not in ("log", "attention-page", "check", "plan compare") else 2
                 code = None if command == "run" and word == "GRAPH" else code  # the file may hold a log of other graphs
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
-        lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))
+        lines.append(([*command.split(), f"--{HOSTILE_TEXTS[0]}"], 2))
         lines.append(([*command.split(), "--help"], 0))
     return found

@@ -16,13 +16,13 @@ from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import free_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
-from tests.support.built import BUILT
-from tests.support.families import FAMILIES
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
 
-__all__ = ["CAUSE_CASES", "CauseCase", "Edit", "supported_graph"]
+__all__ = ["CAUSE_CASES", "CauseCase", "GraphEdit", "get_supported_graph"]
 
 D, P, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
-Edit = Callable[[Graph], Graph]
+GraphEdit = Callable[[Graph], Graph]
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,27 @@ class CauseCase:
 
     base: str
     target: str
-    edits: tuple[Edit, ...]
+    edits: tuple[GraphEdit, ...]
     words: tuple[str, ...]
 
     def graph(self) -> Graph:
         """Return the graph after all edits."""
-        graph = supported_graph(self.base)
+        graph = get_supported_graph(self.base)
         for edit in self.edits:
             graph = edit(graph)
         return graph
 
 
-def supported_graph(name: str) -> Graph:
+def get_supported_graph(name: str) -> Graph:
     """Return the supported graph of this name."""
-    return BUILT[name.removeprefix("built ")].make() if name.startswith("built ") else FAMILIES[name]()
+    return (
+        TYPICAL_GRAPHS[name.removeprefix("built ")].make()
+        if name.startswith("built ")
+        else GRAPHS_OF_FULL_CUDNN[name]()
+    )
 
 
-def edit_tensor(name: str, **fields: Any) -> Edit:
+def edit_tensor(name: str, **fields: Any) -> GraphEdit:
     """Return an edit that changes fields of a tensor; strides may be a function of its dims."""
 
     def edit(graph: Graph) -> Graph:
@@ -61,12 +65,12 @@ def edit_tensor(name: str, **fields: Any) -> Edit:
     return edit
 
 
-def spread_tensor(name: str, factor: int = 2) -> Edit:
+def spread_tensor(name: str, factor: int = 2) -> GraphEdit:
     """Return an edit that multiplies the strides of a tensor, so that only every second element is used."""
     return lambda graph: edit_tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
-def pad_rows(name: str) -> Edit:
+def pad_rows(name: str) -> GraphEdit:
     """Return an edit that adds an element of padding between the rows of a tensor."""
 
     def edit(graph: Graph) -> Graph:
@@ -77,7 +81,7 @@ def pad_rows(name: str) -> Edit:
     return edit
 
 
-def edit_operation(name: str, inner: str = "", **fields: Any) -> Edit:
+def edit_operation(name: str, inner: str = "", **fields: Any) -> GraphEdit:
     """Return an edit that changes fields of an operation, or of its parameter object `inner`."""
 
     def change(op: Op) -> Op:
@@ -91,7 +95,7 @@ def edit_operation(name: str, inner: str = "", **fields: Any) -> Edit:
     return lambda graph: Graph(tuple(change(op) if op.name == name else op for op in graph.ops), graph.name)
 
 
-def remove_port(name: str, port: str) -> Edit:
+def remove_port(name: str, port: str) -> GraphEdit:
     """Return an edit that removes one tensor from an operation."""
 
     def drop(op: Op) -> Op:
@@ -102,7 +106,7 @@ def remove_port(name: str, port: str) -> Edit:
     return lambda graph: Graph(tuple(map(drop, graph.ops)), graph.name)
 
 
-def split_into_groups(weights: str, count: int) -> Edit:
+def split_into_groups(weights: str, count: int) -> GraphEdit:
     """Return an edit that splits a convolution into groups."""
 
     def edit(graph: Graph) -> Graph:
@@ -113,7 +117,7 @@ def split_into_groups(weights: str, count: int) -> Edit:
     return edit
 
 
-def append_pointwise(name: str, mode: PointwiseMode) -> Edit:
+def append_pointwise(name: str, mode: PointwiseMode) -> GraphEdit:
     """Return an edit that adds a pointwise operation after an output of a graph."""
 
     def edit(graph: Graph) -> Graph:
@@ -125,7 +129,7 @@ def append_pointwise(name: str, mode: PointwiseMode) -> Edit:
     return edit
 
 
-def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Edit:
+def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> GraphEdit:
     """Return an edit that adds a pointwise operation before an input of a graph."""
 
     def edit(graph: Graph) -> Graph:
@@ -138,7 +142,7 @@ def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None
     return edit
 
 
-def append_sums(name: str, keep: tuple[int, ...]) -> Edit:
+def append_sums(name: str, keep: tuple[int, ...]) -> GraphEdit:
     """Return an edit that adds the sums of an output, over all axes except `keep`."""
 
     def edit(graph: Graph) -> Graph:
@@ -151,7 +155,7 @@ def append_sums(name: str, keep: tuple[int, ...]) -> Edit:
     return edit
 
 
-def append_transpose(name: str) -> Edit:
+def append_transpose(name: str) -> GraphEdit:
     """Return an edit that adds a transpose of an output of a graph."""
 
     def edit(graph: Graph) -> Graph:
@@ -166,12 +170,12 @@ def append_transpose(name: str) -> Edit:
     return edit
 
 
-def _strides_with_zero_for_largest_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _zero_stride_of_largest_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
     largest = max(range(len(dims)), key=dims.__getitem__)
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
 
-def _make_case(base: str, target: str, *edits: Edit, words: str) -> CauseCase:
+def _make_cause_case(base: str, target: str, *edits: GraphEdit, words: str) -> CauseCase:
     return CauseCase(base, target, edits, tuple(words.split()))
 
 
@@ -180,150 +184,162 @@ _NORM, _EXPERTS = "norm_forward0", "moe"
 
 CAUSE_CASES: tuple[CauseCase, ...] = (
     # convolutions
-    _make_case("dgrad nhwc bf16", "b200", edit_tensor("dx", data_type=T.INT64), words="dx int64"),
-    _make_case("wgrad nhwc bf16", "b200", edit_tensor("dw", data_type=T.FP8_E4M3), words="dw fp8"),
-    _make_case("conv nhwc f16", "a100", edit_tensor("w", data_type=T.BFLOAT16), words="w bfloat16"),
-    _make_case(
+    _make_cause_case("dgrad nhwc bf16", "b200", edit_tensor("dx", data_type=T.INT64), words="dx int64"),
+    _make_cause_case("wgrad nhwc bf16", "b200", edit_tensor("dw", data_type=T.FP8_E4M3), words="dw fp8"),
+    _make_cause_case("conv nhwc f16", "a100", edit_tensor("w", data_type=T.BFLOAT16), words="w bfloat16"),
+    _make_cause_case(
         "conv nhwc f16 stride 2",
         "a100",
-        edit_tensor("w", strides=_strides_with_zero_for_largest_dim),
+        edit_tensor("w", strides=_zero_stride_of_largest_dim),
         words="w strides",
     ),
-    _make_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
-    _make_case("conv nhwc f16 3 channels", "h100", pad_rows("y"), words="y strides"),
-    _make_case("conv fp8", "b200", spread_tensor("y"), words="y strides"),
-    _make_case("conv f16 stats", "b200", spread_tensor("out"), words="out strides"),
-    _make_case("conv f16 bias relu", "a100", edit_operation(_CONV, beta=1.0), words="beta"),
-    _make_case("conv f16 bias relu", "h100", edit_operation(_CONV, alpha=0.5), words="alpha 0.5"),
-    _make_case("conv forward relu f16", "b200", edit_operation("out", compute_type=T.INT32), words="out int32 comput"),
-    _make_case(
+    _make_cause_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
+    _make_cause_case("conv nhwc f16 3 channels", "h100", pad_rows("y"), words="y strides"),
+    _make_cause_case("conv fp8", "b200", spread_tensor("y"), words="y strides"),
+    _make_cause_case("conv f16 stats", "b200", spread_tensor("out"), words="out strides"),
+    _make_cause_case("conv f16 bias relu", "a100", edit_operation(_CONV, beta=1.0), words="beta"),
+    _make_cause_case("conv f16 bias relu", "h100", edit_operation(_CONV, alpha=0.5), words="alpha 0.5"),
+    _make_cause_case(
+        "conv forward relu f16", "b200", edit_operation("out", compute_type=T.INT32), words="out int32 comput"
+    ),
+    _make_cause_case(
         "conv f16 stats", "h100", edit_operation(_CONV, "convolution", comp_type=T.DOUBLE), words="double comput"
     ),
-    _make_case(
+    _make_cause_case(
         "conv f16 stats",
         "h100",
         edit_operation(_CONV, "convolution", conv_mode=ConvolutionMode.CONVOLUTION),
         words="conv mode",
     ),
-    _make_case("conv f16 bias relu", "a100", append_transpose("out"), words="extra transpose"),
-    _make_case("wgrad f16 scale bias relu before", "h100", split_into_groups("dw", 2), words="group"),
-    _make_case("conv f16 bias relu", "h100", split_into_groups("w", 4), append_sums("out", (1,)), words="extra"),
-    _make_case("conv f32 nchw bias relu", "h100", edit_tensor("y", data_type=T.HALF), words="y float16"),
-    _make_case("dgrad nchw f32 depthwise", "b200", append_pointwise("dx", P.GELU_FWD), words="extra gelu_fwd"),
-    _make_case("built concat", "b200", split_into_groups("w", 4), words="group concat"),
+    _make_cause_case("conv f16 bias relu", "a100", append_transpose("out"), words="extra transpose"),
+    _make_cause_case("wgrad f16 scale bias relu before", "h100", split_into_groups("dw", 2), words="group"),
+    _make_cause_case("conv f16 bias relu", "h100", split_into_groups("w", 4), append_sums("out", (1,)), words="extra"),
+    _make_cause_case("conv f32 nchw bias relu", "h100", edit_tensor("y", data_type=T.HALF), words="y float16"),
+    _make_cause_case("dgrad nchw f32 depthwise", "b200", append_pointwise("dx", P.GELU_FWD), words="extra gelu_fwd"),
+    _make_cause_case("built concat", "b200", split_into_groups("w", 4), words="group concat"),
     # matmuls
-    _make_case("matmul f16 gelu", "h100", spread_tensor("a"), words="a strides"),
-    _make_case("matmul f16 gelu", "h100", edit_tensor("a", alignment=1), words="a alignment"),
-    _make_case("matmul f16 gelu", "a100", edit_operation("out", compute_type=T.INT8), words="out int8 comput"),
-    _make_case("matmul f16 gelu", "h100", append_pointwise("out", P.LOGICAL_NOT), words="extra logical_not"),
-    _make_case("matmul f16 gelu", "h100", append_transpose("out"), words="extra transpose"),
-    _make_case("matmul reduction", "h100", edit_tensor("y", data_type=T.INT32), words="y int32"),
-    _make_case("matmul reduction", "b200", append_pointwise("y", P.TAN), words="extra tan"),
-    _make_case("matmul reduction", "b200", edit_operation("y", operator=R.AVG), words="y AVG"),
-    _make_case("built slice", "h100", spread_tensor("a"), words="a strides"),
-    _make_case("built slice", "h100", edit_tensor("b", data_type=T.INT64), words="b int64"),
+    _make_cause_case("matmul f16 gelu", "h100", spread_tensor("a"), words="a strides"),
+    _make_cause_case("matmul f16 gelu", "h100", edit_tensor("a", alignment=1), words="a alignment"),
+    _make_cause_case("matmul f16 gelu", "a100", edit_operation("out", compute_type=T.INT8), words="out int8 comput"),
+    _make_cause_case("matmul f16 gelu", "h100", append_pointwise("out", P.LOGICAL_NOT), words="extra logical_not"),
+    _make_cause_case("matmul f16 gelu", "h100", append_transpose("out"), words="extra transpose"),
+    _make_cause_case("matmul reduction", "h100", edit_tensor("y", data_type=T.INT32), words="y int32"),
+    _make_cause_case("matmul reduction", "b200", append_pointwise("y", P.TAN), words="extra tan"),
+    _make_cause_case("matmul reduction", "b200", edit_operation("y", operator=R.AVG), words="y AVG"),
+    _make_cause_case("built slice", "h100", spread_tensor("a"), words="a strides"),
+    _make_cause_case("built slice", "h100", edit_tensor("b", data_type=T.INT64), words="b int64"),
     # norms
-    _make_case("layer norm f16 training", "h100", edit_tensor("y", data_type=T.INT64), words="y int64"),
-    _make_case("layer norm f16 training", "a100", edit_tensor("scale", data_type=T.INT8), words="scale int8"),
-    _make_case("layer norm f16 training", "h100", spread_tensor("scale"), words="scale strides"),
-    _make_case(
+    _make_cause_case("layer norm f16 training", "h100", edit_tensor("y", data_type=T.INT64), words="y int64"),
+    _make_cause_case("layer norm f16 training", "a100", edit_tensor("scale", data_type=T.INT8), words="scale int8"),
+    _make_cause_case("layer norm f16 training", "h100", spread_tensor("scale"), words="scale strides"),
+    _make_cause_case(
         "rms norm bf16 training",
         "a100",
-        edit_tensor("x", strides=_strides_with_zero_for_largest_dim),
+        edit_tensor("x", strides=_zero_stride_of_largest_dim),
         words="x strides",
     ),
-    _make_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
-    _make_case("batch norm training", "a100", remove_port(_NORM, "epsilon"), words="epsilon"),
-    _make_case("batch norm relu", "b200", edit_tensor("y", virtual=False), words="y memory"),
-    _make_case("batch norm relu", "a100", edit_tensor("y", strides=packed_strides), words="y layout"),
-    _make_case("batch norm training", "h100", pad_rows("y"), words="y strides"),
-    _make_case("batch norm training", "h100", edit_tensor("y", strides=packed_strides), words="y layout"),
-    _make_case(
+    _make_cause_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
+    _make_cause_case("batch norm training", "a100", remove_port(_NORM, "epsilon"), words="epsilon"),
+    _make_cause_case("batch norm relu", "b200", edit_tensor("y", virtual=False), words="y memory"),
+    _make_cause_case("batch norm relu", "a100", edit_tensor("y", strides=packed_strides), words="y layout"),
+    _make_cause_case("batch norm training", "h100", pad_rows("y"), words="y strides"),
+    _make_cause_case("batch norm training", "h100", edit_tensor("y", strides=packed_strides), words="y layout"),
+    _make_cause_case(
         "batch norm training nchw",
         "b200",
         edit_tensor("output_running_var", data_type=T.INT64),
         words="output_running_var int64",
     ),
-    _make_case("batch norm backward nchw", "b200", edit_tensor("dx", strides=channels_last), words="dx layout"),
-    _make_case("instance norm backward", "b200", pad_rows("dx"), words="dx strides"),
-    _make_case(
+    _make_cause_case("batch norm backward nchw", "b200", edit_tensor("dx", strides=channels_last), words="dx layout"),
+    _make_cause_case("instance norm backward", "b200", pad_rows("dx"), words="dx strides"),
+    _make_cause_case(
         "built rms norm backward",
         "h100",
         append_pointwise("dnorm", P.ABS),
         edit_tensor("dnorm_in", data_type=T.FLOAT),
         words="dnorm_in float32 extra",
     ),
-    _make_case("batch norm residual relu", "h100", append_transpose("out"), words="extra transpose"),
-    _make_case(
+    _make_cause_case("batch norm residual relu", "h100", append_transpose("out"), words="extra transpose"),
+    _make_cause_case(
         "batch norm residual relu", "b200", edit_operation("out", compute_type=T.INT64), words="out int64 comput"
     ),
-    _make_case(
+    _make_cause_case(
         "bn finalize",
         "b200",
         edit_tensor("eq_scale", reordering=TensorReordering.F8_128x4),
         words="eq_scale reordering",
     ),
     # resampling
-    _make_case("max pooling f16", "h100", edit_tensor("y", strides=packed_strides), words="y layout|strides"),
-    _make_case("max pooling f16", "a100", edit_tensor("x", data_type=T.BOOLEAN), words="x boolean"),
-    _make_case("max pooling backward f16", "h100", edit_operation("resample_bwd0", alpha=2.0), words="alpha 2.0"),
-    _make_case("mean pooling f16", "h100", edit_operation("resample_fwd0", beta=1.0), words="beta"),
-    _make_case(
+    _make_cause_case("max pooling f16", "h100", edit_tensor("y", strides=packed_strides), words="y layout|strides"),
+    _make_cause_case("max pooling f16", "a100", edit_tensor("x", data_type=T.BOOLEAN), words="x boolean"),
+    _make_cause_case("max pooling backward f16", "h100", edit_operation("resample_bwd0", alpha=2.0), words="alpha 2.0"),
+    _make_cause_case("mean pooling f16", "h100", edit_operation("resample_fwd0", beta=1.0), words="beta"),
+    _make_cause_case(
         "resample backward",
         "a100",
         edit_operation("resample_bwd0", "resample", mode=ResampleMode.BILINEAR),
         words="BILINEAR",
     ),
-    _make_case("max pooling f32 nchw", "b200", append_pointwise("y", P.ERF), words="extra erf"),
+    _make_cause_case("max pooling f32 nchw", "b200", append_pointwise("y", P.ERF), words="extra erf"),
     # block scales
-    _make_case("built MXFP8 matmul", "b200", pad_rows("scale_b"), words="scale_b strides"),
-    _make_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
-    _make_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
-    _make_case(
-        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_strides_with_zero_for_largest_dim), words="b strides"
+    _make_cause_case("built MXFP8 matmul", "b200", pad_rows("scale_b"), words="scale_b strides"),
+    _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
+    _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
+    _make_cause_case(
+        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_zero_stride_of_largest_dim), words="b strides"
     ),
-    _make_case(
+    _make_cause_case(
         "built RMS norm, quantized in plain order", "b200", edit_tensor("x", data_type=T.UINT8), words="x uint8"
     ),
-    _make_case(
+    _make_cause_case(
         "built RMS norm, quantized in plain order",
         "b200",
         edit_tensor("quantized.scale", reordering=TensorReordering.F8_128x4),
         words="quantized.scale reordering",
     ),
     # experts, pointwise operations, reductions
-    _make_case("built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"),
-    _make_case("built moe grouped matmul", "b200", edit_tensor("token", strides=column_major), words="token strides"),
-    _make_case("built moe grouped matmul", "h100", append_pointwise("moe", P.LOGICAL_NOT), words="extra logical_not"),
-    _make_case("built experts, gathered", "a100", edit_operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"),
-    _make_case("mul f16", "b200", edit_tensor("b", strides=column_major), words="b strides"),
-    _make_case("pointwise chain f16", "b200", append_sums("y", (0, 1)), words="extra"),
-    _make_case("pointwise chain f16", "b200", edit_operation("y", compute_type=T.BOOLEAN), words="y boolean comput"),
-    _make_case("exp f32", "b200", edit_operation("y", compute_type=T.INT32), words="y int32 comput"),
-    _make_case("built reduction", "h100", append_pointwise("reduce_add", P.RELU_FWD), words="extra relu_fwd"),
+    _make_cause_case(
+        "built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"
+    ),
+    _make_cause_case(
+        "built moe grouped matmul", "b200", edit_tensor("token", strides=column_major), words="token strides"
+    ),
+    _make_cause_case(
+        "built moe grouped matmul", "h100", append_pointwise("moe", P.LOGICAL_NOT), words="extra logical_not"
+    ),
+    _make_cause_case(
+        "built experts, gathered", "a100", edit_operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"
+    ),
+    _make_cause_case("mul f16", "b200", edit_tensor("b", strides=column_major), words="b strides"),
+    _make_cause_case("pointwise chain f16", "b200", append_sums("y", (0, 1)), words="extra"),
+    _make_cause_case(
+        "pointwise chain f16", "b200", edit_operation("y", compute_type=T.BOOLEAN), words="y boolean comput"
+    ),
+    _make_cause_case("exp f32", "b200", edit_operation("y", compute_type=T.INT32), words="y int32 comput"),
+    _make_cause_case("built reduction", "h100", append_pointwise("reduce_add", P.RELU_FWD), words="extra relu_fwd"),
     # two causes
-    _make_case(
+    _make_cause_case(
         "conv f16 stats",
         "b200",
         spread_tensor("out"),
         edit_operation(_CONV, "convolution", comp_type=T.DOUBLE),
         words="out strides double comput",
     ),
-    _make_case(
+    _make_cause_case(
         "matmul f16 gelu",
         "b200",
         spread_tensor("a"),
         edit_operation("out", compute_type=T.INT8),
         words="a strides out int8",
     ),
-    _make_case(
+    _make_cause_case(
         "layer norm f16 training",
         "h100",
         edit_tensor("y", data_type=T.INT64),
         spread_tensor("scale"),
         words="y int64 scale strides",
     ),
-    _make_case(
+    _make_cause_case(
         "batch norm training", "h100", pad_rows("y"), edit_tensor("x", data_type=T.INT64), words="y strides x int64"
     ),
 )

@@ -17,15 +17,15 @@ from cudnn_backend_py.system.child import describe_ending
 __all__ = [
     "ROOT",
     "FinishedChild",
-    "children_cpu_s",
-    "cudnn_environment",
-    "older_cudnn_environment",
+    "make_cudnn_environment",
+    "make_older_cudnn_environment",
+    "measure_children_cpu_s",
     "run_code",
     "run_python",
 ]
 
 ROOT = Path(__file__).parents[2]
-OLDER = "9.19.0"
+OLDER_VERSION = "9.19.0"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def run_python(
     )
     finished = FinishedChild(done.returncode, done.stdout, done.stderr)
     if check and finished.code:
-        raise AssertionError(f"the child ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
+        raise AssertionError(f"the child process ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
     return finished
 
 
@@ -71,13 +71,13 @@ def run_code(code: str, **options: object) -> FinishedChild:
     return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
 
 
-def children_cpu_s() -> float:
+def measure_children_cpu_s() -> float:
     """Return the CPU seconds of finished child processes and their children; other load does not change it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
+def make_cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
     """Return the environment of a child process that loads an installed cuDNN version.
 
     The test is skipped without that folder, and without the version if it is optional.
@@ -92,6 +92,6 @@ def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]
     return found
 
 
-def older_cudnn_environment() -> dict[str, str]:
+def make_older_cudnn_environment() -> dict[str, str]:
     """Return the environment of a child process that loads cuDNN 9.19.0."""
-    return cudnn_environment(OLDER)
+    return make_cudnn_environment(OLDER_VERSION)

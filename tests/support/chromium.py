@@ -20,20 +20,20 @@ from typing import Any, Self
 
 __all__ = ["Browser", "Page", "find_chromium"]
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LIMIT_S = 60.0
-_FLAGS = (
+CHROMIUM_COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+RESPONSE_LIMIT_S = 60.0
+_CHROMIUM_FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars "
     "--no-first-run --disable-extensions --disable-background-networking --disable-component-update "
     "--blink-settings=availableHoverTypes=2,primaryHoverType=2 about:blank"  # a mouse, as on a desktop
 )
-_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
-_KEYS |= {"ArrowRight": 39, "ArrowDown": 40, "s": 83}
+_KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
+_KEY_CODES |= {"ArrowRight": 39, "ArrowDown": 40, "s": 83}
 
 
 def find_chromium() -> str | None:
     """Return the path of a Chromium, None if it is not installed."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+    return next((path for name in CHROMIUM_COMMANDS if (path := shutil.which(name))), None)
 
 
 class Browser:
@@ -41,11 +41,11 @@ class Browser:
 
     def __init__(self, folder: Path) -> None:
         path = find_chromium()
-        assert path is not None, f"no Chromium on PATH under the names {NAMES}: apt-get install chromium"
-        read_child, self._write = _copy_above_10(*os.pipe())
-        self._read, write_child = _copy_above_10(*os.pipe())
+        assert path is not None, f"no Chromium on PATH under the names {CHROMIUM_COMMANDS}: apt-get install chromium"
+        read_child, self._write = _copy_descriptors_above_10(*os.pipe())
+        self._read, write_child = _copy_descriptors_above_10(*os.pipe())
         launch = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
-        command = [path, *_FLAGS.split(), f"--user-data-dir={folder}"]
+        command = [path, *_CHROMIUM_FLAGS.split(), f"--user-data-dir={folder}"]
         with (folder / "stderr.txt").open("wb") as said:
             self._process = subprocess.Popen(
                 ["bash", "-c", launch, "bash", str(read_child), str(write_child), *command],
@@ -64,7 +64,7 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         self.call("Browser.close")
-        self._process.wait(LIMIT_S)
+        self._process.wait(RESPONSE_LIMIT_S)
         os.close(self._read)
         os.close(self._write)
 
@@ -87,10 +87,10 @@ class Browser:
             self._read_message()
 
     def _read_message(self) -> dict[str, Any]:
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + RESPONSE_LIMIT_S
         while b"\0" not in self._bytes:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"Chromium said nothing for {LIMIT_S} s"
+            assert ready, f"no message from Chromium within {RESPONSE_LIMIT_S} s"
             part = os.read(self._read, 1 << 20)
             assert part, "Chromium ended"
             self._bytes += part
@@ -145,7 +145,12 @@ class Page:
             for kind in ("keyDown", "keyUp"):
                 more = text if kind == "keyDown" else {}
                 self.call(
-                    "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_KEYS[key], **more
+                    "Input.dispatchKeyEvent",
+                    type=kind,
+                    key=key,
+                    code=key,
+                    windowsVirtualKeyCode=_KEY_CODES[key],
+                    **more,
                 )
 
     def write(self, text: str) -> None:
@@ -175,7 +180,7 @@ class Page:
         return found
 
 
-def _copy_above_10(*descriptors: int) -> Sequence[int]:
+def _copy_descriptors_above_10(*descriptors: int) -> Sequence[int]:
     """Return copies of file descriptors, numbered from 10, which Chromium does not use."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:

@@ -11,35 +11,35 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.ir import Tensor, convolved_size, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
-from tests.support.operations import OPERATIONS
-from tests.support.zoo import ZOO
+from tests.support.operations import OPERATION_GRAPHS
+from tests.support.zoo import VARIED_GRAPHS
 
-__all__ = ["FAMILIES"]
+__all__ = ["GRAPHS_OF_FULL_CUDNN"]
 
 D, T, P, R = DescriptorType, DataType, PointwiseMode, ReduceTensorOp
 HALF, BF16, FLOAT, INT8, INT32 = T.HALF, T.BFLOAT16, T.FLOAT, T.INT8, T.INT32
 
-FAMILIES: dict[str, Callable[[], Graph]] = {}
+GRAPHS_OF_FULL_CUDNN: dict[str, Callable[[], Graph]] = {}
 
 
-def _register(name: str, make: Callable[..., None], io: DataType = HALF, **options: Any) -> None:
+def _register_graph(name: str, make: Callable[..., None], io: DataType = HALF, **options: Any) -> None:
     def make_graph() -> Graph:
         g = GraphBuilder(name, io_type=io)
         make(g, **options)
         return g.graph()
 
-    assert name not in FAMILIES
-    FAMILIES[name] = make_graph
+    assert name not in GRAPHS_OF_FULL_CUDNN
+    GRAPHS_OF_FULL_CUDNN[name] = make_graph
 
 
-_PORTS: Mapping[DescriptorType, tuple[str, str, str]] = {
+_CONVOLUTION_PORTS: Mapping[DescriptorType, tuple[str, str, str]] = {
     D.OPERATION_CONVOLUTION_FORWARD: ("x", "w", "y"),
     D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("dx", "w", "dy"),
     D.OPERATION_CONVOLUTION_BACKWARD_FILTER: ("x", "dw", "dy"),
 }
 
 
-def _convolution(
+def _add_convolution(
     g: GraphBuilder,
     kind: DescriptorType = D.OPERATION_CONVOLUTION_FORWARD,
     *,
@@ -61,7 +61,7 @@ def _convolution(
     sizes = (convolved_size(one, tap, padding, padding, stride, dilation) for one, tap in zip(size, taps, strict=True))
     shapes = ((n, c, *size), (k, c // groups, *taps), (n, k, *sizes))
     tensors = {}
-    for port, dims in zip(_PORTS[kind], shapes, strict=True):
+    for port, dims in zip(_CONVOLUTION_PORTS[kind], shapes, strict=True):
         options: dict[str, Any] = {"strides": channels_last(dims) if nhwc else packed_strides(dims)}
         written = port == {"OPERATION_CONVOLUTION_FORWARD": "y"}.get(kind.name, "")
         if port == "x" and before is not None:
@@ -84,54 +84,54 @@ def _convolution(
     }
     g.operation(kind, convolution=Parameters(D.CONVOLUTION, parameters), alpha=1.0, beta=0.0, **tensors)
     if after is not None:
-        after(g, tensors[_PORTS[kind][2]])
+        after(g, tensors[_CONVOLUTION_PORTS[kind][2]])
 
 
-def _strides_like(y: Tensor) -> dict[str, Any]:
+def _copy_strides(y: Tensor) -> dict[str, Any]:
     return {"strides": y.strides}
 
 
-def _bias_relu(g: GraphBuilder, y: Tensor) -> None:
+def _add_bias_relu(g: GraphBuilder, y: Tensor) -> None:
     bias = g.tensor("bias", (1, y.dims[1], *[1] * (y.rank - 2)))
-    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_strides_like(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_strides_like(y))
+    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_copy_strides(y))
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_copy_strides(y))
 
 
-def _bias_add_relu(g: GraphBuilder, y: Tensor) -> None:
-    z = g.pointwise(P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_strides_like(y))
-    _bias_relu(g, z)
+def _add_bias_sum_relu(g: GraphBuilder, y: Tensor) -> None:
+    z = g.pointwise(P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_copy_strides(y))
+    _add_bias_relu(g, z)
 
 
-def _scale_to_int8(g: GraphBuilder, y: Tensor) -> None:
-    z = g.pointwise(P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_strides_like(y))
-    g.pointwise(P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_strides_like(y))
+def _add_scale_to_int8(g: GraphBuilder, y: Tensor) -> None:
+    z = g.pointwise(P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_copy_strides(y))
+    g.pointwise(P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_copy_strides(y))
 
 
-def _convolution_stats(g: GraphBuilder, y: Tensor) -> None:
-    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_strides_like(y))
+def _add_convolution_statistics(g: GraphBuilder, y: Tensor) -> None:
+    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_copy_strides(y))
     channel = (1, y.dims[1], 1, 1)
     sums = {name: g.tensor(name, channel, FLOAT, strides=channels_last(channel)) for name in ("sum", "sqsum")}
     g.operation(D.OPERATION_GEN_STATS, x=half, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=FLOAT, **sums)
 
 
-def _scale_bias_relu(g: GraphBuilder, x: Tensor) -> Tensor:
+def _add_scale_bias_relu(g: GraphBuilder, x: Tensor) -> Tensor:
     channel = (1, x.dims[1], 1, 1)
     strides = channels_last(channel)
-    z = g.pointwise(P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_strides_like(x))
-    z = g.pointwise(P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_strides_like(x))
-    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_strides_like(x))
+    z = g.pointwise(P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_copy_strides(x))
+    z = g.pointwise(P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_copy_strides(x))
+    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_copy_strides(x))
 
 
-_FWD, _DGRAD, _WGRAD = _PORTS
+_FWD, _DGRAD, _WGRAD = _CONVOLUTION_PORTS
 for _kind, _name in ((_FWD, "conv"), (_DGRAD, "dgrad"), (_WGRAD, "wgrad")):
-    _register(f"{_name} nhwc f16", _convolution, kind=_kind)
-    _register(f"{_name} nhwc bf16", _convolution, BF16, kind=_kind)
-    _register(f"{_name} nhwc f32", _convolution, FLOAT, kind=_kind)
-    _register(f"{_name} nchw f16", _convolution, kind=_kind, nhwc=False)
-    _register(f"{_name} nchw f32", _convolution, FLOAT, kind=_kind, nhwc=False)
-    _register(
+    _register_graph(f"{_name} nhwc f16", _add_convolution, kind=_kind)
+    _register_graph(f"{_name} nhwc bf16", _add_convolution, BF16, kind=_kind)
+    _register_graph(f"{_name} nhwc f32", _add_convolution, FLOAT, kind=_kind)
+    _register_graph(f"{_name} nchw f16", _add_convolution, kind=_kind, nhwc=False)
+    _register_graph(f"{_name} nchw f32", _add_convolution, FLOAT, kind=_kind, nhwc=False)
+    _register_graph(
         f"{_name} nchw f32 3 channels",
-        _convolution,
+        _add_convolution,
         FLOAT,
         kind=_kind,
         nhwc=False,
@@ -141,30 +141,35 @@ for _kind, _name in ((_FWD, "conv"), (_DGRAD, "dgrad"), (_WGRAD, "wgrad")):
         stride=2,
         padding=3,
     )
-    _register(f"{_name} nhwc f16 3 channels", _convolution, kind=_kind, c=3, size=(56, 56))
-    _register(f"{_name} nhwc f16 odd channels", _convolution, kind=_kind, c=30, k=50)
-    _register(f"{_name} nhwc f16 1x1", _convolution, kind=_kind, taps=(1, 1), padding=0)
-    _register(f"{_name} nhwc f16 stride 2", _convolution, kind=_kind, stride=2)
-    _register(f"{_name} nhwc f16 dilated", _convolution, kind=_kind, dilation=2, padding=2)
-    _register(f"{_name} nhwc f16 grouped", _convolution, kind=_kind, groups=4)
-    _register(f"{_name} nhwc f16 depthwise", _convolution, kind=_kind, c=64, groups=64)
-    _register(f"{_name} nchw f32 depthwise", _convolution, FLOAT, kind=_kind, c=64, groups=64, nhwc=False)
-    _register(f"{_name} 3d f16", _convolution, kind=_kind, size=(8, 14, 14), taps=(3, 3, 3))
-    _register(f"{_name} f64", _convolution, T.DOUBLE, kind=_kind, compute=T.DOUBLE, nhwc=False)
-_register("conv f16 bias relu", _convolution, after=_bias_relu)
-_register("conv f32 nchw bias relu", _convolution, FLOAT, after=_bias_relu, nhwc=False)
-_register("conv f16 bias residual relu", _convolution, after=_bias_add_relu)
-_register("conv int8", _convolution, INT8, compute=INT32, out=INT32)
-_register("conv int8 float out", _convolution, INT8, compute=INT32, out=FLOAT)
-_register("conv int8 scaled", _convolution, INT8, compute=INT32, after=_scale_to_int8)
-_register("conv fp8", _convolution, T.FP8_E4M3, out=FLOAT)
-_register("conv f16 stats", _convolution, after=_convolution_stats)
-_register("conv f16 scale bias relu before", _convolution, before=_scale_bias_relu)
-_register("conv f16 scale bias relu before, stats", _convolution, before=_scale_bias_relu, after=_convolution_stats)
-_register("wgrad f16 scale bias relu before", _convolution, kind=_WGRAD, before=_scale_bias_relu)
+    _register_graph(f"{_name} nhwc f16 3 channels", _add_convolution, kind=_kind, c=3, size=(56, 56))
+    _register_graph(f"{_name} nhwc f16 odd channels", _add_convolution, kind=_kind, c=30, k=50)
+    _register_graph(f"{_name} nhwc f16 1x1", _add_convolution, kind=_kind, taps=(1, 1), padding=0)
+    _register_graph(f"{_name} nhwc f16 stride 2", _add_convolution, kind=_kind, stride=2)
+    _register_graph(f"{_name} nhwc f16 dilated", _add_convolution, kind=_kind, dilation=2, padding=2)
+    _register_graph(f"{_name} nhwc f16 grouped", _add_convolution, kind=_kind, groups=4)
+    _register_graph(f"{_name} nhwc f16 depthwise", _add_convolution, kind=_kind, c=64, groups=64)
+    _register_graph(f"{_name} nchw f32 depthwise", _add_convolution, FLOAT, kind=_kind, c=64, groups=64, nhwc=False)
+    _register_graph(f"{_name} 3d f16", _add_convolution, kind=_kind, size=(8, 14, 14), taps=(3, 3, 3))
+    _register_graph(f"{_name} f64", _add_convolution, T.DOUBLE, kind=_kind, compute=T.DOUBLE, nhwc=False)
+_register_graph("conv f16 bias relu", _add_convolution, after=_add_bias_relu)
+_register_graph("conv f32 nchw bias relu", _add_convolution, FLOAT, after=_add_bias_relu, nhwc=False)
+_register_graph("conv f16 bias residual relu", _add_convolution, after=_add_bias_sum_relu)
+_register_graph("conv int8", _add_convolution, INT8, compute=INT32, out=INT32)
+_register_graph("conv int8 float out", _add_convolution, INT8, compute=INT32, out=FLOAT)
+_register_graph("conv int8 scaled", _add_convolution, INT8, compute=INT32, after=_add_scale_to_int8)
+_register_graph("conv fp8", _add_convolution, T.FP8_E4M3, out=FLOAT)
+_register_graph("conv f16 stats", _add_convolution, after=_add_convolution_statistics)
+_register_graph("conv f16 scale bias relu before", _add_convolution, before=_add_scale_bias_relu)
+_register_graph(
+    "conv f16 scale bias relu before, stats",
+    _add_convolution,
+    before=_add_scale_bias_relu,
+    after=_add_convolution_statistics,
+)
+_register_graph("wgrad f16 scale bias relu before", _add_convolution, kind=_WGRAD, before=_add_scale_bias_relu)
 
 
-def _batch_norm(
+def _add_batch_norm(
     g: GraphBuilder, backward: bool = False, training: bool = True, mode: Any = None, nhwc: bool = True
 ) -> None:
     mode = mode or enums.NormMode.BATCH_NORM
@@ -195,7 +200,7 @@ def _batch_norm(
     g.operation(D.OPERATION_NORM_FORWARD, mode=mode, phase=phase, **fields)
 
 
-def _row_norm(
+def _add_row_norm(
     g: GraphBuilder, rms: bool, backward: bool = False, training: bool = True, rows: int = 4096, n: int = 1024
 ) -> None:
     row, column = (1, n, 1, 1), (rows, 1, 1, 1)
@@ -218,7 +223,7 @@ def _row_norm(
     g.operation(D.OPERATION_NORM_FORWARD, mode=mode, phase=phase, x=x, y=y, epsilon=g.scalar(1e-5), **scale, **more)
 
 
-def _norm_relu(g: GraphBuilder, batch: bool, residual: bool = False) -> None:
+def _add_norm_relu(g: GraphBuilder, batch: bool, residual: bool = False) -> None:
     dims, per = ((8, 64, 28, 28), (1, 64, 1, 1)) if batch else ((512, 256, 1, 1), (1, 256, 1, 1))
     mean = per if batch else (512, 1, 1, 1)
     x = g.tensor("x", dims, strides=channels_last(dims))
@@ -232,30 +237,30 @@ def _norm_relu(g: GraphBuilder, batch: bool, residual: bool = False) -> None:
     g.operation(D.OPERATION_NORM_FORWARD, mode=mode, phase=phase, x=x, y=y, epsilon=g.scalar(1e-5), **fields)
     z = y
     if residual:
-        z = g.pointwise(P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_strides_like(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_strides_like(y))
+        z = g.pointwise(P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_copy_strides(y))
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_copy_strides(y))
 
 
-_register("batch norm relu", _norm_relu, batch=True)
-_register("batch norm residual relu", _norm_relu, batch=True, residual=True)
-_register("layer norm relu", _norm_relu, batch=False)
-_register("batch norm training", _batch_norm)
-_register("batch norm training nchw", _batch_norm, nhwc=False)
-_register("batch norm inference", _batch_norm, training=False)
-_register("batch norm backward", _batch_norm, backward=True)
-_register("batch norm backward nchw", _batch_norm, backward=True, nhwc=False)
-_register("instance norm training", _batch_norm, mode=enums.NormMode.INSTANCE_NORM)
-_register("instance norm backward", _batch_norm, backward=True, mode=enums.NormMode.INSTANCE_NORM)
+_register_graph("batch norm relu", _add_norm_relu, batch=True)
+_register_graph("batch norm residual relu", _add_norm_relu, batch=True, residual=True)
+_register_graph("layer norm relu", _add_norm_relu, batch=False)
+_register_graph("batch norm training", _add_batch_norm)
+_register_graph("batch norm training nchw", _add_batch_norm, nhwc=False)
+_register_graph("batch norm inference", _add_batch_norm, training=False)
+_register_graph("batch norm backward", _add_batch_norm, backward=True)
+_register_graph("batch norm backward nchw", _add_batch_norm, backward=True, nhwc=False)
+_register_graph("instance norm training", _add_batch_norm, mode=enums.NormMode.INSTANCE_NORM)
+_register_graph("instance norm backward", _add_batch_norm, backward=True, mode=enums.NormMode.INSTANCE_NORM)
 for _rms, _name in ((False, "layer norm"), (True, "rms norm")):
-    _register(f"{_name} f16 training", _row_norm, rms=_rms)
-    _register(f"{_name} bf16 training", _row_norm, BF16, rms=_rms)
-    _register(f"{_name} f32 training", _row_norm, FLOAT, rms=_rms)
-    _register(f"{_name} f16 inference", _row_norm, rms=_rms, training=False)
-    _register(f"{_name} f16 backward", _row_norm, rms=_rms, backward=True)
-    _register(f"{_name} bf16 odd", _row_norm, BF16, rms=_rms, n=1001)
+    _register_graph(f"{_name} f16 training", _add_row_norm, rms=_rms)
+    _register_graph(f"{_name} bf16 training", _add_row_norm, BF16, rms=_rms)
+    _register_graph(f"{_name} f32 training", _add_row_norm, FLOAT, rms=_rms)
+    _register_graph(f"{_name} f16 inference", _add_row_norm, rms=_rms, training=False)
+    _register_graph(f"{_name} f16 backward", _add_row_norm, rms=_rms, backward=True)
+    _register_graph(f"{_name} bf16 odd", _add_row_norm, BF16, rms=_rms, n=1001)
 
 
-def _batch_norm_weight_gradients(g: GraphBuilder) -> None:
+def _add_batch_norm_weight_gradients(g: GraphBuilder) -> None:
     dims, channel = (4, 32, 28, 28), (1, 32, 1, 1)
     images = {name: g.tensor(name, dims, strides=channels_last(dims)) for name in ("x", "dy")}
     names = "mean invstd bn_scale dbn_scale dbn_bias eq_dy_scale eq_x_scale eq_bias"
@@ -263,10 +268,10 @@ def _batch_norm_weight_gradients(g: GraphBuilder) -> None:
     g.operation(D.OPERATION_BN_BWD_WEIGHTS, math_prec=FLOAT, **images, **per)
 
 
-_register("batch norm backward weights, channels last", _batch_norm_weight_gradients)
+_register_graph("batch norm backward weights, channels last", _add_batch_norm_weight_gradients)
 
 
-def _matmul(
+def _add_matmul(
     g: GraphBuilder,
     m: int = 128,
     n: int = 128,
@@ -288,47 +293,47 @@ def _matmul(
         after(g, c)
 
 
-def _bias_gelu(g: GraphBuilder, c: Tensor) -> None:
+def _add_bias_gelu(g: GraphBuilder, c: Tensor) -> None:
     z = g.pointwise(P.ADD, c, g.tensor("bias", (1, 1, c.dims[2])))
     g.pointwise(P.GELU_APPROX_TANH_FWD, z, name="out", virtual=False)
 
 
-def _softmax_rows(g: GraphBuilder, c: Tensor) -> None:
+def _add_softmax_of_rows(g: GraphBuilder, c: Tensor) -> None:
     row = (*c.dims[:2], 1)
     shifted = g.pointwise(P.SUB, c, g.reduction(R.MAX, c, row))
     e = g.pointwise(P.EXP, shifted)
     g.pointwise(P.DIV, e, g.reduction(R.ADD, e, row), name="out", virtual=False)
 
 
-def _softmax_without_matmul(g: GraphBuilder) -> None:
-    _softmax_rows(g, g.tensor("x", (2, 128, 256)))
+def _add_softmax_without_matmul(g: GraphBuilder) -> None:
+    _add_softmax_of_rows(g, g.tensor("x", (2, 128, 256)))
 
 
-def _divide_by_root_mean_square(g: GraphBuilder) -> None:
+def _add_division_by_root_mean_square(g: GraphBuilder) -> None:
     x = g.tensor("x", (4, 64, 128))
     mean = g.reduction(R.AVG, g.pointwise(P.MUL, x, x), (4, 64, 1))
     g.pointwise(P.MUL, x, g.pointwise(P.RSQRT, mean), name="y", virtual=False)
 
 
-_register("softmax by hand", _softmax_without_matmul)
-_register("rms norm by hand", _divide_by_root_mean_square)
+_register_graph("softmax by hand", _add_softmax_without_matmul)
+_register_graph("rms norm by hand", _add_division_by_root_mean_square)
 for _order in ("nn", "nt", "tn", "tt"):
-    _register(f"matmul f16 {_order}", _matmul, order=_order)
-    _register(f"matmul f32 {_order}", _matmul, FLOAT, order=_order)
-_register("matmul bf16 odd", _matmul, BF16, m=127, n=65, k=33)
-_register("matmul f16 odd k", _matmul, k=63)
-_register("matmul f32 odd", _matmul, FLOAT, m=127, n=65, k=33)
-_register("matmul f16 alignment 2", _matmul, alignment=2)
-_register("matmul int8", _matmul, INT8, compute=INT32, out=INT32, order="nt")
-_register("matmul fp8", _matmul, T.FP8_E4M3, out=FLOAT, order="nt")
-_register("matmul f64 plain", _matmul, T.DOUBLE, compute=T.DOUBLE)
-_register("matmul f16 gelu", _matmul, after=_bias_gelu)
-_register("matmul f32 gelu", _matmul, FLOAT, after=_bias_gelu)
-_register("matmul f16 softmax", _matmul, after=_softmax_rows)
-_register("matmul vector", _matmul, m=1)
+    _register_graph(f"matmul f16 {_order}", _add_matmul, order=_order)
+    _register_graph(f"matmul f32 {_order}", _add_matmul, FLOAT, order=_order)
+_register_graph("matmul bf16 odd", _add_matmul, BF16, m=127, n=65, k=33)
+_register_graph("matmul f16 odd k", _add_matmul, k=63)
+_register_graph("matmul f32 odd", _add_matmul, FLOAT, m=127, n=65, k=33)
+_register_graph("matmul f16 alignment 2", _add_matmul, alignment=2)
+_register_graph("matmul int8", _add_matmul, INT8, compute=INT32, out=INT32, order="nt")
+_register_graph("matmul fp8", _add_matmul, T.FP8_E4M3, out=FLOAT, order="nt")
+_register_graph("matmul f64 plain", _add_matmul, T.DOUBLE, compute=T.DOUBLE)
+_register_graph("matmul f16 gelu", _add_matmul, after=_add_bias_gelu)
+_register_graph("matmul f32 gelu", _add_matmul, FLOAT, after=_add_bias_gelu)
+_register_graph("matmul f16 softmax", _add_matmul, after=_add_softmax_of_rows)
+_register_graph("matmul vector", _add_matmul, m=1)
 
 
-def _pointwise_chain(
+def _add_pointwise_chain(
     g: GraphBuilder, *modes: PointwiseMode, dims: tuple[int, ...] = (4, 64, 128), steps: Any = ()
 ) -> None:
     z = g.tensor("x", dims)
@@ -342,16 +347,18 @@ def _pointwise_chain(
             z = g.pointwise(mode, z, b, **last)
 
 
-_register("pointwise chain f16", _pointwise_chain, steps=(P.ADD, P.RELU_FWD, P.MUL))
-_register("pointwise chain bf16 rank 4", _pointwise_chain, BF16, steps=(P.MUL, P.TANH_FWD), dims=(4, 32, 16, 16))
-_register("pointwise f32 erf", _pointwise_chain, FLOAT, steps=(P.ERF,))
-_register("pointwise f64 add", _pointwise_chain, T.DOUBLE, steps=(P.ADD,))
-_register("pointwise int32 add", _pointwise_chain, INT32, steps=(P.ADD,))
-_register("pointwise f16 relu backward", _pointwise_chain, steps=(P.RELU_BWD,))
-_register("pointwise f16 odd", _pointwise_chain, steps=(P.ADD, P.SIGMOID_FWD), dims=(3, 7, 129))
+_register_graph("pointwise chain f16", _add_pointwise_chain, steps=(P.ADD, P.RELU_FWD, P.MUL))
+_register_graph(
+    "pointwise chain bf16 rank 4", _add_pointwise_chain, BF16, steps=(P.MUL, P.TANH_FWD), dims=(4, 32, 16, 16)
+)
+_register_graph("pointwise f32 erf", _add_pointwise_chain, FLOAT, steps=(P.ERF,))
+_register_graph("pointwise f64 add", _add_pointwise_chain, T.DOUBLE, steps=(P.ADD,))
+_register_graph("pointwise int32 add", _add_pointwise_chain, INT32, steps=(P.ADD,))
+_register_graph("pointwise f16 relu backward", _add_pointwise_chain, steps=(P.RELU_BWD,))
+_register_graph("pointwise f16 odd", _add_pointwise_chain, steps=(P.ADD, P.SIGMOID_FWD), dims=(3, 7, 129))
 
 
-def _reduce(
+def _add_reduction(
     g: GraphBuilder, operator: R, to: tuple[int, ...], dims: tuple[int, ...] = (4, 64, 128), nhwc: bool = False
 ) -> None:
     x = g.tensor("x", dims, strides=channels_last(dims) if nhwc else packed_strides(dims))
@@ -359,14 +366,16 @@ def _reduce(
     g.reduction(operator, x, to, name="y", virtual=False, data_type=FLOAT, **strides)
 
 
-_register("reduce f16 add rows", _reduce, operator=R.ADD, to=(4, 64, 1))
-_register("reduce f32 add columns", _reduce, FLOAT, operator=R.ADD, to=(4, 1, 128))
-_register("reduce f32 average all", _reduce, FLOAT, operator=R.AVG, to=(1, 1, 1))
-_register("reduce f16 max image", _reduce, operator=R.MAX, dims=(4, 32, 28, 28), to=(4, 32, 1, 1), nhwc=True)
-_register("reduce f16 norm2", _reduce, operator=R.NORM2, to=(4, 64, 1))
+_register_graph("reduce f16 add rows", _add_reduction, operator=R.ADD, to=(4, 64, 1))
+_register_graph("reduce f32 add columns", _add_reduction, FLOAT, operator=R.ADD, to=(4, 1, 128))
+_register_graph("reduce f32 average all", _add_reduction, FLOAT, operator=R.AVG, to=(1, 1, 1))
+_register_graph(
+    "reduce f16 max image", _add_reduction, operator=R.MAX, dims=(4, 32, 28, 28), to=(4, 32, 1, 1), nhwc=True
+)
+_register_graph("reduce f16 norm2", _add_reduction, operator=R.NORM2, to=(4, 64, 1))
 
 
-def _pool(g: GraphBuilder, mode: Any, nhwc: bool = True, backward: bool = False, index: bool = False) -> None:
+def _add_pool(g: GraphBuilder, mode: Any, nhwc: bool = True, backward: bool = False, index: bool = False) -> None:
     big, small = (4, 32, 28, 28), (4, 32, 14, 14)
     order: Callable[[tuple[int, ...]], tuple[int, ...]] = channels_last if nhwc else packed_strides
     pad = enums.PaddingMode.NEG_INF_PAD if mode is enums.ResampleMode.MAXPOOL else enums.PaddingMode.ZERO_PAD
@@ -392,16 +401,16 @@ def _pool(g: GraphBuilder, mode: Any, nhwc: bool = True, backward: bool = False,
 
 
 _MAX, _MEAN = enums.ResampleMode.MAXPOOL, enums.ResampleMode.AVGPOOL_INCLUDE_PADDING
-_register("max pooling f16", _pool, mode=_MAX)
-_register("max pooling f16 with index", _pool, mode=_MAX, index=True)
-_register("max pooling f32 nchw", _pool, FLOAT, mode=_MAX, nhwc=False)
-_register("mean pooling f16", _pool, mode=_MEAN)
-_register("mean pooling f32 nchw", _pool, FLOAT, mode=_MEAN, nhwc=False)
-_register("max pooling backward f16", _pool, mode=_MAX, backward=True, index=True)
-_register("mean pooling backward f16", _pool, mode=_MEAN, backward=True)
+_register_graph("max pooling f16", _add_pool, mode=_MAX)
+_register_graph("max pooling f16 with index", _add_pool, mode=_MAX, index=True)
+_register_graph("max pooling f32 nchw", _add_pool, FLOAT, mode=_MAX, nhwc=False)
+_register_graph("mean pooling f16", _add_pool, mode=_MEAN)
+_register_graph("mean pooling f32 nchw", _add_pool, FLOAT, mode=_MEAN, nhwc=False)
+_register_graph("max pooling backward f16", _add_pool, mode=_MAX, backward=True, index=True)
+_register_graph("mean pooling backward f16", _add_pool, mode=_MEAN, backward=True)
 
 
-def _change_layout(g: GraphBuilder, kind: DescriptorType) -> None:
+def _add_layout_change(g: GraphBuilder, kind: DescriptorType) -> None:
     x = g.tensor("x", (2, 4, 64, 128))
     if kind is D.OPERATION_CONCAT:
         parts = (x, g.tensor("x2", (2, 4, 64, 128)))
@@ -417,12 +426,12 @@ def _change_layout(g: GraphBuilder, kind: DescriptorType) -> None:
 
 for _kind in (D.OPERATION_CONCAT, D.OPERATION_SLICE, D.OPERATION_TRANSPOSE, D.OPERATION_RESHAPE):
     _name = _kind.name.removeprefix("OPERATION_").lower()
-    _register(f"{_name} alone f16", _change_layout, kind=_kind)
-    _register(f"{_name} alone f32", _change_layout, FLOAT, kind=_kind)
+    _register_graph(f"{_name} alone f16", _add_layout_change, kind=_kind)
+    _register_graph(f"{_name} alone f32", _add_layout_change, FLOAT, kind=_kind)
 
-_ATTENTION = ("flash", "unified", "sdpa", "two matmul")
-FAMILIES |= {
+_ATTENTION_GRAPHS = ("flash", "unified", "sdpa", "two matmul")
+GRAPHS_OF_FULL_CUDNN |= {
     name: make
-    for name, make in {**ZOO, **OPERATIONS}.items()
-    if not name.startswith(_ATTENTION) and name not in FAMILIES
+    for name, make in {**VARIED_GRAPHS, **OPERATION_GRAPHS}.items()
+    if not name.startswith(_ATTENTION_GRAPHS) and name not in GRAPHS_OF_FULL_CUDNN
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 #: Of the package: modules that a program with one graph does not need.
-UNUSED: dict[str, tuple[str, ...]] = {
+UNUSED_MODULES: dict[str, tuple[str, ...]] = {
     "": (
         *("cli", "command_line", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
         *("rewrite", "terminal", "tuning", "versions", "why"),
@@ -23,18 +23,18 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "system.": ("after_import", "child", "private_folder"),
     "target.": ("environment",),
 }
-NAMES = frozenset(room + name for room, names in UNUSED.items() for name in names)
+UNUSED_MODULE_NAMES = frozenset(room + name for room, names in UNUSED_MODULES.items() for name in names)
 #: Of others: slow modules that are not needed either. NumPy is needed, for scalars.
-HEAVY = frozenset(
+SLOW_MODULES = frozenset(
     ("asyncio", "click", "importlib.metadata", "jinja2", "multiprocessing", "numpy.typing", "rich", "torch")
 )
 
 
-def unneeded_modules(modules: set[str]) -> list[str]:
+def list_unneeded_modules(modules: set[str]) -> list[str]:
     """Return the imported modules that a first result does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
-    return sorted((parts & NAMES) | (modules & HEAVY))
+    return sorted((parts & UNUSED_MODULE_NAMES) | (modules & SLOW_MODULES))
 
 
 def main(device: str) -> None:
@@ -64,14 +64,14 @@ def main(device: str) -> None:
     graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     workspace = graph.get_workspace_size()
     found: dict[str, Any] = {
-        "import": unneeded_modules(imported - before),
-        "plan": unneeded_modules(set(sys.modules) - before),
+        "import": list_unneeded_modules(imported - before),
+        "plan": list_unneeded_modules(set(sys.modules) - before),
     }
     if buffers:
         held = torch.empty(max(workspace, 1), device="cuda", dtype=torch.uint8)
         graph.execute(dict(zip((q, k, v, o, stats), buffers, strict=True)), held, handle=where["handle"])
         torch.cuda.synchronize()
-        found["result"] = unneeded_modules(set(sys.modules) - before)
+        found["result"] = list_unneeded_modules(set(sys.modules) - before)
         want = torch.nn.functional.scaled_dot_product_attention(*buffers[:3], is_causal=True)
         torch.testing.assert_close(buffers[3], want, atol=5e-3, rtol=3e-3)
     print(json.dumps({**found, "workspace": workspace, "modules": len(set(sys.modules) - before)}))

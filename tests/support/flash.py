@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 
-__all__ = ["SHAPE", "compute_causal_attention", "flash_graph"]
+__all__ = ["FLASH_SHAPE", "compute_causal_attention", "make_flash_graph"]
 
-SHAPE = (2, 4, 512, 64)  # batch, heads, sequence, head dim
+FLASH_SHAPE = (2, 4, 512, 64)  # batch, heads, sequence, head dim
 
 
-def flash_graph() -> Graph:
+def make_flash_graph() -> Graph:
     """Return softmax(q @ k^T / 8, causal) @ v with the log-sum-exp per row."""
-    batch, heads, seq, head_dim = SHAPE
+    batch, heads, seq, head_dim = FLASH_SHAPE
     return sdpa_forward(batch=batch, heads=heads, seq_q=seq, head_dim=head_dim, causal=True, stats=True)
 
 

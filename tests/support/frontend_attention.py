@@ -12,7 +12,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
-__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_attention"]
+__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_frontend_attention"]
 
 HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, data_type.INT64
 
@@ -95,7 +95,7 @@ class _ProblemTensors:
         return self.packed_tensor((1, self.p.heads, 1, 1), FLOAT)
 
 
-def _common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
+def _make_common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
     p = made.p
     left, right = ("left_bound", "right_bound") if fp8 else ("diagonal_band_left_bound", "diagonal_band_right_bound")
     corner = diagonal_alignment.BOTTOM_RIGHT if p.alignment == "bottom_right" else diagonal_alignment.TOP_LEFT
@@ -129,11 +129,13 @@ def _common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict
     return options
 
 
-def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool) -> dict[str, tensor]:
+def call_frontend_attention(
+    recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool
+) -> dict[str, tensor]:
     """Call the frontend's attention method for a problem; return the outputs by name, with the problem's layouts."""
     made = _ProblemTensors(p)
     fp8 = p.is_fp8
-    options = _common_options(made, fp8=fp8, backward=backward)
+    options = _make_common_options(made, fp8=fp8, backward=backward)
     inputs = {name: made.input_or_output(name) for name in ("q", "k", "v")}
     if backward:
         inputs |= {
@@ -141,10 +143,10 @@ def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, un
             "dO": made.input_or_output("do"),
             "stats": made.stats_tensor("stats"),
         }
-        names = _backward_scales(options) if fp8 else _backward_options(made, options)
+        names = _make_backward_scales(options) if fp8 else _make_backward_options(made, options)
         method = recorder.sdpa_fp8_backward if fp8 else recorder.sdpa_backward
     else:
-        names = _forward_scales(made, options) if fp8 else _forward_options(made, options, unified=unified)
+        names = _make_forward_scales(made, options) if fp8 else _make_forward_options(made, options, unified=unified)
         method = recorder.sdpa_fp8 if fp8 else recorder.sdpa
     found = dict(zip(names, method(**inputs, **options), strict=True))
     for name, item in found.items():
@@ -152,7 +154,7 @@ def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, un
             continue
         item.set_output(True)
         if name in ("o", "dq", "dk", "dv"):
-            item.set_dim(p.dims(name)).set_stride(p.strides(name)).set_data_type(data_type[_output_type(p).name])
+            item.set_dim(p.dims(name)).set_stride(p.strides(name)).set_data_type(data_type[_choose_output_type(p).name])
             made.with_ragged_offset(item, name)
         elif name == "stats":
             item.set_dim(p.dims("stats")).set_stride(p.strides("stats"))
@@ -160,12 +162,12 @@ def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, un
     return {name: item for name, item in found.items() if item is not None}
 
 
-def _output_type(p: Attention) -> DataType:
+def _choose_output_type(p: Attention) -> DataType:
     assert p.output_type is not None
     return p.output_type
 
 
-def _forward_options(made: _ProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
+def _make_forward_options(made: _ProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
     p = made.p
     kinds = attention_implementation
     options |= {"generate_stats": p.stats, "implementation": kinds.UNIFIED if unified else kinds.COMPOSITE}
@@ -178,14 +180,14 @@ def _forward_options(made: _ProblemTensors, options: dict[str, Any], *, unified:
     return "o", "stats"
 
 
-def _forward_scales(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _make_forward_scales(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o"):
         options[name] = _scalar_tensor(FLOAT)
     options["generate_stats"] = made.p.stats
     return "o", "stats", "amax_s", "amax_o"
 
 
-def _backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _make_backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     p = made.p
     options["use_deterministic_algorithm"] = p.deterministic
     options |= {"max_total_seq_len_q": p.max_total_seq_q, "max_total_seq_len_kv": p.max_total_seq_kv}
@@ -196,7 +198,7 @@ def _backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tuple[s
     return "dq", "dk", "dv"
 
 
-def _backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
+def _make_backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("q", "k", "v", "o", "dO", "s", "dP"):
         options[f"descale_{name}"] = _scalar_tensor(FLOAT)
     for name in ("s", "dQ", "dK", "dV", "dP"):

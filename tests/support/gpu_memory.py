@@ -10,18 +10,18 @@ import os
 
 from cudnn_backend_py.native.cuda import Memory, on_device, run_driver
 
-__all__ = ["VARIABLE", "free_memory", "limit_memory", "why_too_large"]
+__all__ = ["MEMORY_LIMIT_VARIABLE", "find_memory_skip_reason", "get_free_memory", "limit_memory"]
 
-VARIABLE = "CUDNN_BACKEND_GPU_MEMORY_GB"
+MEMORY_LIMIT_VARIABLE = "CUDNN_BACKEND_GPU_MEMORY_GB"
 
 
-def memory_limit() -> int | None:
+def read_memory_limit() -> int | None:
     """Return the limit in bytes from the environment variable, None if it is not set."""
-    said = os.environ.get(VARIABLE, "")
+    said = os.environ.get(MEMORY_LIMIT_VARIABLE, "")
     return int(float(said) * 1e9) if said else None
 
 
-def free_memory(device: int = 0) -> int:
+def get_free_memory(device: int = 0) -> int:
     """Return the free memory of a GPU in bytes. C: ``cuMemGetInfo``."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     with on_device(device):
@@ -31,13 +31,13 @@ def free_memory(device: int = 0) -> int:
 
 def limit_memory(device: int = 0) -> Memory:
     """Allocate all memory of a GPU above the limit; freeing the returned memory ends the limit."""
-    held, wanted = Memory(device), memory_limit()
-    if wanted is not None and (rest := free_memory(device) - wanted) > 0:
+    held, wanted = Memory(device), read_memory_limit()
+    if wanted is not None and (rest := get_free_memory(device) - wanted) > 0:
         held.allocate(rest)
     return held
 
 
-def why_too_large(needed: int, left: int) -> str:
+def find_memory_skip_reason(needed: int, left: int) -> str:
     """Return the reason to skip a test that needs more memory than is left, or an empty text."""
     return (
         f"did not run: it needs {needed / 1e9:.1f} GB of GPU memory, {left / 1e9:.1f} are left" if needed > left else ""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tests.support.child import FinishedChild
 
 __all__ = [
-    "MEASURED",
-    "check_program",
-    "current_sm",
-    "first_engine_config",
+    "MEASURED_GPUS",
+    "assert_program_succeeded",
+    "find_first_engine_config",
+    "get_current_sm",
+    "get_least_expected_count",
     "is_measured_here",
-    "least_expected",
-    "measured_gpus_text",
+    "list_measured_gpus",
     "needs_two_gpus",
     "require_fused_attention",
     "skip_if_not_measured",
@@ -34,10 +34,10 @@ __all__ = [
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
 # Expectations of tests/gpu that depend on architecture and cuDNN version: supported graphs, their number, and visible
 # known issues. Elsewhere results still have to be right; a refusal by cuDNN is no failure there.
-EXPECTED: Mapping[str, Mapping[str, int]] = tomllib.loads(
+EXPECTED_COUNTS: Mapping[str, Mapping[str, int]] = tomllib.loads(
     (Path(__file__).parents[1] / "gpu" / "expected.toml").read_text(encoding="utf-8")
 )
-ELSEWHERE = "elsewhere"
+OTHER_GPUS_KEY = "elsewhere"
 
 
 def _parse_measured_name(name: str) -> tuple[int, str]:
@@ -46,10 +46,10 @@ def _parse_measured_name(name: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-MEASURED = frozenset(_parse_measured_name(name) for name in EXPECTED if name != ELSEWHERE)
+MEASURED_GPUS = frozenset(_parse_measured_name(name) for name in EXPECTED_COUNTS if name != OTHER_GPUS_KEY)
 
 
-def current_sm() -> int:
+def get_current_sm() -> int:
     """Return the compute capability of this process's GPU, such as 90 for 9.0."""
     from cudnn_backend_py.plans.build import shared_target
 
@@ -60,42 +60,42 @@ def is_measured_here() -> bool:
     """Return whether the expectations of tests/gpu were measured on this architecture with this cuDNN."""
     from cudnn_backend_py import library
 
-    return (current_sm(), library().version_text) in MEASURED
+    return (get_current_sm(), library().version_text) in MEASURED_GPUS
 
 
-def least_expected(what: str) -> int:
+def get_least_expected_count(what: str) -> int:
     """Return the least count of a row of ``expected.toml`` for this architecture and cuDNN version."""
     from cudnn_backend_py import library
 
-    here = f"sm_{current_sm()}, cuDNN {library().version_text}"
-    return EXPECTED.get(here, EXPECTED[ELSEWHERE])[what]
+    here = f"sm_{get_current_sm()}, cuDNN {library().version_text}"
+    return EXPECTED_COUNTS.get(here, EXPECTED_COUNTS[OTHER_GPUS_KEY])[what]
 
 
-def measured_gpus_text() -> str:
-    """Return the architectures and cuDNN versions of :data:`MEASURED` as text."""
-    return ", ".join(f"sm_{sm} with cuDNN {version}" for sm, version in sorted(MEASURED))
+def list_measured_gpus() -> str:
+    """Return the architectures and cuDNN versions of :data:`MEASURED_GPUS` as text."""
+    return ", ".join(f"sm_{sm} with cuDNN {version}" for sm, version in sorted(MEASURED_GPUS))
 
 
 def skip_if_not_measured(why: object) -> None:
     """Skip the test after a refusal by cuDNN, unless support was measured on this GPU."""
     if not is_measured_here():
-        pytest.skip(f"did not run: cuDNN refuses it here (measured on {measured_gpus_text()}): {str(why)[:300]}")
+        pytest.skip(f"did not run: cuDNN refuses it here (measured on {list_measured_gpus()}): {str(why)[:300]}")
 
 
 def require_fused_attention() -> None:
     """Skip the test on a GPU older than sm_80, without fused 16-bit attention in cuDNN and torch."""
-    if current_sm() < 80:
-        pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{current_sm()}")
+    if get_current_sm() < 80:
+        pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{get_current_sm()}")
 
 
-def check_program(done: FinishedChild) -> None:
+def assert_program_succeeded(done: FinishedChild) -> None:
     """Assert that a program exited with 0; after a refusal by cuDNN, skip the test where support was not measured."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
         skip_if_not_measured(done.stderr.strip().splitlines()[-1])
     assert done.code == 0, done.stdout + done.stderr
 
 
-def first_engine_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
+def find_first_engine_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
     """Return the heuristics' first engine config; raise the error of :func:`build` if there is none."""
     from cudnn_backend_py import NotSupported, OperationGraph
 

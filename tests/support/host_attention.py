@@ -14,21 +14,21 @@ from cudnn_backend_py.torch_ops import arguments
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import _empty_contiguous, _empty_output, _empty_stats, load_torch
 
-__all__ = ["host_kernels"]
+__all__ = ["use_host_kernels"]
 
 
 @contextmanager
-def host_kernels() -> Iterator[list[str]]:
+def use_host_kernels() -> Iterator[list[str]]:
     """Register the CPU kernels and disable the device check in the block; yield the list of passes that ran."""
     torch, ran = load_torch(), []
 
     def forward(*given: Any) -> Any:
         ran.append("forward")
-        return _forward(torch, *given)
+        return _run_forward(torch, *given)
 
     def backward(*given: Any) -> Any:
         ran.append("backward")
-        return _backward(torch, *given)
+        return _run_backward(torch, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arguments, "_check_device", lambda _: None)
@@ -80,7 +80,7 @@ def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions)
     return _DensePass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
-def _call_operators(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
+def _compute_dense_forward(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
     """Return O and the statistics of a dense problem; rows without keys are 0."""
     made, sink = _compute_scores(torch, named, options), named["sink"]
     stats = made.scores.logsumexp(-1, keepdim=True)
@@ -89,7 +89,7 @@ def _call_operators(torch: Any, named: dict[str, Any], options: OperatorOptions)
     return (made.scores - stats).exp().nan_to_num() @ made.v, stats
 
 
-def _differentiate(torch: Any, named: dict[str, Any], options: OperatorOptions) -> dict[str, Any]:
+def _compute_dense_gradients(torch: Any, named: dict[str, Any], options: OperatorOptions) -> dict[str, Any]:
     """Return the gradients of a dense problem, by input."""
     made, q, d_o = _compute_scores(torch, named, options), named["q"], named["do"]
     stats = named["stats"].to(q.dtype)
@@ -118,7 +118,7 @@ def _read_pages(torch: Any, named: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], slice, slice]]:
+def _split_sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], slice, slice]]:
     """Yield each sequence of packed tokens as a dense problem, with the slices of its queries and keys."""
     starts_q = named["cu_seqlens_q"].tolist()
     is_paged = named["block_table"] is not None
@@ -149,26 +149,26 @@ def _read_pages_of_length(one: dict[str, Any], many: int) -> dict[str, Any]:
     return one | {name: one[name][:, :, :many] for name in "kv"} | {"seq_len_kv": None, "block_table": None}
 
 
-def _forward(torch: Any, *given: Any) -> tuple[Any, Any, Any]:
+def _run_forward(torch: Any, *given: Any) -> tuple[Any, Any, Any]:
     count = len(TENSORS)
     named, options = dict(zip(TENSORS, given, strict=False)), OperatorOptions(*given[count + len(SCALES) : -1])
     q, v = named["q"], named["v"]
     o, stats = _empty_output(q, v.shape[-1]), _empty_stats(q)
     if q.dim() == 3:
-        for one, rows, _ in _sequences(named):
-            found, logs = _call_operators(torch, one, options)
+        for one, rows, _ in _split_sequences(named):
+            found, logs = _compute_dense_forward(torch, one, options)
             o[rows] = found[0].transpose(0, 1)
             stats[:, rows] = logs[0, ..., 0].float()
     else:
         if named["block_table"] is not None:
             named = _read_pages(torch, named)
-        found, logs = _call_operators(torch, named, options)
+        found, logs = _compute_dense_forward(torch, named, options)
         o.copy_(found)
         stats.copy_(logs)
     return o, stats if given[-1] else q.new_empty((0,), dtype=torch.float32), q.new_empty((0,), dtype=torch.float32)
 
 
-def _backward(torch: Any, *given: Any) -> tuple[Any, ...]:
+def _run_backward(torch: Any, *given: Any) -> tuple[Any, ...]:
     names = ("do", "o", "stats", *TENSORS)
     named, wants = dict(zip(names, given, strict=False)), dict(zip(("bias", "sink"), given[-2:], strict=True))
     options = OperatorOptions(*given[len(names) : -2])
@@ -178,15 +178,15 @@ def _backward(torch: Any, *given: Any) -> tuple[Any, ...]:
         for name, want in wants.items()
     }
     if named["q"].dim() == 3:
-        for one, rows, keys in _sequences(named):
-            found = _differentiate(torch, one, options)
+        for one, rows, keys in _split_sequences(named):
+            found = _compute_dense_gradients(torch, one, options)
             for name, where in (("q", rows), ("k", keys), ("v", keys)):
                 made[name][where] = found[name][0].transpose(0, 1)
             for name, want in wants.items():
                 if want:
                     made[name] += found[name]
     else:
-        found = _differentiate(torch, named, options)
+        found = _compute_dense_gradients(torch, named, options)
         for name in ("q", "k", "v", *(name for name, want in wants.items() if want)):
             made[name].copy_(found[name])
     return tuple(made.values())

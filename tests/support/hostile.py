@@ -17,10 +17,10 @@ import numpy as np
 from cudnn_backend_py import Attr, AttributeType, DataType, Descriptor, DescriptorType
 from cudnn_backend_py.generated.enums import CudnnEnum, OperationGraphMode
 
-__all__ = ["MAKERS", "disguise_value", "draw_hostile_value"]
+__all__ = ["HOSTILE_VALUE_MAKERS", "disguise_value", "draw_hostile_value"]
 
-NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
-EXCEPTIONS = (
+HOSTILE_NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
+HOSTILE_EXCEPTIONS = (
     ValueError,
     TypeError,
     KeyError,
@@ -55,8 +55,8 @@ class ChangingFloat(ChangingIndex):
         return self._next_answer()  # type: ignore[no-any-return]
 
 
-class LyingInt(int):
-    """An int whose ``__index__``, comparisons and hash belong to other numbers."""
+class MisreportingInt(int):
+    """An int with ``__index__``, comparisons and hash of other numbers."""
 
     def __index__(self) -> int:
         return 7
@@ -78,7 +78,7 @@ class LyingInt(int):
         raise ValueError("no repr")
 
 
-class LyingText(str):
+class MisreportingText(str):
     """A str that encodes to another text, equals every text, and has length 0."""
 
     def encode(self, *_: Any) -> bytes:
@@ -100,7 +100,7 @@ class LyingText(str):
         return "something else"
 
 
-class LyingBytes(bytes):
+class MisreportingBytes(bytes):
     """Bytes with a wrong length."""
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class LyingBytes(bytes):
 
 
 class UnreliableSequence(Sequence[Any]):
-    """A sequence whose length changes, and whose items and iteration disagree."""
+    """A sequence with a changing length, and with items that differ from those of its iteration."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item
@@ -130,7 +130,7 @@ class UnreliableSequence(Sequence[Any]):
         return itertools.repeat(1)
 
 
-class LyingList(list[Any]):
+class EndlessList(list[Any]):
     """A list with length 3 that iterates without end."""
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class LyingList(list[Any]):
         return itertools.repeat(1)
 
 
-class LyingTuple(tuple[Any, ...]):
+class MisreportingTuple(tuple[Any, ...]):
     """A tuple that returns other items than it holds."""
 
     __slots__ = ()
@@ -251,41 +251,41 @@ class EnumOfTexts(enum.Enum):
     HALF = "half"
 
 
-def _oddly_named_object(r: random.Random) -> Any:
+def _make_object_with_odd_name(r: random.Random) -> Any:
     return type(r.choice(("int", "list", "dict", "x" * 10_000, "\x1b[0m\n", "bool_")), (), {})()
 
 
-def _nested_list(r: random.Random) -> Any:
+def _make_nested_list(r: random.Random) -> Any:
     value: list[Any] = []
     for _ in range(r.choice((3, 100, 5000))):
         value = [value]
     return value
 
 
-def _self_containing_list(_r: random.Random) -> Any:
+def _make_self_containing_list(_r: random.Random) -> Any:
     value: list[Any] = [1, 2]
     value += [value, value]
     return value
 
 
-MAKERS: tuple[Callable[[random.Random], Any], ...] = (
-    lambda r: ChangingIndex(r.choice(NUMBERS)),
-    lambda r: ChangingIndex(1, r.choice(NUMBERS)),
-    lambda r: ChangingIndex(r.choice(EXCEPTIONS)),
+HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
+    lambda r: ChangingIndex(r.choice(HOSTILE_NUMBERS)),
+    lambda r: ChangingIndex(1, r.choice(HOSTILE_NUMBERS)),
+    lambda r: ChangingIndex(r.choice(HOSTILE_EXCEPTIONS)),
     lambda r: ChangingIndex(r.choice(("x", None, 1.5, True, KeyboardInterrupt))),
     lambda r: ChangingFloat(r.choice((1.0, "x", None, ValueError, 10**400, KeyboardInterrupt))),
-    lambda r: LyingInt(r.choice(NUMBERS)),
-    lambda _: LyingText('{"a":1}'),
-    lambda _: LyingText("x\0y"),
-    lambda r: LyingBytes(bytes(r.choice((0, 4, 5000)))),
+    lambda r: MisreportingInt(r.choice(HOSTILE_NUMBERS)),
+    lambda _: MisreportingText('{"a":1}'),
+    lambda _: MisreportingText("x\0y"),
+    lambda r: MisreportingBytes(bytes(r.choice((0, 4, 5000)))),
     lambda r: UnreliableSequence(
-        r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(NUMBERS)
+        r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(HOSTILE_NUMBERS)
     ),
-    lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(NUMBERS)),
-    lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*EXCEPTIONS, HostileObject(), None))),
-    lambda _: LyingList([1, 2, 3]),
-    lambda _: LyingList(range(100)),
-    lambda _: LyingTuple((1, 2, 3)),
+    lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(HOSTILE_NUMBERS)),
+    lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*HOSTILE_EXCEPTIONS, HostileObject(), None))),
+    lambda _: EndlessList([1, 2, 3]),
+    lambda _: EndlessList(range(100)),
+    lambda _: MisreportingTuple((1, 2, 3)),
     lambda r: FakeVector(1, r.choice((1, 3, 10**9, -1)), r.choice(([1], [1, 2, 3], "x", None, itertools.repeat(1)))),
     lambda r: FakeVector(r.choice((0, 2, None, HostileObject())), 3, [1, 2, 3]),
     lambda r: range(r.choice((1, 3, 9, 10**5, 10**9, 2**70))),
@@ -296,7 +296,7 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda _: memoryview(b"123"),
     lambda _: memoryview(bytes(8)).cast("B", (2, 2, 2)),
     lambda _: bytearray(b"123"),
-    lambda r: {1: r.choice(NUMBERS)},
+    lambda r: {1: r.choice(HOSTILE_NUMBERS)},
     lambda _: frozenset((1, 2)),
     lambda r: np.int64(r.choice((1, 2**32, 2**40, -1))),
     lambda r: np.uint64(r.choice((1, 2**64 - 1))),
@@ -323,16 +323,16 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda _: FakeDescriptor(),
     lambda _: HugeRepr(),
     lambda _: [HugeRepr()] * 3,
-    _oddly_named_object,
-    _nested_list,
-    _self_containing_list,
+    _make_object_with_odd_name,
+    _make_nested_list,
+    _make_self_containing_list,
     lambda r: r.choice((int, Descriptor, HostileObject, len, type, ..., NotImplemented, object())),
 )
 
 
 def draw_hostile_value(r: random.Random) -> Any:
     """Return a random hostile value."""
-    return r.choice(MAKERS)(r)
+    return r.choice(HOSTILE_VALUE_MAKERS)(r)
 
 
 def disguise_value(value: Any, r: random.Random) -> Any:
@@ -345,7 +345,7 @@ def disguise_value(value: Any, r: random.Random) -> Any:
         return r.choice(
             (
                 ChangingIndex(plain),
-                LyingInt(plain),
+                MisreportingInt(plain),
                 ChangingIndex(1, plain),
                 np.int64(plain) if fits else ChangingFloat(plain),
             )
@@ -353,10 +353,10 @@ def disguise_value(value: Any, r: random.Random) -> Any:
     if type(value) is float:
         return r.choice((np.float64(value), ChangingFloat(value), np.array(value), decimal.Decimal(value)))
     if type(value) is str:
-        return r.choice((LyingText(value), np.str_(value)))
+        return r.choice((MisreportingText(value), np.str_(value)))
     if type(value) is bytes:
-        return r.choice((LyingBytes(value), bytearray(value), np.bytes_(value)))
+        return r.choice((MisreportingBytes(value), bytearray(value), np.bytes_(value)))
     if type(value) is tuple:
         items = [disguise_value(item, r) if r.random() < 0.3 else item for item in value]
-        return r.choice((tuple(items), items, collections.deque(items), LyingTuple(items), LyingList(items)))
+        return r.choice((tuple(items), items, collections.deque(items), MisreportingTuple(items), EndlessList(items)))
     return value

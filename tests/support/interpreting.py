@@ -16,16 +16,23 @@ from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.run import Numbers
 
-__all__ = ["Array", "assert_graph_error", "double_tensor", "length_array", "make_typical_inputs", "random_array"]
+__all__ = [
+    "Array",
+    "assert_graph_error",
+    "draw_array",
+    "make_double_tensor",
+    "make_length_array",
+    "make_typical_inputs",
+]
 
 Array = NDArray[Any]
 
 
-def random_array(*dims: int, seed: int = 0) -> Array:
+def draw_array(*dims: int, seed: int = 0) -> Array:
     return np.random.default_rng([seed, *dims]).normal(size=dims)
 
 
-def length_array(*values: int) -> Array:
+def make_length_array(*values: int) -> Array:
     return np.array(values).reshape(-1, 1, 1, 1)
 
 
@@ -35,7 +42,9 @@ def assert_graph_error(code: str, match: str, call: Callable[[], object]) -> Non
     assert error.value.code == code
 
 
-def double_tensor(name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = None, **options: Any) -> Tensor:
+def make_double_tensor(
+    name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = None, **options: Any
+) -> Tensor:
     fields: dict[str, Any] = {"name": name, "uid": sum(name.encode()), "dims": dims, "data_type": DataType.DOUBLE}
     return Tensor(**{**fields, "strides": packed_strides(dims) if strides is None else strides, **options})
 
@@ -70,11 +79,11 @@ def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]
         given[tensor.name] = value
     if "x" in given and "y" in given:  # the gradient of a pool: y is the largest element
         given["x"] = round_to(given["x"], graph.tensor("x").data_type)
-        given["y"] = interpret(_pool_graph(graph.tensor("x")), {"x": given["x"]})["y"]
+        given["y"] = interpret(_make_pool_graph(graph.tensor("x")), {"x": given["x"]})["y"]
     return given
 
 
-def _pool_graph(x: Tensor) -> Graph:
+def _make_pool_graph(x: Tensor) -> Graph:
     g = GraphBuilder("pool")
     g.resample(ResampleMode.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
     return g.graph()

@@ -43,9 +43,9 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native.callbacks import exceptions
 
-__all__ = ["METHODS", "WORKS", "Interruption", "TimeLimit", "interrupt_randomly"]
+__all__ = ["INTERRUPTION_METHODS", "WORK_FUNCTIONS", "Interruption", "TimeLimit", "interrupt_randomly"]
 
-Work = Callable[[], object]
+WorkFunction = Callable[[], object]
 
 
 class TimeLimit(Exception):
@@ -57,11 +57,17 @@ class HardTimeLimit(BaseException):
 
 
 # Not ValueError: Python's own logging treats one as its own, regardless of its origin.
-KINDS: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt, TimeoutError, MemoryError)
-OWN: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt)
+EXCEPTION_TYPES: tuple[type[BaseException], ...] = (
+    TimeLimit,
+    HardTimeLimit,
+    KeyboardInterrupt,
+    TimeoutError,
+    MemoryError,
+)
+TEST_EXCEPTION_TYPES: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt)
 
 
-def matmul_graph() -> Graph:
+def make_matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), virtual=False, name="c")
     return g.graph()
@@ -78,7 +84,7 @@ class IndexNumber:
 
 
 class IndexSequence:
-    """A sequence class with its own ``tolist``, which returns `Number` items."""
+    """A sequence class with its own ``tolist``, which returns `IndexNumber` items."""
 
     ndim = 1
 
@@ -95,7 +101,7 @@ class IndexSequence:
         return list(self.values)
 
 
-def _tensor_descriptor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -> Descriptor:
+def _make_tensor_descriptor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -> Descriptor:
     made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
     made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
     return made.set(Attr.TENSOR_DIMENSIONS, dims).set(Attr.TENSOR_STRIDES, strides).finalize()
@@ -104,7 +110,7 @@ def _tensor_descriptor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512
 def use_descriptors() -> object:
     """Create, read and release descriptors, some of them refused."""
     for uid in range(1, 9):
-        with _tensor_descriptor(uid) as made:
+        with _make_tensor_descriptor(uid) as made:
             assert made.get(Attr.TENSOR_DIMENSIONS) == (2, 8, 64)
         with suppress(CudnnBackendError):
             Descriptor(DescriptorType.TENSOR).finalize()
@@ -114,7 +120,7 @@ def use_descriptors() -> object:
 def convert_values() -> object:
     """Set attributes from values of classes with their own conversion methods."""
     for uid in range(1, 9):
-        made = _tensor_descriptor(IndexNumber(uid), IndexSequence(2, 8, 64), IndexSequence(512, 64, 1))
+        made = _make_tensor_descriptor(IndexNumber(uid), IndexSequence(2, 8, 64), IndexSequence(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
     return None
 
@@ -134,19 +140,19 @@ def call_c_functions() -> object:
 def capture_query_log() -> object:
     """Capture the log of a heuristics query."""
     with capture_log():
-        return len(OperationGraph(matmul_graph(), open_target("sm90")).heuristics("A").configs)
+        return len(OperationGraph(make_matmul_graph(), open_target("sm90")).heuristics("A").configs)
 
 
 def query_reasons() -> object:
     """Query the reasons of a refusal, as an explanation does."""
-    found = OperationGraph(matmul_graph(), open_target("sm89")).heuristics("A", reasons=True)
+    found = OperationGraph(make_matmul_graph(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
 
 def forward_log() -> object:
     """Forward cuDNN's log to a logger."""
     with capture_log(logger="tests.interruptions"):
-        return _tensor_descriptor(7).get(Attr.TENSOR_UNIQUE_ID)
+        return _make_tensor_descriptor(7).get(Attr.TENSOR_UNIQUE_ID)
 
 
 def explain_refused_graph() -> object:
@@ -157,12 +163,12 @@ def explain_refused_graph() -> object:
 
 def explain_supported_graph() -> object:
     """Explain a supported graph in this process."""
-    return explain(matmul_graph(), "sm90")
+    return explain(make_matmul_graph(), "sm90")
 
 
 def build_one_plan() -> object:
     """Build a plan and read its workspace size."""
-    config = OperationGraph(matmul_graph(), open_target("sm90")).heuristics("A").configs[0]
+    config = OperationGraph(make_matmul_graph(), open_target("sm90")).heuristics("A").configs[0]
     plan = build_plan(config)
     try:
         return plan.workspace_bytes
@@ -176,7 +182,7 @@ def build_plan_with_log() -> object:
         return build_one_plan()
 
 
-WORKS: dict[str, Work] = {
+WORK_FUNCTIONS: dict[str, WorkFunction] = {
     work.__name__: work
     for work in (
         use_descriptors,
@@ -191,7 +197,7 @@ WORKS: dict[str, Work] = {
         build_plan_with_log,
     )
 }
-CLOCKED = ("explain_refused_graph", "build_one_plan", "build_plan_with_log")  # too slow to trace
+SLOW_WORK_NAMES = ("explain_refused_graph", "build_one_plan", "build_plan_with_log")  # too slow to trace
 
 
 class Interruption:
@@ -237,7 +243,7 @@ def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
 
-def _make_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
+def _make_raising_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
     left = itertools.count(number, -1)
 
     def hook(frame: FrameType, event: str, given: object) -> Any:
@@ -253,7 +259,7 @@ def interrupt_by_trace(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at a random line."""
-    sys.settrace(_make_hook(interruption, draw.randrange(events)))
+    sys.settrace(_make_raising_hook(interruption, draw.randrange(events)))
     try:
         yield
     finally:
@@ -265,7 +271,7 @@ def interrupt_by_profile(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at the start or end of a random function of Python or C."""
-    sys.setprofile(_make_hook(interruption, draw.randrange(events // 2 + 1)))
+    sys.setprofile(_make_raising_hook(interruption, draw.randrange(events // 2 + 1)))
     try:
         yield
     finally:
@@ -277,7 +283,7 @@ def interrupt_by_callback(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's log callback, at a random message."""
-    hook = _make_hook(interruption, draw.randrange(40))
+    hook = _make_raising_hook(interruption, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
         yield
@@ -291,7 +297,7 @@ def interrupt_by_logger(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's logger, at a random message."""
-    hook = _make_hook(interruption, draw.randrange(12))
+    hook = _make_raising_hook(interruption, draw.randrange(12))
 
     class RaisingFilter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -309,8 +315,8 @@ def interrupt_by_logger(
         logger.removeFilter(raising)
 
 
-Gun = Callable[[Interruption, float, int, random.Random], Any]
-METHODS: dict[str, Gun] = {
+InterruptionMethod = Callable[[Interruption, float, int, random.Random], Any]
+INTERRUPTION_METHODS: dict[str, InterruptionMethod] = {
     "signal": interrupt_by_signal,
     "trace": interrupt_by_trace,
     "profile": interrupt_by_profile,
@@ -319,7 +325,7 @@ METHODS: dict[str, Gun] = {
 }
 
 
-def _measure_work(work: Work) -> tuple[Any, float, int]:
+def _measure_work(work: WorkFunction) -> tuple[Any, float, int]:
     """Return the result of the work, its duration, and its number of trace events."""
     work()
     began = time.perf_counter()
@@ -332,7 +338,7 @@ def _measure_work(work: Work) -> tuple[Any, float, int]:
         return count_event
 
     events = 0
-    if work.__name__ not in CLOCKED:
+    if work.__name__ not in SLOW_WORK_NAMES:
         sys.settrace(count_event)
         try:
             work()
@@ -342,7 +348,7 @@ def _measure_work(work: Work) -> tuple[Any, float, int]:
     return answer, length, events
 
 
-def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
+def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) -> tuple[bool, str]:
     """Raise the exception in a thread from another thread; return whether the work was running, and the outcome."""
     ended: list[str] = []
     begun = threading.Event()
@@ -377,7 +383,7 @@ def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple
 
 
 def _find_leftover_state() -> str:
-    """Return as text which state an interruption left behind, such as a waiting exception; empty if none."""
+    """Return a description of the state that an interruption left, such as a pending exception, or an empty text."""
     if exceptions().waiting.value:
         return "an exception still waits"
     with capture_log() as log:
@@ -405,26 +411,26 @@ def interrupt_randomly(
     sys.unraisablehook = note_unraisable
     measured: dict[str, tuple[Any, float, int]] = {}
     for _ in range(count):
-        method = draw.choice(methods or (*METHODS, "thread"))
-        name = "forward_log" if method == "logger" else draw.choice(works or tuple(WORKS))
-        if method in ("trace", "profile") and name in CLOCKED:
+        method = draw.choice(methods or (*INTERRUPTION_METHODS, "thread"))
+        name = "forward_log" if method == "logger" else draw.choice(works or tuple(WORK_FUNCTIONS))
+        if method in ("trace", "profile") and name in SLOW_WORK_NAMES:
             method = "signal"
         if name not in measured:
-            measured[name] = _measure_work(WORKS[name])
+            measured[name] = _measure_work(WORK_FUNCTIONS[name])
         want, length_s, events = measured[name]
         counts["aimed"] += 1
         unraisable.clear()
         if method == "thread":
-            in_time, became = _interrupt_thread(WORKS[name], length_s, draw)
+            in_time, became = _interrupt_thread(WORK_FUNCTIONS[name], length_s, draw)
             where = ""
         else:
-            interruption = Interruption(draw.choice(KINDS if method != "profile" else OWN))
+            interruption = Interruption(draw.choice(EXCEPTION_TYPES if method != "profile" else TEST_EXCEPTION_TYPES))
             caught: BaseException | None = None
             answer: object = None
             in_time = False
             try:
-                with METHODS[method](interruption, length_s, events, draw):
-                    answer = WORKS[name]()
+                with INTERRUPTION_METHODS[method](interruption, length_s, events, draw):
+                    answer = WORK_FUNCTIONS[name]()
                     in_time = interruption.fired is not None
                 library().raise_kept()  # raise what waited for the end of a native object
             except BaseException as error:

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["issue_warning_categories"]
+__all__ = ["list_issue_warning_categories"]
 
 
-def issue_warning_categories(build: Callable[[], Any], code: str) -> list[type[Warning]]:
+def list_issue_warning_categories(build: Callable[[], Any], code: str) -> list[type[Warning]]:
     """Return the categories of the warnings that `build` raises for a known issue."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

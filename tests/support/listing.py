@@ -36,11 +36,11 @@ from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise,
 from cudnn_backend_py.target import Target, using
 from tests.support.child import run_python
 from tests.support.oracle import (
-    Item,
     Network,
+    NetworkItem,
     find_network_difference,
-    intended_network,
-    logged_network,
+    make_intended_network,
+    make_logged_network,
     normalize_port,
 )
 
@@ -54,9 +54,9 @@ __all__ = [
     "read_listings",
 ]
 
-SIZES = {"b": 2, "hq": 6, "hk": 6, "hv": 6, "sq": 384, "skv": 512, "dqk": 64, "dv": 128}
-PAGE = 64
-TYPES = {
+SIZE_SYMBOLS = {"b": 2, "hq": 6, "hk": 6, "hv": 6, "sq": 384, "skv": 512, "dqk": 64, "dv": 128}
+PAGE_SIZE = 64
+TYPE_SYMBOLS = {
     None: DataType.FLOAT,
     "F16": DataType.HALF,
     "E4M3": DataType.FP8_E4M3,
@@ -65,27 +65,27 @@ TYPES = {
     "BOOL": DataType.BOOLEAN,
 }
 ARCHITECTURES = ("sm80", "sm90", "sm100")
-_CHILD = """
+_CHILD_PROGRAM = """
 import json, pickle, sys
 from tests.support.listing import judge_graphs
 with open(sys.argv[1], "rb") as asked:
     print(json.dumps(judge_graphs(*pickle.load(asked))))
 """
-_TYPE_WORDS = {kind.c_name: word for word, kind in TYPES.items()}
-_NAMED = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}
-_UNSAID = {"STATS": "R@", "MAX": "R@", "SUMEXP": "R@", "SINK": "[1,hq,1,1]@"}  # the default in a listing
-_USER = {
+_TYPE_WORDS = {kind.c_name: word for word, kind in TYPE_SYMBOLS.items()}
+_NAMED_SHAPES = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}
+_DEFAULT_REFERENCES = {"STATS": "R@", "MAX": "R@", "SUMEXP": "R@", "SINK": "[1,hq,1,1]@"}  # the default in a listing
+_USER_TENSOR_DIMS = {
     "Q": ("b", "hq", "sq", "dqk"),
     "K": ("b", "hk", "skv", "dqk"),
     "V": ("b", "hv", "skv", "dv"),
     "O": ("b", "hq", "sq", "dv"),
 }
-_REFERENCE = re.compile(
+_REFERENCE_PATTERN = re.compile(
     r"(?P<name>\w+)(?::(?P<dims>\[[^\]]*\]|\w+)(?:/(?P<strides>\[[^\]]*\]))?)?(?:\.(?P<type>\w+))?(?P<marks>[!@~]*)"
 )
-_STATEMENT = re.compile(r"(?:(?P<result>\S+) = )?(?P<op>\w+)(?:/(?P<compute>\w+))?\((?P<arguments>.*)\)")
-_MENTION = re.compile(r"\b([A-Za-z]\w*)(?!\()\b((?::(?:\[[^\]]*\]|\w+)(?:/\[[^\]]*\])?(?:\.\w+)?[!@~]*)?)")
-_OVERRIDES = {f"{size}Override": f"{size}_override" for size in "mnk"}
+_STATEMENT_PATTERN = re.compile(r"(?:(?P<result>\S+) = )?(?P<op>\w+)(?:/(?P<compute>\w+))?\((?P<arguments>.*)\)")
+_MENTION_PATTERN = re.compile(r"\b([A-Za-z]\w*)(?!\()\b((?::(?:\[[^\]]*\]|\w+)(?:/\[[^\]]*\])?(?:\.\w+)?[!@~]*)?)")
+_OVERRIDE_FIELDS = {f"{size}Override": f"{size}_override" for size in "mnk"}
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def _split_outside_brackets(text: str, separator: str = ",") -> Iterator[str]:
 
 
 def _parse_statement(line: str) -> Statement:
-    match = _STATEMENT.fullmatch(line)
-    assert match, f"no statement: {line}"
+    match = _STATEMENT_PATTERN.fullmatch(line)
+    assert match, f"cannot parse statement: {line}"
     return Statement(match["result"] or "", match["op"], match["compute"], _parse_arguments(match["arguments"]))
 
 
@@ -173,7 +173,7 @@ class _ListingReader:
     """Converts the lines of one listing to a graph."""
 
     title: str
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZE_SYMBOLS))
     tensors: dict[str, Tensor] = field(default_factory=dict)
     statements: list[Statement] = field(default_factory=list)
     scope: str = ""
@@ -189,7 +189,7 @@ class _ListingReader:
         self.statements = [_parse_statement(line) for line in lines]
         for each in self.statements:
             if each.result:
-                self.tensor_of_reference(each.result)
+                self.get_referenced_tensor(each.result)
         return Graph(tuple(self.make_operation(each) for each in self.statements), self.title)
 
     # tensors
@@ -198,40 +198,40 @@ class _ListingReader:
         return tuple(self.sizes.get(word) or int(word) for word in text.strip("[]").split(","))
 
     @property
-    def next_uid(self) -> int:
+    def make_next_uid(self) -> int:
         """Return a uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
 
         The order has an effect: heuristics give other configs for another order (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
-    def tensor_of_reference(self, text: str) -> Tensor:
+    def get_referenced_tensor(self, text: str) -> Tensor:
         """Return the tensor of a reference; its first mention creates it."""
-        match = _REFERENCE.fullmatch(text)
-        assert match, f"no tensor: {text}"
+        match = _REFERENCE_PATTERN.fullmatch(text)
+        assert match, f"cannot parse tensor: {text}"
         name = match["name"]
         key = self.scope + name if re.fullmatch(r"[vc]\d+", name) else name
         known = self.tensors.get(key)
         if known is None or match["dims"]:
-            fields = self.tensor_fields(name, match)
-            made = Tensor(name=key, uid=known.uid if known else self.next_uid, **fields)
+            fields = self.parse_tensor_fields(name, match)
+            made = Tensor(name=key, uid=known.uid if known else self.make_next_uid, **fields)
             assert known in (None, made), f"{name} is {known} and {made}"
             self.tensors[key] = made
         return self.tensors[key]
 
-    def tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
+    def parse_tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
         """Return a tensor's fields from its reference and the defaults of the notation."""
-        offset = self.ragged_offset(self.ragged_tensor_name(name)) if "~" in match["marks"] else None
+        offset = self.ragged_offset(self.find_ragged_tensor_name(name)) if "~" in match["marks"] else None
         if not match["dims"]:
-            legend = "S" if re.fullmatch(r"u\d+", name) else _UNSAID.get(name)
+            legend = "S" if re.fullmatch(r"u\d+", name) else _DEFAULT_REFERENCES.get(name)
             if legend is None:
-                return {**self.user_tensor_shape(name), "data_type": self.io_type, "ragged_offset": offset}
-            return self.tensor_fields(name, _REFERENCE.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
+                return {**self.compute_user_tensor_shape(name), "data_type": self.io_type, "ragged_offset": offset}
+            return self.parse_tensor_fields(name, _REFERENCE_PATTERN.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
         dims, strides = self.parse_shape(match["dims"], match["strides"])
         return {
             "dims": dims,
             "strides": strides,
-            "data_type": TYPES[match["type"]],
+            "data_type": TYPE_SYMBOLS[match["type"]],
             "by_value": "!" in match["marks"],
             "virtual": not set("!@") & set(match["marks"]),
             "ragged_offset": offset,
@@ -241,14 +241,14 @@ class _ListingReader:
         if dims == "St":
             b, h, s, t = self.parse_sizes("b,hq,skv,sq")
             return (b, h, s, t), (h * s * t, s * t, 1, s)
-        found = self.parse_sizes(_NAMED.get(dims, dims))
+        found = self.parse_sizes(_NAMED_SHAPES.get(dims, dims))
         return found, self.parse_sizes(strides) if strides else packed_strides(found)
 
-    def user_tensor_shape(self, name: str) -> dict[str, Any]:
+    def compute_user_tensor_shape(self, name: str) -> dict[str, Any]:
         """Return dims and strides of Q, K, V, O, a gradient or a page container, stored as b, s, h, d."""
-        b, h, s, d = (self.sizes[size] for size in _USER[name.removeprefix("d").removesuffix("t")])
+        b, h, s, d = (self.sizes[size] for size in _USER_TENSOR_DIMS[name.removeprefix("d").removesuffix("t")])
         if "paged" in self.title and name in "KV":
-            b, s = b * s // PAGE, PAGE
+            b, s = b * s // PAGE_SIZE, PAGE_SIZE
         dims, strides = (b, h, s, d), (s * h * d, d, h * d, 1)
         if name.endswith("t"):
             dims, strides = (b, h, d, s), (s * h * d, d, 1, h * d)
@@ -257,46 +257,50 @@ class _ListingReader:
     def ragged_offset(self, owner: str) -> Tensor:
         name = f"offsets of {owner}"
         dims = (self.sizes["b"] + 1, 1, 1, 1)
-        made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
+        made = Tensor(
+            name=name, uid=self.make_next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32
+        )
         return self.tensors.setdefault(name, made)
 
-    def ragged_tensor_name(self, name: str) -> str:
+    def find_ragged_tensor_name(self, name: str) -> str:
         """Return the name of the user tensor with the ragged offset of a tensor: itself, its source or its result."""
         stem = name.removeprefix("d").removesuffix("t")
-        if stem in _USER or name == "STATS":
+        if stem in _USER_TENSOR_DIMS or name == "STATS":
             return stem
         for each in self.statements:
             result, first = each.result.split(":")[0].strip("~"), each.arguments[0][1].strip("~")
             if result == name and each.op == "RESHAPE":
-                return self.ragged_tensor_name(first)
+                return self.find_ragged_tensor_name(first)
             if first == name and each.op in ("IDENTITY", "RED_ADD"):
-                return self.ragged_tensor_name(result)
+                return self.find_ragged_tensor_name(result)
         return "STATS"
 
     # operations
 
     def make_operation(self, each: Statement) -> Op:
-        positional = [self.tensor_of_reference(text) for key, text in each.arguments if not key]
+        positional = [self.get_referenced_tensor(text) for key, text in each.arguments if not key]
         named = {key: text for key, text in each.arguments if key}
         name = each.result or each.op
         if each.op == "MATMUL":
-            overrides: dict[str, Any] = {_OVERRIDES[key]: self.tensor_of_reference(text) for key, text in named.items()}
+            overrides: dict[str, Any] = {
+                _OVERRIDE_FIELDS[key]: self.get_referenced_tensor(text) for key, text in named.items()
+            }
             return Matmul(
-                name=name, a=positional[0], b=positional[1], c=self.tensor_of_reference(each.result), **overrides
+                name=name, a=positional[0], b=positional[1], c=self.get_referenced_tensor(each.result), **overrides
             )
         if each.op.startswith("RED_"):
             operator = ReduceTensorOp[each.op.removeprefix("RED_")]
-            return Reduction(name=name, operator=operator, x=positional[0], y=self.tensor_of_reference(each.result))
+            return Reduction(name=name, operator=operator, x=positional[0], y=self.get_referenced_tensor(each.result))
         if each.op in PointwiseMode.__members__:
             return self.make_pointwise(each, positional, named)
         fields: dict[str, Any] = dict(zip("xb", positional, strict=False))
         if each.result:
-            fields["y"] = self.tensor_of_reference(each.result)
+            fields["y"] = self.get_referenced_tensor(each.result)
         return self.make_other_operation(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
 
     def make_pointwise(self, each: Statement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
-        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.tensor_of_reference(each.result)}
-        compute = TYPES[each.compute]
+        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.get_referenced_tensor(each.result)}
+        compute = TYPE_SYMBOLS[each.compute]
         axis = int(named["axis"]) if "axis" in named else None
         parts: dict[str, Any] = {
             "name": each.result,
@@ -332,7 +336,7 @@ class _ListingReader:
             elif key == "comparisonMode":
                 fields["comparison_mode"] = PointwiseMode[text]
             elif not key.endswith("Uid"):
-                fields[known[normalize_port(key)]] = self.tensor_of_reference(text)
+                fields[known[normalize_port(key)]] = self.get_referenced_tensor(text)
         return Operation(kind, name, fields)
 
     def make_subgraph(self, text: str) -> dict[str, Any]:
@@ -353,36 +357,38 @@ class _ListingReader:
 # Comparing
 
 
-def _with_marks_for_ragged_offsets(network: Network) -> Network:
+def _mark_ragged_offsets(network: Network) -> Network:
     """Return the network with a mark for each ragged offset, as the listings omit the offset's own fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
         dims = [dict(network[other].attributes)["dims"] for port, other in item.links if port == "ragged offset"]
         links = tuple(link for link in item.links if link[0] != "ragged offset")
-        marked[key] = Item(item.label, tuple(sorted({**dict(item.attributes), "ragged": tuple(dims)}.items())), links)
+        marked[key] = NetworkItem(
+            item.label, tuple(sorted({**dict(item.attributes), "ragged": tuple(dims)}.items())), links
+        )
     return {key: item for key, item in marked.items() if key not in offsets}
 
 
 def find_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between a listing and a logged graph, None if they are equal up to names."""
     return find_network_difference(
-        _with_marks_for_ragged_offsets(intended_network(listing.graph)),
-        _with_marks_for_ragged_offsets(logged_network(logged)),
+        _mark_ragged_offsets(make_intended_network(listing.graph)),
+        _mark_ragged_offsets(make_logged_network(logged)),
     )
 
 
 # Judging with cuDNN
 
 
-def logged_graph(graph: Graph, target: Target) -> dict[str, Any]:
+def log_graph(graph: Graph, target: Target) -> dict[str, Any]:
     """Finalize the graph and return cuDNN's log record of it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
-def supported_configs(graph: Graph) -> dict[str, list[str]]:
+def list_supported_configs(graph: Graph) -> dict[str, list[str]]:
     """Return the supported engine configs per architecture: heuristics mode, engine, knobs."""
     found = {}
     for name in ARCHITECTURES:
@@ -402,11 +408,11 @@ def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[st
     with using("h100-sxm") as target:
         for key, graph in graphs.items():
             try:
-                found[key] = {"log": logged_graph(graph, target)}
+                found[key] = {"log": log_graph(graph, target)}
             except CudnnStatusError as error:
                 found[key] = {"refused": str(error)}
     for key in judge:
-        found[key]["verdicts"] = supported_configs(graphs[key])
+        found[key]["verdicts"] = list_supported_configs(graphs[key])
     return found
 
 
@@ -417,7 +423,7 @@ def judge_graphs_in_child(
     with TemporaryDirectory() as folder:
         query_file = Path(folder, "asked.pickle")
         query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))
-        child = run_python(["-c", _CHILD, str(query_file)], environment=environment, check=True)
+        child = run_python(["-c", _CHILD_PROGRAM, str(query_file)], environment=environment, check=True)
     found: dict[str, dict[str, Any]] = json.loads(child.stdout)
     return found
 
@@ -442,7 +448,7 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
     The description of a tensor is at every mention instead of the first.
     """
     given = list(lines)
-    said: dict[str, str] = {name: what for line in given for name, what in _MENTION.findall(line) if what}
+    said: dict[str, str] = {name: what for line in given for name, what in _MENTION_PATTERN.findall(line) if what}
     numbered: dict[str, str] = {}
 
     def normalized_mention(match: re.Match[str]) -> str:
@@ -457,11 +463,11 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")
-        right = _MENTION.sub(normalized_mention, right)
+        right = _MENTION_PATTERN.sub(normalized_mention, right)
         if re.match(r"v\d+:", result):
             name = result.split(":")[0]
             numbered[name] = "v" + hashlib.sha256((said[name] + right).encode()).hexdigest()[:12]
-        done.append(f"{_MENTION.sub(normalized_mention, result)} = {right}")
+        done.append(f"{_MENTION_PATTERN.sub(normalized_mention, result)} = {right}")
     return done
 
 
@@ -482,7 +488,7 @@ class _ListingWriter:
 
     def write_statement(self, node: Mapping[str, Any]) -> str:
         rest = dict(node)
-        op, compute = self.take_operation(rest)
+        op, compute = self.pop_operation(rest)
         inputs = [self.write_reference(rest.pop(port)) for port in ("matA", "matB") if port in rest]
         inputs += [self.write_reference(rest.pop(port)) for port in ("X", "B", "T") if port in rest]
         result = next((rest.pop(port) for port in ("Y", "matC") if port in rest), None)
@@ -492,7 +498,7 @@ class _ListingWriter:
         text = f"{op}{compute}({', '.join(inputs)})"
         return text if result is None else f"{self.write_reference(result)} = {text}"
 
-    def take_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
+    def pop_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
         """Remove the operation and its default fields from a node; return its name and compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}
@@ -518,27 +524,27 @@ class _ListingWriter:
     def write_reference(self, uid: str) -> str:
         record = self.tensors[uid]
         ragged = "~" if record.get("isRagged") else ""
-        is_user = self.names.get(int(uid), "").removeprefix("d").removesuffix("t") in _USER
+        is_user = self.names.get(int(uid), "").removeprefix("d").removesuffix("t") in _USER_TENSOR_DIMS
         if uid in self.seen:
             return self.seen[uid] + (ragged if is_user else "")
-        self.seen[uid] = name = self.names.get(int(uid)) or self.next_name("c" if record["isByValue"] else "v")
+        self.seen[uid] = name = self.names.get(int(uid)) or self.make_next_name("c" if record["isByValue"] else "v")
         if is_user:
             return name + ragged
         kind = _TYPE_WORDS[record["dataType"]]
         mark = "!" if record["isByValue"] else "" if record["isVirtual"] else "@"
-        return f"{name}:{_shape_text(record)}{f'.{kind}' if kind else ''}{mark}{ragged}"
+        return f"{name}:{_format_shape(record)}{f'.{kind}' if kind else ''}{mark}{ragged}"
 
-    def next_name(self, letter: str) -> str:
+    def make_next_name(self, letter: str) -> str:
         self.counts[letter] += 1
         return f"{letter}{self.counts[letter]}"
 
 
-def _shape_text(record: Mapping[str, Any]) -> str:
+def _format_shape(record: Mapping[str, Any]) -> str:
     dims, strides = tuple(record["dim"]), tuple(record["stride"])
     reader = _ListingReader("")
-    for word in (*_NAMED, "St"):
+    for word in (*_NAMED_SHAPES, "St"):
         if reader.parse_shape(word, None) == (dims, strides):
             return word
-    words = {size: word for word, size in SIZES.items() if word not in ("hk", "hv")} | {3: "hk"}
+    words = {size: word for word, size in SIZE_SYMBOLS.items() if word not in ("hk", "hv")} | {3: "hk"}
     text = f"[{','.join(words.get(dim, str(dim)) for dim in dims)}]"
     return text if strides == packed_strides(dims) else f"{text}/[{','.join(map(str, strides))}]"

@@ -19,14 +19,14 @@ __all__ = ["DescriptorCount", "count_descriptors"]
 class DescriptorCount:
     """Numbers of descriptors created and destroyed since counting began."""
 
-    made: int = 0
+    created: int = 0
     destroyed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def alive(self) -> int:
+    def not_destroyed(self) -> int:
         """Return the number of descriptors that are not destroyed yet."""
-        return self.made - self.destroyed
+        return self.created - self.destroyed
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
         with live.lock:
-            live.made += 1
+            live.created += 1
         return status
 
     def counted_destroy(pointer: int) -> int:
@@ -51,7 +51,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
             live.destroyed += 1
         return status
 
-    counted = make_destructor_type(_DESTROY(counted_destroy))
+    counted = make_destructor_type(_DESTROY_SIGNATURE(counted_destroy))
     vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
     lib._ends.update({(name, is_brief): counted for is_brief in ends})
     try:
@@ -61,4 +61,4 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
         lib._ends.update({(name, is_brief): end for is_brief, end in ends.items()})
 
 
-_DESTROY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_DESTROY_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

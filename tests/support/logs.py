@@ -13,20 +13,20 @@ from cudnn_backend_py.graph import Op, Operation, Parameters, Tensor
 from cudnn_backend_py.importers.cudnn_json import drop_defaults
 from cudnn_backend_py.native.log import LogRecord
 
-__all__ = ["LOGS", "graph_as_logged", "log_file_text", "log_text"]
+__all__ = ["LOG_FOLDER", "format_log_file", "make_comparable_graph", "read_log_text"]
 
-LOGS = Path(__file__).parents[1] / "pure" / "importers" / "data" / "logs"
-_NOT_LOGGED = ("name", "value", "scratch")
+LOG_FOLDER = Path(__file__).parents[1] / "pure" / "importers" / "data" / "logs"
+_FIELDS_NOT_LOGGED = ("name", "value", "scratch")
 
 
-def log_text(name: str) -> str:
+def read_log_text(name: str) -> str:
     """Return the text of a log in tests/pure/importers/data/logs."""
-    path = LOGS / name
+    path = LOG_FOLDER / name
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.decode()
 
 
-def log_file_text(records: Iterable[LogRecord]) -> str:
+def format_log_file(records: Iterable[LogRecord]) -> str:
     """Return captured records as the text of a cuDNN log file."""
     parts = []
     for record in records:
@@ -36,25 +36,27 @@ def log_file_text(records: Iterable[LogRecord]) -> str:
     return "\n".join(parts)
 
 
-def graph_as_logged(graph: Graph) -> frozenset[Any]:
+def make_comparable_graph(graph: Graph) -> frozenset[Any]:
     """Return a comparable form of a graph without names, order, host scalar values and explicit defaults."""
-    return frozenset(map(_value_as_logged, graph.ops))
+    return frozenset(map(_make_comparable_value, graph.ops))
 
 
-def _value_as_logged(value: Any) -> Any:
+def _make_comparable_value(value: Any) -> Any:
     if isinstance(value, Tensor):
         return tuple(
-            (item.name, _value_as_logged(getattr(value, item.name)))
+            (item.name, _make_comparable_value(getattr(value, item.name)))
             for item in fields(value)
-            if item.name not in _NOT_LOGGED
+            if item.name not in _FIELDS_NOT_LOGGED
         )
     if isinstance(value, Graph):
-        return graph_as_logged(value)
+        return make_comparable_graph(value)
     if isinstance(value, (Parameters, Operation)):
         found = drop_defaults(value.kind, value.fields)
-        return value.kind, frozenset((key, _value_as_logged(item)) for key, item in found.items())
+        return value.kind, frozenset((key, _make_comparable_value(item)) for key, item in found.items())
     if isinstance(value, Op):
         return type(value), tuple(
-            (item.name, _value_as_logged(getattr(value, item.name))) for item in fields(value) if item.name != "name"
+            (item.name, _make_comparable_value(getattr(value, item.name)))
+            for item in fields(value)
+            if item.name != "name"
         )  # type: ignore[arg-type]
-    return tuple(map(_value_as_logged, value)) if isinstance(value, tuple) else value
+    return tuple(map(_make_comparable_value, value)) if isinstance(value, tuple) else value

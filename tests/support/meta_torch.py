@@ -11,7 +11,7 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Tensor", "install"]
+__all__ = ["Tensor", "install_as_torch"]
 
 _addresses = count(1 << 40, 1 << 20)
 
@@ -61,9 +61,9 @@ class Tensor:
         requires_grad: bool = False,
     ) -> None:
         self.shape = Size(shape)
-        self._strides = tuple(_packed(self.shape) if strides is None else strides)
+        self._strides = tuple(_compute_packed_strides(self.shape) if strides is None else strides)
         self.dtype = dtype
-        self.device = _device(device)
+        self.device = _parse_device(device)
         self.requires_grad = requires_grad
         self._address = next(_addresses)
 
@@ -95,7 +95,7 @@ class Tensor:
         return 1 if self.dtype.name in ("bool", "uint8") else int("".join(filter(str.isdigit, self.dtype.name))) // 8
 
     def is_contiguous(self) -> bool:
-        strides = zip(self.shape, self._strides, _packed(self.shape), strict=True)
+        strides = zip(self.shape, self._strides, _compute_packed_strides(self.shape), strict=True)
         return all(dim == 1 or stride == packed for dim, stride, packed in strides)
 
     def t(self) -> Tensor:
@@ -134,24 +134,24 @@ class Tensor:
         return self._like()
 
 
-def _device(given: str | device) -> device:
+def _parse_device(given: str | device) -> device:
     return given if isinstance(given, device) else device(given)
 
 
-def _packed(shape: Any) -> list[int]:
+def _compute_packed_strides(shape: Any) -> list[int]:
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _make(*size: Any, dtype: dtype | None = None, device: Any = "cpu", requires_grad: bool = False) -> Tensor:
+def _make_tensor(*size: Any, dtype: dtype | None = None, device: Any = "cpu", requires_grad: bool = False) -> Tensor:
     shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     return Tensor(shape, dtype=dtype or DTYPES["float32"], device=device, requires_grad=requires_grad)
 
 
-def _make_strided(size: Any, stride: Any, *, dtype: dtype, device: Any = "cpu") -> Tensor:
+def _make_strided_tensor(size: Any, stride: Any, *, dtype: dtype, device: Any = "cpu") -> Tensor:
     return Tensor(size, stride, dtype=dtype, device=device)
 
 
-def _make_like(other: Tensor, *, dtype: dtype | None = None) -> Tensor:
+def _make_tensor_like(other: Tensor, *, dtype: dtype | None = None) -> Tensor:
     return other._like(dtype=dtype or other.dtype)
 
 
@@ -159,7 +159,7 @@ class _Stream:
     cuda_stream = 0
 
 
-def install() -> ModuleType:
+def install_as_torch() -> ModuleType:
     """Make ``import torch`` import this substitute; only in a process of its own."""
     assert "torch" not in sys.modules
     torch: Any = ModuleType("torch", __doc__)
@@ -167,9 +167,9 @@ def install() -> ModuleType:
     for name, kind in DTYPES.items():
         setattr(torch, name, kind)
     torch.half, torch.float = torch.float16, torch.float32
-    torch.randn = torch.empty = torch.zeros = torch.ones = _make
-    torch.empty_strided = _make_strided
-    torch.randn_like = torch.empty_like = torch.zeros_like = _make_like
+    torch.randn = torch.empty = torch.zeros = torch.ones = _make_tensor
+    torch.empty_strided = _make_strided_tensor
+    torch.randn_like = torch.empty_like = torch.zeros_like = _make_tensor_like
     torch.manual_seed = lambda seed: None
     torch.cuda = ModuleType("torch.cuda")
     torch.cuda.is_available = lambda: True

@@ -25,14 +25,14 @@ def answer_late() -> None:
     """Answer the first request as an earlier request."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
-        os.write(_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
+        os.write(_find_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
 
     serve(answer)
 
 
 def answer_with_damaged_json() -> None:
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
-        os.write(_answer_descriptor(), request["word"].encode("latin-1") + b"\n")
+        os.write(_find_answer_descriptor(), request["word"].encode("latin-1") + b"\n")
 
     serve(answer)
 
@@ -42,13 +42,13 @@ def answer_without_end() -> None:
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         while True:
-            os.write(_answer_descriptor(), bytes(1 << 20))
+            os.write(_find_answer_descriptor(), bytes(1 << 20))
 
     serve(answer)
 
 
 def print_to_stdout_and_stderr() -> None:
-    """Print text to stdout and stderr besides the answer."""
+    """Print text to stdout and stderr in addition to the answer."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         print(request["word"], "on stdout", flush=True)
@@ -88,7 +88,7 @@ def exit_at_start() -> None:
     raise SystemExit("no child today")
 
 
-def _answer_descriptor() -> int:
+def _find_answer_descriptor() -> int:
     """Return the file descriptor for answers: the last socket."""
     return max(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd))
 

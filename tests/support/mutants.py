@@ -17,20 +17,43 @@ from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from tests.support.attention_cases import draw_problem
-from tests.support.operations import OPERATIONS
-from tests.support.zoo import ZOO
+from tests.support.attention_cases import draw_attention_problem
+from tests.support.operations import OPERATION_GRAPHS
+from tests.support.zoo import VARIED_GRAPHS
 
 __all__ = ["draw_mutants"]
 
 Json = dict[str, Any]
 
-_SIZES = (1, 2, 3, 4, 7, 8, 16, 17, 20, 33, 64, 100, 127, 128, 192, 256, 512, 1000, 4096, 1 << 20, 1 << 31, 1 << 40)
-_NUMBERS = (-(1 << 63), -9, -1, 0, 1, 2, 3, 5, 7, 8, 9, 31, 64, 1 << 31, (1 << 32) + 1, 1 << 40, (1 << 63) - 1)
-_REALS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, "inf", "-inf", "nan", 1e300)
-_UIDS = (0, 1, 2, (1 << 31) - 1, 1 << 32, 1 << 62, (1 << 63) - 2, (1 << 63) - 1)
-_NAMES = ("", "x", "a b", "eng0_k1=2", "ä", "::error", "dropout", "bias", "%s{}", "\u202e", "n" * 300)
-_ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
+_RANDOM_SIZES = (
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    16,
+    17,
+    20,
+    33,
+    64,
+    100,
+    127,
+    128,
+    192,
+    256,
+    512,
+    1000,
+    4096,
+    1 << 20,
+    1 << 31,
+    1 << 40,
+)
+_RANDOM_INTEGERS = (-(1 << 63), -9, -1, 0, 1, 2, 3, 5, 7, 8, 9, 31, 64, 1 << 31, (1 << 32) + 1, 1 << 40, (1 << 63) - 1)
+_RANDOM_REALS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, "inf", "-inf", "nan", 1e300)
+_RANDOM_UIDS = (0, 1, 2, (1 << 31) - 1, 1 << 32, 1 << 62, (1 << 63) - 2, (1 << 63) - 1)
+_RANDOM_NAMES = ("", "x", "a b", "eng0_k1=2", "ä", "::error", "dropout", "bias", "%s{}", "\u202e", "n" * 300)
+_ENUMS_BY_NAME = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
 
 
 def _draw_attention(rng: random.Random) -> Graph:
@@ -38,7 +61,7 @@ def _draw_attention(rng: random.Random) -> Graph:
     while True:
         backward, unified = rng.random() < 0.4, rng.random() < 0.4
         try:
-            problem = draw_problem(
+            problem = draw_attention_problem(
                 np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3
             )
             make: Callable[..., Graph] = sdpa_backward if backward else sdpa_forward
@@ -50,16 +73,16 @@ def _draw_attention(rng: random.Random) -> Graph:
 
 
 @cache
-def _fixed_graph_json(name: str) -> str:
-    return json.dumps(graph_to_json({**ZOO, **OPERATIONS}[name]()))
+def _choose_fixed_graph_json(name: str) -> str:
+    return json.dumps(graph_to_json({**VARIED_GRAPHS, **OPERATION_GRAPHS}[name]()))
 
 
 def _draw_graph_json(rng: random.Random) -> Json:
     """Return a valid graph as JSON: one of the fixed graphs, or random attention."""
     if rng.random() < 0.2:
         return graph_to_json(_draw_attention(rng))
-    names = list(OPERATIONS) if rng.random() < 0.7 else list(ZOO)
-    graph: Json = json.loads(_fixed_graph_json(rng.choice(names)))
+    names = list(OPERATION_GRAPHS) if rng.random() < 0.7 else list(VARIED_GRAPHS)
+    graph: Json = json.loads(_choose_fixed_graph_json(rng.choice(names)))
     return graph
 
 
@@ -69,7 +92,7 @@ def draw_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
         data = _draw_graph_json(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
             before = copy.deepcopy(data)
-            rng.choice(_CHANGES)(data, rng)
+            rng.choice(_GRAPH_CHANGES)(data, rng)
             try:
                 graph_from_json(data)
             except GraphError as error:
@@ -82,21 +105,21 @@ def draw_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
 # parts of a graph's JSON
 
 
-def _all_dicts(value: Any) -> Iterator[Json]:
+def _find_all_dicts(value: Any) -> Iterator[Json]:
     if isinstance(value, dict):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _all_dicts(item)
+        yield from _find_all_dicts(item)
 
 
-def _tensor_tables(data: Json) -> Iterator[list[Json]]:
+def _find_tensor_tables(data: Json) -> Iterator[list[Json]]:
     """Return the tensor lists of the graph and of its sub-graphs."""
-    return (item["tensors"] for item in _all_dicts(data) if isinstance(item.get("tensors"), list))
+    return (item["tensors"] for item in _find_all_dicts(data) if isinstance(item.get("tensors"), list))
 
 
 def _set_tensor_fields(data: Json, name: str, **values: Any) -> None:
     """Set fields of a tensor at all its places; None removes a field."""
-    for table in _tensor_tables(data):
+    for table in _find_tensor_tables(data):
         for tensor in table:
             if tensor["name"] == name:
                 tensor.update(values)
@@ -104,7 +127,7 @@ def _set_tensor_fields(data: Json, name: str, **values: Any) -> None:
                     del tensor[key]
 
 
-def _packed_strides(dims: list[int]) -> list[int]:
+def _compute_packed_strides(dims: list[int]) -> list[int]:
     strides = [1]
     for dim in reversed(dims[1:]):
         strides.append(strides[-1] * dim)
@@ -120,13 +143,13 @@ def _draw_tensors(data: Json, rng: random.Random) -> list[Json]:
 
 # changes
 
-Change = Callable[[Json, random.Random], None]
-_CHANGES: list[Change] = []
+GraphChange = Callable[[Json, random.Random], None]
+_GRAPH_CHANGES: list[GraphChange] = []
 
 
-def _register_change(*, weight: int = 1) -> Callable[[Change], Change]:
-    def _register_change(change: Change) -> Change:
-        _CHANGES.extend([change] * weight)
+def _register_change(*, weight: int = 1) -> Callable[[GraphChange], GraphChange]:
+    def _register_change(change: GraphChange) -> GraphChange:
+        _GRAPH_CHANGES.extend([change] * weight)
         return change
 
     return _register_change
@@ -134,19 +157,19 @@ def _register_change(*, weight: int = 1) -> Callable[[Change], Change]:
 
 @_register_change(weight=2)
 def _change_size_everywhere(data: Json, rng: random.Random) -> None:
-    old, new = rng.choice(rng.choice(data["tensors"])["dims"]), rng.choice(_SIZES)
+    old, new = rng.choice(rng.choice(data["tensors"])["dims"]), rng.choice(_RANDOM_SIZES)
     for tensor in data["tensors"]:
         if old in tensor["dims"]:
             dims = [new if dim == old else dim for dim in tensor["dims"]]
-            _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
+            _set_tensor_fields(data, tensor["name"], dims=dims, strides=_compute_packed_strides(dims))
 
 
 @_register_change(weight=2)
 def _change_one_size(data: Json, rng: random.Random) -> None:
     tensor = rng.choice(data["tensors"])
     dims = list(tensor["dims"])
-    dims[rng.randrange(len(dims))] = rng.choice(_SIZES)
-    _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
+    dims[rng.randrange(len(dims))] = rng.choice(_RANDOM_SIZES)
+    _set_tensor_fields(data, tensor["name"], dims=dims, strides=_compute_packed_strides(dims))
 
 
 @_register_change(weight=2)
@@ -159,7 +182,7 @@ def _change_rank(data: Json, rng: random.Random) -> None:
         else:
             ones = [1] * rng.choice((1, 1, 2, 8 - len(dims)))
             dims = ones + dims if front else dims + ones
-        _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
+        _set_tensor_fields(data, tensor["name"], dims=dims, strides=_compute_packed_strides(dims))
 
 
 @_register_change(weight=2)
@@ -176,7 +199,7 @@ def _change_strides(data: Json, rng: random.Random) -> None:
         elif kind == 3:
             strides = [1] * len(dims)
         elif kind == 4:
-            strides = _packed_strides(dims[::-1])[::-1]
+            strides = _compute_packed_strides(dims[::-1])[::-1]
         else:
             strides = [2 * stride for stride in strides]
         _set_tensor_fields(data, tensor["name"], strides=strides)
@@ -193,10 +216,10 @@ def _change_data_type(data: Json, rng: random.Random) -> None:
 @_register_change()
 def _change_uids(data: Json, rng: random.Random) -> None:
     tensors = data["tensors"]
-    new = {rng.choice(tensors)["uid"]: rng.choice(_UIDS)}
+    new = {rng.choice(tensors)["uid"]: rng.choice(_RANDOM_UIDS)}
     if rng.random() < 0.5:
         new = {tensor["uid"]: (1 << 63) - 1 - index for index, tensor in enumerate(tensors)}
-    for item in _all_dicts(data):
+    for item in _find_all_dicts(data):
         for key in ("uid", "subgraph_input_uid", "subgraph_output_uid"):
             if key in item:
                 item[key] = new.get(item[key], item[key])
@@ -221,13 +244,19 @@ def _change_flags(data: Json, rng: random.Random) -> None:
 
 
 @_register_change()
-def _make_ragged(data: Json, rng: random.Random) -> None:
+def _change_ragged_offset(data: Json, rng: random.Random) -> None:
     tensor, offset = rng.choice(data["tensors"]), rng.choice(data["tensors"])
     if rng.random() < 0.6:
         dims = [tensor["dims"][0] + rng.choice((0, 1, 1, 2)), *[1] * rng.choice((0, 2, len(tensor["dims"]) - 1))]
         name, uid = f"{tensor['name']}_starts", max(t["uid"] for t in data["tensors"]) + 1
-        offset = {"name": name, "uid": uid, "dims": dims, "strides": _packed_strides(dims), "data_type": "INT32"}
-        for table in _tensor_tables(data):
+        offset = {
+            "name": name,
+            "uid": uid,
+            "dims": dims,
+            "strides": _compute_packed_strides(dims),
+            "data_type": "INT32",
+        }
+        for table in _find_tensor_tables(data):
             table.append(offset)
     _set_tensor_fields(data, tensor["name"], ragged_offset=offset["name"])
 
@@ -253,10 +282,10 @@ def _set_operation_field(data: Json, rng: random.Random) -> None:
             ports = [{"tensor": rng.choice(names)} for _ in range(rng.choice((1, 2, 5)))]
             op[facts.field] = ports[0] if facts.max_count == 1 else ports
         elif kind in ("INT64", "INT32"):
-            numbers = [rng.choice(_NUMBERS) for _ in range(rng.randrange(9))]
-            op[facts.field] = rng.choice(_NUMBERS) if facts.max_count == 1 else numbers
+            numbers = [rng.choice(_RANDOM_INTEGERS) for _ in range(rng.randrange(9))]
+            op[facts.field] = rng.choice(_RANDOM_INTEGERS) if facts.max_count == 1 else numbers
         elif kind in ("FLOAT", "DOUBLE"):
-            op[facts.field] = rng.choice(_REALS)
+            op[facts.field] = rng.choice(_RANDOM_REALS)
         elif kind == "BOOLEAN":
             op[facts.field] = rng.random() < 0.5
 
@@ -265,14 +294,14 @@ def _set_operation_field(data: Json, rng: random.Random) -> None:
 def _change_number(data: Json, rng: random.Random) -> None:
     places: list[tuple[Any, Any]] = []
     for op in data["operations"]:
-        for item in _all_dicts(op):
+        for item in _find_all_dicts(op):
             if "uid" in item or "strides" in item:
                 continue
             for key, value in item.items():
                 if (
                     isinstance(value, (int, float))
                     or (isinstance(value, list) and value and type(value[0]) is int)
-                    or (key == "value" and item.get("enum") in _ENUMS)
+                    or (key == "value" and item.get("enum") in _ENUMS_BY_NAME)
                 ):
                     places.append((item, key))
     if not places:
@@ -282,19 +311,21 @@ def _change_number(data: Json, rng: random.Random) -> None:
     if isinstance(value, bool):
         item[key] = not value
     elif isinstance(value, str):
-        item[key] = rng.choice(list(_ENUMS[item["enum"]].__members__))
+        item[key] = rng.choice(list(_ENUMS_BY_NAME[item["enum"]].__members__))
     elif isinstance(value, list):
         if rng.random() < 0.3:
             value.append(1) if rng.random() < 0.5 else value.pop()
         else:
-            value[rng.randrange(len(value))] = rng.choice(_NUMBERS)
+            value[rng.randrange(len(value))] = rng.choice(_RANDOM_INTEGERS)
     else:
-        item[key] = rng.choice(_NUMBERS if isinstance(value, int) else _REALS)
+        item[key] = rng.choice(_RANDOM_INTEGERS if isinstance(value, int) else _RANDOM_REALS)
 
 
 @_register_change(weight=2)
 def _change_port(data: Json, rng: random.Random) -> None:
-    ports = [item for op in data["operations"] for item in _all_dicts(op) if "tensor" in item and "name" not in item]
+    ports = [
+        item for op in data["operations"] for item in _find_all_dicts(op) if "tensor" in item and "name" not in item
+    ]
     if ports:
         rng.choice(ports)["tensor"] = rng.choice(data["tensors"])["name"]
 
@@ -327,12 +358,12 @@ def _append_pointwise_chain(data: Json, rng: random.Random) -> None:
 
 @_register_change()
 def _change_names(data: Json, rng: random.Random) -> None:
-    name = rng.choice(_NAMES)
+    name = rng.choice(_RANDOM_NAMES)
     if rng.random() < 0.3:
         data["name"] = name
         return
     old = rng.choice(data["tensors"])["name"]
-    for item in _all_dicts(data):
+    for item in _find_all_dicts(data):
         if item.get("name") == old and "uid" in item:
             item["name"] = name
         if item.get("tensor") == old:
@@ -347,11 +378,11 @@ def _change_names(data: Json, rng: random.Random) -> None:
 @_register_change(weight=3)
 def _add_other_graph(data: Json, rng: random.Random) -> None:
     """Add the operations of another graph, often with a shared tensor."""
-    other: Json = json.loads(_fixed_graph_json(rng.choice(list(OPERATIONS))))
+    other: Json = json.loads(_choose_fixed_graph_json(rng.choice(list(OPERATION_GRAPHS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
     uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}
-    for item in _all_dicts(other):
+    for item in _find_all_dicts(other):
         if "uid" in item:
             item["name"], item["uid"] = names[item["name"]], uids[item["uid"]]
         if item.get("ragged_offset") is not None:
@@ -364,7 +395,7 @@ def _add_other_graph(data: Json, rng: random.Random) -> None:
     data["tensors"] += other["tensors"]
     data["operations"] += other["operations"]
     if rng.random() < 0.7:  # one reads the output of the other
-        ports = [item for op in other["operations"] for item in _all_dicts(op) if "tensor" in item]
+        ports = [item for op in other["operations"] for item in _find_all_dicts(op) if "tensor" in item]
         shared = rng.choice(ports)["tensor"]
         old = next(tensor for tensor in data["tensors"] if tensor["name"] == shared)
         same = [t["name"] for t in data["tensors"] if t["dims"] == old["dims"] and t is not old]

@@ -6,10 +6,10 @@ import copy
 import random
 from typing import Any
 
-__all__ = ["HOSTILE", "NONSENSE", "assert_safe_to_print", "mutate_json", "mutate_text"]
+__all__ = ["HOSTILE_TEXTS", "NONSENSE_VALUES", "assert_safe_to_print", "mutate_json", "mutate_text"]
 
 # Characters that must not reach a terminal, or start a new line.
-HOSTILE = (
+HOSTILE_TEXTS = (
     "\x1b[31mred\x1b]0;title\x07",
     "a\n::error::b",
     "::error::c",
@@ -24,9 +24,9 @@ HOSTILE = (
 def assert_safe_to_print(text: str) -> None:
     """Check that a text has no control characters and no commands of a CI system."""
     for line in text.split("\n"):
-        assert line.isprintable(), f"not printable: {line!r}"
-        assert not line.lstrip().startswith("::"), f"a command of a CI: {line!r}"
-        assert "##[" not in line, f"a command of a CI: {line!r}"
+        assert line.isprintable(), f"text with control characters: {line!r}"
+        assert not line.lstrip().startswith("::"), f"text that a CI system would run as a command: {line!r}"
+        assert "##[" not in line, f"text that a CI system would run as a command: {line!r}"
 
 
 def mutate_text(rng: random.Random, text: str) -> str:
@@ -42,7 +42,7 @@ def mutate_text(rng: random.Random, text: str) -> str:
     return part
 
 
-NONSENSE: tuple[Any, ...] = (
+NONSENSE_VALUES: tuple[Any, ...] = (
     None,
     True,
     -1,
@@ -54,7 +54,7 @@ NONSENSE: tuple[Any, ...] = (
     "",
     "x",
     "CUDNN_DATA_HALF",
-    *HOSTILE,
+    *HOSTILE_TEXTS,
     [],
     [[]],
     [1, 2],
@@ -76,7 +76,7 @@ def mutate_json(rng: random.Random, data: Any) -> Any:
                 if rng.random() < 0.2:
                     del place[key]
                 else:
-                    place[key] = copy.deepcopy(rng.choice((*NONSENSE, data if rng.random() < 0.05 else 3)))
+                    place[key] = copy.deepcopy(rng.choice((*NONSENSE_VALUES, data if rng.random() < 0.05 else 3)))
                 break
             place = inner
     return data

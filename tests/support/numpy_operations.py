@@ -11,41 +11,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "average_pool",
-    "batch_norm_gradients",
-    "convolution_gradients",
-    "convolve",
-    "max_pool",
+    "compute_average_pool",
+    "compute_batch_norm_gradients",
+    "compute_convolution",
+    "compute_convolution_gradients",
+    "compute_max_pool",
+    "compute_numeric_gradient",
+    "compute_pool_gradient",
     "normalize",
-    "numeric_gradient",
-    "pool_gradient",
 ]
 
 Array = NDArray[np.float64]
 
 
-def convolve(x: Array, w: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False) -> Array:
+def compute_convolution(x: Array, w: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False) -> Array:
     """Return the convolution [n, k, ...]; each element is a sum of products."""
-    taps = list(_product_indices(x, w, window, turned))
-    shape = _convolution_shape(x.shape, w.shape, window)
+    taps = list(_iterate_product_indices(x, w, window, turned))
+    shape = _compute_convolution_shape(x.shape, w.shape, window)
     y = np.zeros(shape)
     for (n, k, *place), (m, c, *at), (_, d, *tap) in taps:
         y[n, k, *place] += x[m, c, *at] * w[k, d, *tap]
     return y
 
 
-def convolution_gradients(
+def compute_convolution_gradients(
     x: Array, w: Array, dy: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False
 ) -> tuple[Array, Array]:
     """Return dx and dw by scattering: each product of the forward pass adds dy times the other factor."""
     dx, dw = np.zeros(x.shape), np.zeros(w.shape)
-    for out, image, weight in _product_indices(x, w, window, turned):
+    for out, image, weight in _iterate_product_indices(x, w, window, turned):
         dx[image] += dy[out] * w[weight]
         dw[weight] += dy[out] * x[image]
     return dx, dw
 
 
-def _convolution_shape(x: tuple[int, ...], w: tuple[int, ...], window: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+def _compute_convolution_shape(
+    x: tuple[int, ...], w: tuple[int, ...], window: dict[str, tuple[int, ...]]
+) -> tuple[int, ...]:
     sizes = []
     for axis, (size, taps) in enumerate(zip(x[2:], w[2:], strict=True)):
         before, after, stride, dilation = (
@@ -55,11 +57,11 @@ def _convolution_shape(x: tuple[int, ...], w: tuple[int, ...], window: dict[str,
     return (x[0], w[0], *sizes)
 
 
-def _product_indices(
+def _iterate_product_indices(
     x: Array, w: Array, window: dict[str, tuple[int, ...]], turned: bool
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the indices (in y, x, w) of each product of a convolution inside the image."""
-    shape = _convolution_shape(x.shape, w.shape, window)
+    shape = _compute_convolution_shape(x.shape, w.shape, window)
     per_group, filters = w.shape[1], w.shape[0] // (x.shape[1] // w.shape[1])
     for out in np.ndindex(*shape):
         n, k, *place = out
@@ -84,7 +86,7 @@ def normalize(x: Array, axes: tuple[int, ...], epsilon: float, *, centered: bool
     return (x - mean) * inverse, mean, inverse
 
 
-def numeric_gradient(function: Any, x: Array, dy: Array, step: float = 1e-5) -> Array:
+def compute_numeric_gradient(function: Any, x: Array, dy: Array, step: float = 1e-5) -> Array:
     """Return the gradient of sum(function(x) * dy) by finite differences."""
     gradient = np.zeros(x.shape)
     for index in np.ndindex(*x.shape):
@@ -97,7 +99,7 @@ def numeric_gradient(function: Any, x: Array, dy: Array, step: float = 1e-5) -> 
     return gradient
 
 
-def batch_norm_gradients(x: Array, dy: Array, scale: Array, epsilon: float) -> tuple[Array, Array, Array]:
+def compute_batch_norm_gradients(x: Array, dy: Array, scale: Array, epsilon: float) -> tuple[Array, Array, Array]:
     """Return dx, dscale and dbias of batch norm by the chain rule."""
     axes = (0, *range(2, x.ndim))
     members = x.size // x.shape[1]
@@ -115,7 +117,7 @@ def batch_norm_gradients(x: Array, dy: Array, scale: Array, epsilon: float) -> t
     return dx, (dy * normal).sum(axis=axes, keepdims=True), dy.sum(axis=axes, keepdims=True)
 
 
-def _pool_windows(
+def _iterate_pool_windows(
     x: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...], before: tuple[int, ...], out: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...] | None]]]:
     """Yield each output position with the input positions of its window, row-major, None for padding."""
@@ -127,32 +129,32 @@ def _pool_windows(
         yield place, found
 
 
-def max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
+def compute_max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
     """Return the largest element of each window and its index in the window; all padding has one value."""
     y, index = np.zeros((*x.shape[:2], *out)), np.zeros((*x.shape[:2], *out), int)
     for n, c in np.ndindex(*x.shape[:2]):
-        for place, found in _pool_windows(x.shape, out=out, **sides):
+        for place, found in _iterate_pool_windows(x.shape, out=out, **sides):
             values = [padding if at is None else x[n, c, *at] for at in found]
             number = max(range(len(values)), key=lambda i: (values[i], -i))
             y[n, c, *place], index[n, c, *place] = values[number], number
     return y, index
 
 
-def average_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> Array:
+def compute_average_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> Array:
     """Return the average of each window, with padding or without it (`exclude`)."""
     y = np.zeros((*x.shape[:2], *out))
     for n, c in np.ndindex(*x.shape[:2]):
-        for place, found in _pool_windows(x.shape, out=out, **sides):
+        for place, found in _iterate_pool_windows(x.shape, out=out, **sides):
             inside = [x[n, c, *at] for at in found if at is not None]
             y[n, c, *place] = sum(inside) / (len(inside) if exclude else math.prod(sides["window"]))
     return y
 
 
-def pool_gradient(x: Array, dy: Array, index: Array | None, *, exclude: bool = False, **sides: Any) -> Array:
+def compute_pool_gradient(x: Array, dy: Array, index: Array | None, *, exclude: bool = False, **sides: Any) -> Array:
     """Return dx of pooling: dy goes to the element at the given index, or in equal parts to the window."""
     dx = np.zeros(x.shape)
     for n, c in np.ndindex(*x.shape[:2]):
-        for place, found in _pool_windows(x.shape, out=dy.shape[2:], **sides):
+        for place, found in _iterate_pool_windows(x.shape, out=dy.shape[2:], **sides):
             inside = [at for at in found if at is not None]
             if index is not None:
                 at = found[index[n, c, *place]]

@@ -10,25 +10,25 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Poin
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.graph import Matmul, Parameters, Pointwise, Tensor
 from cudnn_backend_py.graph.strides import channels_last
-from tests.support.graphs import sdpa, tensor
+from tests.support.graphs import make_sdpa, make_tensor
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATION_GRAPHS"]
 
 D, T, P = DescriptorType, DataType, PointwiseMode
 HALF, FLOAT, INT32, INT64 = T.HALF, T.FLOAT, T.INT32, T.INT64
 IMAGE, POOLED, CHANNEL = (4, 32, 28, 28), (4, 32, 14, 14), (1, 32, 1, 1)
 
-OPERATIONS: dict[str, Callable[[], Graph]] = {}
+OPERATION_GRAPHS: dict[str, Callable[[], Graph]] = {}
 
 
-def _register(name: str, kind: DescriptorType, make: Callable[[GraphBuilder], dict[str, Any]]) -> None:
+def _register_graph(name: str, kind: DescriptorType, make: Callable[[GraphBuilder], dict[str, Any]]) -> None:
     def make_graph() -> Graph:
         g = GraphBuilder(name, io_type=HALF)
         g.operation(kind, **make(g))
         return g.graph()
 
-    assert name not in OPERATIONS
-    OPERATIONS[name] = make_graph
+    assert name not in OPERATION_GRAPHS
+    OPERATION_GRAPHS[name] = make_graph
 
 
 def _make_tensors(
@@ -43,7 +43,7 @@ def _make_image_tensors(
     return _make_tensors(g, names, dims, kind, strides=channels_last(dims))
 
 
-def _resample_parameters(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameters:
+def _make_resample_parameters(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameters:
     return Parameters(
         D.RESAMPLE,
         {
@@ -60,11 +60,13 @@ def _resample_parameters(mode: enums.ResampleMode, padding: enums.PaddingMode) -
     )
 
 
-_MAX = _resample_parameters(enums.ResampleMode.MAXPOOL, enums.PaddingMode.NEG_INF_PAD)
-_AVERAGE = _resample_parameters(enums.ResampleMode.AVGPOOL_INCLUDE_PADDING, enums.PaddingMode.ZERO_PAD)
+_MAX_POOL_PARAMETERS = _make_resample_parameters(enums.ResampleMode.MAXPOOL, enums.PaddingMode.NEG_INF_PAD)
+_AVERAGE_POOL_PARAMETERS = _make_resample_parameters(
+    enums.ResampleMode.AVGPOOL_INCLUDE_PADDING, enums.PaddingMode.ZERO_PAD
+)
 
 
-def _convolution_fields(g: GraphBuilder) -> dict[str, Any]:
+def _make_convolution_fields(g: GraphBuilder) -> dict[str, Any]:
     parameters = {
         "comp_type": FLOAT,
         "conv_mode": enums.ConvolutionMode.CONVOLUTION,
@@ -82,7 +84,7 @@ def _convolution_fields(g: GraphBuilder) -> dict[str, Any]:
     return {"convolution": Parameters(D.CONVOLUTION, parameters), "alpha": 1.0, "beta": 0.0, **ports}
 
 
-def _bn_finalize_fields(g: GraphBuilder) -> dict[str, Any]:
+def _make_bn_finalize_fields(g: GraphBuilder) -> dict[str, Any]:
     names = "y_sum y_sq_sum scale bias saved_mean saved_inv_std eq_scale eq_bias"
     names += " prev_running_mean prev_running_var updated_running_mean updated_running_var"
     return {
@@ -94,7 +96,7 @@ def _bn_finalize_fields(g: GraphBuilder) -> dict[str, Any]:
     }
 
 
-def _norm_forward_fields(g: GraphBuilder) -> dict[str, Any]:
+def _make_norm_forward_fields(g: GraphBuilder) -> dict[str, Any]:
     names = "scale bias mean inv_variance input_running_mean input_running_var output_running_mean output_running_var"
     peers = _make_tensors(g, "p0 p1", (2, 128, 1, 1), FLOAT)
     return {
@@ -107,7 +109,7 @@ def _norm_forward_fields(g: GraphBuilder) -> dict[str, Any]:
     }
 
 
-def _norm_backward_fields(g: GraphBuilder) -> dict[str, Any]:
+def _make_norm_backward_fields(g: GraphBuilder) -> dict[str, Any]:
     return {
         "mode": enums.NormMode.LAYER_NORM,
         **_make_tensors(g, "x dy dx", (64, 256, 1, 1)),
@@ -117,7 +119,7 @@ def _norm_backward_fields(g: GraphBuilder) -> dict[str, Any]:
     }
 
 
-def _rng_fields(
+def _rng_fields_maker(
     chosen: enums.RngDistribution, seed: int | None = None, **numbers: float
 ) -> Callable[[GraphBuilder], dict[str, Any]]:
     def make_fields(g: GraphBuilder) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def _rng_fields(
     return make_fields
 
 
-def _block_scale_fields(g: GraphBuilder, names: str, values: DataType, reals: DataType) -> dict[str, Any]:
+def _make_block_scale_fields(g: GraphBuilder, names: str, values: DataType, reals: DataType) -> dict[str, Any]:
     first, second = names.split()
     order = enums.TensorReordering.F8_128x4
     return {
@@ -140,11 +142,11 @@ def _block_scale_fields(g: GraphBuilder, names: str, values: DataType, reals: Da
     }
 
 
-def _band_fields(g: GraphBuilder) -> dict[str, Any]:
+def _make_band_fields(g: GraphBuilder) -> dict[str, Any]:
     return {"lower_bandwidth": 8, "upper_bandwidth": 8, "axis": 3}
 
 
-_register(
+_register_graph(
     "gen stats",
     D.OPERATION_GEN_STATS,
     lambda g: {
@@ -154,8 +156,8 @@ _register(
         **_make_tensors(g, "sum sqsum", CHANNEL, FLOAT),
     },
 )
-_register("bn finalize", D.OPERATION_BN_FINALIZE_STATISTICS, _bn_finalize_fields)
-_register(
+_register_graph("bn finalize", D.OPERATION_BN_FINALIZE_STATISTICS, _make_bn_finalize_fields)
+_register_graph(
     "bn backward weights",
     D.OPERATION_BN_BWD_WEIGHTS,
     lambda g: {
@@ -164,39 +166,39 @@ _register(
         **_make_tensors(g, "mean invstd bn_scale dbn_scale dbn_bias eq_dy_scale eq_x_scale eq_bias", CHANNEL, FLOAT),
     },
 )
-_register("convolution", D.OPERATION_CONVOLUTION_FORWARD, _convolution_fields)
-_register(
+_register_graph("convolution", D.OPERATION_CONVOLUTION_FORWARD, _make_convolution_fields)
+_register_graph(
     "resample",
     D.OPERATION_RESAMPLE_FWD,
     lambda g: {
         **_make_image_tensors(g, "x"),
         **_make_image_tensors(g, "y", POOLED),
         **_make_image_tensors(g, "idx", POOLED, T.INT8),
-        "resample": _MAX,
+        "resample": _MAX_POOL_PARAMETERS,
     },
 )
-_register(
+_register_graph(
     "resample average",
     D.OPERATION_RESAMPLE_FWD,
     lambda g: {
         **_make_image_tensors(g, "x"),
         **_make_image_tensors(g, "y", POOLED),
-        "resample": _AVERAGE,
+        "resample": _AVERAGE_POOL_PARAMETERS,
         "alpha": 1.0,
         "beta": 0.0,
     },
 )
-_register(
+_register_graph(
     "resample backward",
     D.OPERATION_RESAMPLE_BWD,
     lambda g: {
         **_make_image_tensors(g, "dx"),
         **_make_image_tensors(g, "dy", POOLED),
         **_make_image_tensors(g, "idx", POOLED, T.INT8),
-        "resample": _MAX,
+        "resample": _MAX_POOL_PARAMETERS,
     },
 )
-_register(
+_register_graph(
     "concat",
     D.OPERATION_CONCAT,
     lambda g: {
@@ -206,7 +208,7 @@ _register(
         "inplace_index": 0,
     },
 )
-_register(
+_register_graph(
     "signal",
     D.OPERATION_SIGNAL,
     lambda g: {
@@ -216,10 +218,12 @@ _register(
         **_make_tensors(g, "x y", (4, 16, 8)),
     },
 )
-_register("norm forward", D.OPERATION_NORM_FORWARD, _norm_forward_fields)
-_register("norm backward", D.OPERATION_NORM_BACKWARD, _norm_backward_fields)
-_register("reshape", D.OPERATION_RESHAPE, lambda g: {"x": g.tensor("x", (4, 16, 8)), "y": g.tensor("y", (4, 8, 16))})
-_register(
+_register_graph("norm forward", D.OPERATION_NORM_FORWARD, _make_norm_forward_fields)
+_register_graph("norm backward", D.OPERATION_NORM_BACKWARD, _make_norm_backward_fields)
+_register_graph(
+    "reshape", D.OPERATION_RESHAPE, lambda g: {"x": g.tensor("x", (4, 16, 8)), "y": g.tensor("y", (4, 8, 16))}
+)
+_register_graph(
     "reshape logical",
     D.OPERATION_RESHAPE,
     lambda g: {
@@ -229,19 +233,19 @@ _register(
     },
 )
 _BERNOULLI = enums.RngDistribution.BERNOULLI
-_register("rng bernoulli", D.OPERATION_RNG, _rng_fields(_BERNOULLI, bernoulli_dist_probability=0.75))
-_register("rng seeded", D.OPERATION_RNG, _rng_fields(_BERNOULLI, 1234, bernoulli_dist_probability=0.75))
-_register(
+_register_graph("rng bernoulli", D.OPERATION_RNG, _rng_fields_maker(_BERNOULLI, bernoulli_dist_probability=0.75))
+_register_graph("rng seeded", D.OPERATION_RNG, _rng_fields_maker(_BERNOULLI, 1234, bernoulli_dist_probability=0.75))
+_register_graph(
     "rng uniform",
     D.OPERATION_RNG,
-    _rng_fields(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
+    _rng_fields_maker(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
 )
-_register(
+_register_graph(
     "rng normal",
     D.OPERATION_RNG,
-    _rng_fields(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
+    _rng_fields_maker(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
 )
-_register(
+_register_graph(
     "paged cache",
     D.OPERATION_PAGED_CACHE_LOAD,
     lambda g: {
@@ -251,43 +255,43 @@ _register(
         "page_table": g.tensor("page_table", (2, 1, 4, 1), INT32),
     },
 )
-_register(
+_register_graph(
     "block scale quantize",
     D.OPERATION_BLOCK_SCALE_QUANTIZE,
     lambda g: {
-        **_block_scale_fields(g, "x y", FLOAT, T.FP8_E4M3),
+        **_make_block_scale_fields(g, "x y", FLOAT, T.FP8_E4M3),
         "block_size": 32,
     },
 )
-_register(
+_register_graph(
     "block scale dequantize",
     D.OPERATION_BLOCK_SCALE_DEQUANTIZE,
     lambda g: {
-        **_block_scale_fields(g, "x y", T.FP8_E4M3, FLOAT),
+        **_make_block_scale_fields(g, "x y", T.FP8_E4M3, FLOAT),
         "block_size": (1, 32),
     },
 )
-_register(
+_register_graph(
     "expand band",
     D.OPERATION_EXPAND_BAND_MATRIX,
     lambda g: {
         "x": g.tensor("x", (1, 2, 64, 17)),
         "y": g.tensor("y", (1, 2, 64, 64)),
-        **_band_fields(g),
+        **_make_band_fields(g),
         "pad_value": 0.5,
     },
 )
-_register(
+_register_graph(
     "contract band",
     D.OPERATION_CONTRACT_BAND_MATRIX,
     lambda g: {
         "x": g.tensor("x", (1, 2, 64, 64)),
         "y": g.tensor("y", (1, 2, 64, 17)),
-        **_band_fields(g),
+        **_make_band_fields(g),
         "max_token_value": 9,
     },
 )
-_register(
+_register_graph(
     "moe",
     D.OPERATION_MOE_GROUPED_MATMUL,
     lambda g: {
@@ -299,7 +303,7 @@ _register(
         "output": g.tensor("output", (1, 256, 128)),
     },
 )
-_register(
+_register_graph(
     "moe backward",
     D.OPERATION_MOE_GROUPED_MATMUL_BWD,
     lambda g: {
@@ -310,7 +314,7 @@ _register(
         "doutput": g.tensor("doutput", (1, 256, 128)),
     },
 )
-_register(
+_register_graph(
     "softmax",
     D.OPERATION_SOFTMAX,
     lambda g: {
@@ -320,7 +324,7 @@ _register(
         "stats_log2": True,
     },
 )
-_register(
+_register_graph(
     "transpose",
     D.OPERATION_TRANSPOSE,
     lambda g: {
@@ -329,7 +333,7 @@ _register(
         "permutation": (0, 1, 3, 2),
     },
 )
-_register(
+_register_graph(
     "slice",
     D.OPERATION_SLICE,
     lambda g: {
@@ -340,7 +344,7 @@ _register(
         "strides": (1, 1, 1, 2),
     },
 )
-_register(
+_register_graph(
     "rope",
     D.OPERATION_ROPE_FWD,
     lambda g: {
@@ -350,7 +354,7 @@ _register(
         "rope_dim": 32,
     },
 )
-_register(
+_register_graph(
     "rope backward",
     D.OPERATION_ROPE_BWD,
     lambda g: {
@@ -358,7 +362,7 @@ _register(
         "freqs": g.tensor("f", (1, 1, 128, 64), FLOAT),
     },
 )
-_register(
+_register_graph(
     "diagonal band",
     D.OPERATION_DIAGONAL_BAND_MASK,
     lambda g: {
@@ -371,39 +375,40 @@ _register(
 )
 
 
-def _pointwise_parameters_graph() -> Graph:
+def _make_pointwise_parameters_graph() -> Graph:
     steps: tuple[tuple[PointwiseMode, dict[str, Any]], ...] = (
-        (P.ADD, {"b": tensor("b", 4, 8, 16), "alpha1": 2.0, "alpha2": 0.5}),
+        (P.ADD, {"b": make_tensor("b", 4, 8, 16), "alpha1": 2.0, "alpha2": 0.5}),
         (P.RELU_FWD, {"relu_lower_clip": 0.5, "relu_upper_clip": 6.0, "relu_lower_clip_slope": 0.1}),
         (P.ELU_FWD, {"elu_alpha": 0.3}),
         (P.SOFTPLUS_FWD, {"softplus_beta": 0.7}),
         (P.SWISH_FWD, {"swish_beta": 0.9}),
         (P.GEN_INDEX, {"axis": 1}),
     )
-    x, ops = tensor("x", 4, 8, 16), []
+    x, ops = make_tensor("x", 4, 8, 16), []
     for number, (mode, options) in enumerate(steps):
-        y = tensor(f"y{number}", 4, 8, 16, virtual=number < len(steps) - 1)
+        y = make_tensor(f"y{number}", 4, 8, 16, virtual=number < len(steps) - 1)
         ops.append(Pointwise(name=f"p{number}", mode=mode, x=x, y=y, **options))
         x = y
     return Graph(tuple(ops), "pointwise numbers")
 
 
-def _padded_matmul_graph() -> Graph:
-    a, b, c = (tensor(name, 2, 64, 64, data_type=HALF) for name in "abc")
+def _make_padded_matmul_graph() -> Graph:
+    a, b, c = (make_tensor(name, 2, 64, 64, data_type=HALF) for name in "abc")
     rows = Tensor(name="rows", uid=900, dims=(2, 1, 1), strides=(1, 1, 1), data_type=INT32)
     return Graph((Matmul(name="mm", a=a, b=b, c=c, m_override=rows, padding_value=1.5),), "padded matmul")
 
 
-def _vectorized_graph() -> Graph:
+def _make_vectorized_graph() -> Graph:
     x, y = (
-        dataclasses.replace(tensor(name, 4, 8, 4, 4, data_type=T.INT8), vector_count=4, vector_dim=1) for name in "xy"
+        dataclasses.replace(make_tensor(name, 4, 8, 4, 4, data_type=T.INT8), vector_count=4, vector_dim=1)
+        for name in "xy"
     )
     return Graph((Pointwise(name="identity", mode=P.IDENTITY, x=x, y=y),), "vectors")
 
 
-OPERATIONS |= {
-    "pointwise numbers": _pointwise_parameters_graph,
-    "padded matmul": _padded_matmul_graph,
-    "vectors": _vectorized_graph,
-    "sdpa with sub-graph": lambda: Graph((sdpa(),), "sdpa"),
+OPERATION_GRAPHS |= {
+    "pointwise numbers": _make_pointwise_parameters_graph,
+    "padded matmul": _make_padded_matmul_graph,
+    "vectors": _make_vectorized_graph,
+    "sdpa with sub-graph": lambda: Graph((make_sdpa(),), "sdpa"),
 }

@@ -20,19 +20,19 @@ from cudnn_backend_py.generated.operations import DEFAULTS
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = [
-    "Item",
     "Network",
+    "NetworkItem",
     "assert_same_graph",
     "find_difference",
     "find_network_difference",
-    "intended_network",
-    "logged_network",
+    "find_undetected_changes",
+    "make_intended_network",
+    "make_logged_network",
     "normalize_port",
-    "undetected_changes",
 ]
 
-NO_CLIP = 1.7976931348623157e308  # cuDNN's value for the upper clip of a ReLU without one
-_PORTS = {
+DEFAULT_UPPER_CLIP = 1.7976931348623157e308  # cuDNN's value for the upper clip of a ReLU without one
+_PORT_NAMES = {
     "matA": "a",
     "matB": "b",
     "matC": "c",
@@ -44,18 +44,18 @@ _PORTS = {
     "OutRunningMean": "output_running_mean",
     "OutRunningVar": "output_running_var",
 }
-_INSIDE = "in the sub-graph of"
+_SUB_GRAPH_LINK = "in the sub-graph of"
 _VIEW_ONLY = "CUDNN_RESHAPE_VIEW_ONLY"  # the default mode of a reshape, logged since 9.22
-_UIDS = ("subgraph_input_uid", "subgraph_output_uid")
-_NAMED = (
+_SUB_GRAPH_UID_FIELDS = ("subgraph_input_uid", "subgraph_output_uid")
+_COMPARED_FIELDS = (
     *("alpha", "beta", "mode", "phase", "comparison_mode", "dropout_probability", "output_scale", "rope_dim"),
     *("math_prec", "top_k"),
 )
-_SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dilation"}
+_SPATIAL_FIELDS = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dilation"}
 
 
 @dataclass(frozen=True)
-class Item:
+class NetworkItem:
     """A tensor or operation: a label for messages, its attributes, and its links to others by port."""
 
     label: str
@@ -63,17 +63,17 @@ class Item:
     links: tuple[tuple[str, str], ...]
 
 
-Network = Mapping[str, Item]  # by a key of its side: "t:uid" or "o:number"
+Network = Mapping[str, NetworkItem]  # by a key of its side: "t:uid" or "o:number"
 
 
-def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> Item:
+def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> NetworkItem:
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
-    return Item(label, tuple(sorted(plain.items())), tuple(sorted(links)))
+    return NetworkItem(label, tuple(sorted(plain.items())), tuple(sorted(links)))
 
 
 def normalize_port(name: str) -> str:
     """Return the normalized spelling of a port; the log uses several spellings."""
-    known = _PORTS.get(name, name)
+    known = _PORT_NAMES.get(name, name)
     plain = known.replace("_", "").lower().removesuffix("desc")
     return plain.removesuffix("tensor") if plain == "seedtensor" else plain
 
@@ -81,7 +81,7 @@ def normalize_port(name: str) -> str:
 # Our side
 
 
-def _intended_tensor(tensor: Tensor) -> Item:
+def _make_intended_tensor(tensor: Tensor) -> NetworkItem:
     attributes = {
         "data type": tensor.data_type.c_name,
         "dims": tensor.dims,
@@ -96,7 +96,7 @@ def _intended_tensor(tensor: Tensor) -> Item:
     return _make_item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
 
 
-def _intended_parameters(op: Op) -> dict[str, Any]:
+def _find_intended_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Matmul):
         return {"compute type": op.compute_type.c_name}
     if isinstance(op, Reduction):
@@ -106,29 +106,33 @@ def _intended_parameters(op: Op) -> dict[str, Any]:
             "deterministic": bool(op.deterministic),
         }
     if isinstance(op, Pointwise):
-        return _pointwise_parameters(op)
+        return _find_pointwise_parameters(op)
     assert isinstance(op, Operation)
-    found = {_RENAMED.get(name, name): _c_name_or_value(value) for name, value in op.fields.items() if name in _NAMED}
+    found = {
+        _RENAMED_FIELDS.get(name, name): _get_c_name_or_value(value)
+        for name, value in op.fields.items()
+        if name in _COMPARED_FIELDS
+    }
     if op.kind in (DescriptorType.OPERATION_ROPE_FWD, DescriptorType.OPERATION_ROPE_BWD):
         found = {**DEFAULTS[op.kind], "rope_dim": op.fields["freqs"].dims[-1], **found}
     if op.kind is DescriptorType.OPERATION_RESHAPE:
         found.setdefault("mode", _VIEW_ONLY)
     rng = op.fields.get("rng")
     if isinstance(rng, Parameters):
-        found |= {name: _c_name_or_value(value) for name, value in rng.fields.items()}
+        found |= {name: _get_c_name_or_value(value) for name, value in rng.fields.items()}
     convolution = op.fields.get("convolution")
     if isinstance(convolution, Parameters):
         fields = convolution.fields
-        found |= {log_name: tuple(fields[name]) for name, log_name in _SPATIAL.items()}
+        found |= {log_name: tuple(fields[name]) for name, log_name in _SPATIAL_FIELDS.items()}
         found |= {"mode": fields["conv_mode"].c_name, "compute type": fields["comp_type"].c_name}
     return found
 
 
-def _c_name_or_value(value: Any) -> Any:
+def _get_c_name_or_value(value: Any) -> Any:
     return getattr(value, "c_name", value)
 
 
-def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
+def _find_pointwise_parameters(op: Pointwise) -> dict[str, Any]:
     def value_or_default(value: float | None, otherwise: float) -> float:
         return otherwise if value is None else float(value)
 
@@ -142,7 +146,7 @@ def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
         found["axis"] = op.axis
     stem = op.mode.name.removesuffix("_FWD").removesuffix("_BWD")
     if stem == "RELU":
-        found["upperClip"] = value_or_default(op.relu_upper_clip, NO_CLIP)
+        found["upperClip"] = value_or_default(op.relu_upper_clip, DEFAULT_UPPER_CLIP)
         found["lowerClip"] = value_or_default(op.relu_lower_clip, 0.0)
         found["lowerClipSlope"] = value_or_default(op.relu_lower_clip_slope, 0.0)
     elif stem == "ELU":
@@ -154,37 +158,39 @@ def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
     return found
 
 
-def intended_network(graph: Graph) -> Network:
+def make_intended_network(graph: Graph) -> Network:
     """Return the tensors and operations of a graph as a network of linked items."""
-    network = {f"t:{tensor.uid}": _intended_tensor(tensor) for tensor in graph.tensors}
+    network = {f"t:{tensor.uid}": _make_intended_tensor(tensor) for tensor in graph.tensors}
     _add_intended_operations(network, graph, "o:", [])
     return network
 
 
-def _add_intended_operations(network: dict[str, Item], graph: Graph, stem: str, belongs: list[tuple[str, str]]) -> None:
+def _add_intended_operations(
+    network: dict[str, NetworkItem], graph: Graph, stem: str, belongs: list[tuple[str, str]]
+) -> None:
     for number, op in enumerate(graph.ops):
         _add_intended_operation(network, op, f"{stem}{number}", belongs)
 
 
-def _add_intended_operation(network: dict[str, Item], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
+def _add_intended_operation(network: dict[str, NetworkItem], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
     links = [*belongs, *((normalize_port(port), f"t:{tensor.uid}") for port, tensor in op.ports() if "." not in port)]
     for name, value in op.fields.items() if isinstance(op, Operation) else ():
         if isinstance(value, Graph):
-            _add_intended_operations(network, value, f"{key}.", [(_INSIDE, key)])
+            _add_intended_operations(network, value, f"{key}.", [(_SUB_GRAPH_LINK, key)])
         elif isinstance(value, Operation):
             _add_intended_operation(network, value, f"{key}.{name}", [])
             links.append((normalize_port(name), f"{key}.{name}"))
-        elif name in _UIDS:
+        elif name in _SUB_GRAPH_UID_FIELDS:
             links.append((normalize_port(name), f"t:{value}"))
     network[key] = _make_item(
-        f"operation {op.name!r}", {"operation": op.kind.c_name, **_intended_parameters(op)}, links
+        f"operation {op.name!r}", {"operation": op.kind.c_name, **_find_intended_parameters(op)}, links
     )
 
 
 # The side of the log
 
 
-def _logged_tensor(record: Mapping[str, Any]) -> Item:
+def _make_logged_tensor(record: Mapping[str, Any]) -> NetworkItem:
     attributes = {
         "data type": record["dataType"],
         "dims": record["dim"],
@@ -199,7 +205,7 @@ def _logged_tensor(record: Mapping[str, Any]) -> Item:
     return _make_item(f"logged tensor {record['name']}", attributes, links)
 
 
-_RENAMED = {
+_RENAMED_FIELDS = {
     "mathPrec": "compute type",
     "math_prec": "compute type",
     "topK": "top_k",
@@ -213,19 +219,19 @@ _RENAMED = {
 }
 
 
-def logged_network(data: Mapping[str, Any]) -> Network:
+def make_logged_network(data: Mapping[str, Any]) -> Network:
     """Return the tensors and operations of a logged graph as a network of linked items."""
-    network: dict[str, Item] = {}
+    network: dict[str, NetworkItem] = {}
     _add_logged_items(network, data, "o:", [])
     return network
 
 
 def _add_logged_items(
-    network: dict[str, Item], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]
+    network: dict[str, NetworkItem], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]
 ) -> None:
     for record in data["tensors"]:
         for one in (record, *record.get("isRagged", ())):
-            item = _logged_tensor(one)
+            item = _make_logged_tensor(one)
             assert network.setdefault(f"t:{one['name']}", item) == item, (
                 f"{item.label} is logged twice with different properties"
             )
@@ -234,19 +240,21 @@ def _add_logged_items(
 
 
 def _add_logged_operation(
-    network: dict[str, Item], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
+    network: dict[str, NetworkItem], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
 ) -> None:
     attributes, links = {}, list(belongs)
     for name, value in record.items():
         if name == "subgraph":
-            _add_logged_items(network, value, f"{key}.", [(_INSIDE, key)])
+            _add_logged_items(network, value, f"{key}.", [(_SUB_GRAPH_LINK, key)])
         elif isinstance(value, dict):
             _add_logged_operation(network, value, f"{key}.{name}", [])
             links.append((normalize_port(name), f"{key}.{name}"))
-        elif normalize_port(name) in map(normalize_port, _UIDS) or (isinstance(value, str) and f"t:{value}" in network):
+        elif normalize_port(name) in map(normalize_port, _SUB_GRAPH_UID_FIELDS) or (
+            isinstance(value, str) and f"t:{value}" in network
+        ):
             links.append((normalize_port(name), f"t:{value}"))
         else:
-            attributes[_RENAMED.get(name, name)] = value
+            attributes[_RENAMED_FIELDS.get(name, name)] = value
     if record["operation"] == DescriptorType.OPERATION_RESHAPE.c_name:
         attributes.setdefault("mode", _VIEW_ONLY)
     network[key] = _make_item(f"logged operation {key.removeprefix('o:')}", attributes, links)
@@ -255,7 +263,7 @@ def _add_logged_operation(
 # Comparing
 
 
-def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
+def _find_neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
     """Return each item's linked items in both directions, with the port."""
     found: dict[str, list[tuple[str, str]]] = {key: [] for key in network}
     for key, item in network.items():
@@ -265,7 +273,7 @@ def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _refine_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
+def _refine_item_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
     return {
         key: hash((colours[key], tuple(sorted((port, colours[other]) for port, other in neighbours[key]))))
         for key in colours
@@ -274,7 +282,7 @@ def _refine_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tu
 
 def find_difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between the intended and the logged graph, None if they are equal."""
-    return find_network_difference(intended_network(graph), logged_network(logged))
+    return find_network_difference(make_intended_network(graph), make_logged_network(logged))
 
 
 def find_network_difference(mine: Network, theirs: Network) -> str | None:
@@ -285,19 +293,19 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
             kind = "tensors" if what == "t" else "operations"
             return f"{counts[0]} {kind} are meant, {counts[1]} are logged"
     colours = [{key: hash((key[0], item.attributes)) for key, item in side.items()} for side in (mine, theirs)]
-    links = [_neighbours(side) for side in (mine, theirs)]
+    links = [_find_neighbours(side) for side in (mine, theirs)]
     for step in range(len(mine) + 1):
-        odd = _most_similar_unmatched(colours, mine, theirs)
+        odd = _find_most_similar_unmatched(colours, mine, theirs)
         if odd is not None:
             return _describe_difference(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
         if step and len(set(colours[0].values())) == len(mine):
             break
-        colours = [_refine_colours(side, near) for side, near in zip(colours, links, strict=True)]
+        colours = [_refine_item_colours(side, near) for side, near in zip(colours, links, strict=True)]
     return None if _find_renaming(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
 
 
-def _most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return the most similar pair of items whose colours are rarer on the other side, tensors first."""
+def _find_most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
+    """Return the most similar pair of items with colours that are rarer on the other side, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -311,7 +319,7 @@ def _most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: 
     raise AssertionError("the sides have equally many items of each kind, so both have an odd one")
 
 
-def _describe_difference(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> str:
+def _describe_difference(mine: NetworkItem, theirs: NetworkItem, ours: Network, logs: Network, step: int) -> str:
     wanted, found = dict(mine.attributes), dict(theirs.attributes)
     if wanted != found:
         key = next(key for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key))
@@ -348,17 +356,17 @@ def _find_renaming(
     return extend_renaming(0, {})
 
 
-def undetected_changes(
+def find_undetected_changes(
     logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]
 ) -> list[tuple[Any, ...]]:
     """Change each logged number, flag and name in turn; return the paths of changes that `find` does not detect."""
     missed = []
-    for path in _leaf_paths(logged):
+    for path in _find_leaf_paths(logged):
         other = copy.deepcopy(dict(logged))
         place: Any = other
         for key in path[:-1]:
             place = place[key]
-        place[path[-1]] = _changed_value(place[path[-1]])
+        place[path[-1]] = _change_value(place[path[-1]])
         try:
             found = find(other)
         except (KeyError, AssertionError):
@@ -368,15 +376,15 @@ def undetected_changes(
     return missed
 
 
-def _leaf_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _find_leaf_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     if isinstance(value, dict):
-        return [found for key, item in value.items() for found in _leaf_paths(item, (*path, key))]
+        return [found for key, item in value.items() for found in _find_leaf_paths(item, (*path, key))]
     if isinstance(value, list):
-        return [found for index, item in enumerate(value) for found in _leaf_paths(item, (*path, index))]
+        return [found for index, item in enumerate(value) for found in _find_leaf_paths(item, (*path, index))]
     return [path]
 
 
-def _changed_value(value: Any) -> Any:
+def _change_value(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, (int, float)) else f"{value}0"

@@ -11,20 +11,20 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BLOCKS", "INLINE", "PAGES", "Block", "command_lines", "read_blocks"]
+__all__ = ["CODE_BLOCKS", "INLINE_CODE", "PAGE_TEXTS", "CodeBlock", "list_command_lines", "read_code_blocks"]
 
-ROOT = Path(__file__).parents[2]
-PAGES = {
-    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+REPOSITORY_ROOT = Path(__file__).parents[2]
+PAGE_TEXTS = {
+    str(path.relative_to(REPOSITORY_ROOT)): path.read_text(encoding="utf-8")
     for path in (
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-        *sorted(ROOT.glob("docs/**/*.md")),
+        *(REPOSITORY_ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+        *sorted(REPOSITORY_ROOT.glob("docs/**/*.md")),
     )
 }
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A fenced code block of a page."""
 
     page: str
@@ -36,28 +36,30 @@ class Block:
         return f"{self.page} line {self.line}"
 
 
-def read_blocks(page: str, text: str) -> list[Block]:
+def read_code_blocks(page: str, text: str) -> list[CodeBlock]:
     """Return the fenced code blocks of a page, including those inside lists."""
     found = re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(page, match[2], textwrap.dedent(match[3]), text.count("\n", 0, match.start()) + 1) for match in found]
+    return [
+        CodeBlock(page, match[2], textwrap.dedent(match[3]), text.count("\n", 0, match.start()) + 1) for match in found
+    ]
 
 
-BLOCKS = [block for page, text in PAGES.items() for block in read_blocks(page, text)]
+CODE_BLOCKS = [block for page, text in PAGE_TEXTS.items() for block in read_code_blocks(page, text)]
 #: Commands in the prose and the tables of pages.
-INLINE = [
+INLINE_CODE = [
     (page, code)
-    for page, text in PAGES.items()
+    for page, text in PAGE_TEXTS.items()
     for code in re.findall(
         r"`((?:cudnn-backend|python -m) [^`]+)`", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
     )
 ]
 
 
-def command_lines(*languages: str) -> list[tuple[str, str]]:
+def list_command_lines(*languages: str) -> list[tuple[str, str]]:
     """Return page and text of each command in shell blocks, without the prompt."""
     return [
         (block.page, line.removeprefix("$ "))
-        for block in BLOCKS
+        for block in CODE_BLOCKS
         if block.language in languages
         for line in block.text.splitlines()
         if line.startswith("$ ") or block.language in ("sh", "bash")

@@ -12,8 +12,8 @@ from cudnn_backend_py import DataType
 from cudnn_backend_py.execution.class_plan import Sequences
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
-Mode = Literal["packed", "dense", "padded"]
-RESULTS = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
+BatchLayout = Literal["packed", "dense", "padded"]
+RESULT_NAMES = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ClassCall:
     """The tensors and arguments of one call: packed tokens [t, h, d], or dense ones [b * s, h, d]."""
 
     kind: CallKind
-    mode: Mode
+    mode: BatchLayout
     lens_q: list[int]
     lens_kv: list[int]
     seed: int = 0
@@ -69,7 +69,7 @@ class ClassCall:
     buffers: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        torch = _torch()
+        torch = _import_torch()
         k, generator = self.kind, torch.Generator("cuda").manual_seed(self.seed)
         kind = torch.half if k.data_type is DataType.HALF else torch.bfloat16
 
@@ -113,9 +113,12 @@ class ClassCall:
             return Sequences(batch, *self.longest_lengths)
         if self.mode == "padded":
             return Sequences(
-                batch, *self.longest_lengths, len_q=int32_tensor(self.lens_q), len_kv=int32_tensor(self.lens_kv)
+                batch,
+                *self.longest_lengths,
+                len_q=make_int32_tensor(self.lens_q),
+                len_kv=make_int32_tensor(self.lens_kv),
             )
-        cu = [int32_tensor([0, *_cumulative_sums(lens)]) for lens in (self.lens_q, self.lens_kv)]
+        cu = [make_int32_tensor([0, *_compute_cumulative_sums(lens)]) for lens in (self.lens_q, self.lens_kv)]
         return Sequences(batch, *self.longest_lengths, cu_q=cu[0], cu_kv=cu[1], total_q=tokens_q, total_kv=tokens_kv)
 
     @property
@@ -128,13 +131,13 @@ class ClassCall:
         """Yield each result's largest error, per sequence; padding rows must be zero."""
         for i in range(len(self.lens_q)):
             rows = self._rows_of_sequence(i)
-            want = reference_results(
+            want = compute_reference_results(
                 self.kind, {name: x[rows[name]] for name, x in self.buffers.items() if name in rows}, self
             )
-            for name in RESULTS[backward]:
-                yield name, relative_error(self.buffers[name][rows[name]], want[name])
+            for name in RESULT_NAMES[backward]:
+                yield name, compute_relative_error(self.buffers[name][rows[name]], want[name])
             if self.mode == "padded":
-                yield from self._padding_errors(i, RESULTS[backward])
+                yield from self._padding_errors(i, RESULT_NAMES[backward])
 
     def _padding_errors(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
         for name in names:
@@ -154,9 +157,9 @@ class ClassCall:
         return found
 
 
-def reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> dict[str, Any]:
+def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> dict[str, Any]:
     """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
-    torch = _torch()
+    torch = _import_torch()
     q, k, v = (x[name].double().requires_grad_() for name in "qkv")
     groups = kind.heads // kind.kv_heads
     scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(groups, 1)) / math.sqrt(kind.dim)
@@ -185,9 +188,9 @@ def reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> 
     return {name: torch.nan_to_num(value.detach(), neginf=-math.inf) for name, value in found.items()}
 
 
-def relative_error(found: Any, want: Any) -> float:
+def compute_relative_error(found: Any, want: Any) -> float:
     """Return the largest error divided by the largest element; infinite if infinities or NaN differ."""
-    torch = _torch()
+    torch = _import_torch()
     found, finite = found.double(), torch.isfinite(want)
     if not want.numel():
         return 0.0
@@ -197,15 +200,15 @@ def relative_error(found: Any, want: Any) -> float:
     return float((found - want)[finite].abs().max()) / largest if bool(finite.any()) else 0.0
 
 
-def int32_tensor(values: list[int]) -> Any:
-    return _torch().tensor(values, dtype=_torch().int32, device="cuda")
+def make_int32_tensor(values: list[int]) -> Any:
+    return _import_torch().tensor(values, dtype=_import_torch().int32, device="cuda")
 
 
-def _cumulative_sums(values: list[int]) -> list[int]:
+def _compute_cumulative_sums(values: list[int]) -> list[int]:
     return [sum(values[: i + 1]) for i in range(len(values))]
 
 
-def _torch() -> Any:
+def _import_torch() -> Any:
     import torch
 
     return torch

@@ -105,7 +105,7 @@ class _RawLibrary:
         if question.type == DOUBLE:
             return (ctypes.c_double * room)(*[1.0] * room)
         if question.type == VOID_PTR:
-            target = ctypes.addressof(_ZEROS) if question.addresses else 0
+            target = ctypes.addressof(_ZERO_BUFFER) if question.addresses else 0
             return (ctypes.c_uint64 * room)(*[target] * room)
         return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction needs two
 
@@ -126,7 +126,7 @@ class _RawLibrary:
         return answer
 
 
-_ZEROS = (ctypes.c_int64 * 64)()
+_ZERO_BUFFER = (ctypes.c_int64 * 64)()
 
 
 def main() -> None:

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-__all__ = ["COMMANDS", "LOGS", "parameters_or_skip", "read_record", "record_parameters", "require_record"]
+__all__ = [
+    "RECORD_COMMANDS",
+    "RECORD_FOLDER",
+    "list_parameters_or_skip",
+    "list_record_parameters",
+    "read_record",
+    "require_record",
+]
 
-LOGS = Path(__file__).parents[2] / "logs"
+RECORD_FOLDER = Path(__file__).parents[2] / "logs"
 # The command that writes a record, by the prefix of its name.
-COMMANDS: Mapping[str, str] = {
+RECORD_COMMANDS: Mapping[str, str] = {
     "bench-": "python -m benchmarks run --output logs/NAME",
     "deep-scores-": "python -m tools.records.deep_scores logs/NAME",
     "edges-": "python -m tools.records.edge_runs logs/NAME",
@@ -27,34 +34,34 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
-def _skip_reason(name: str) -> str:
+def _make_skip_reason(name: str) -> str:
     """Return the reason of a skip: the missing record and the command that writes it."""
-    command = next(command for start, command in COMMANDS.items() if name.startswith(start))
+    command = next(command for start, command in RECORD_COMMANDS.items() if name.startswith(start))
     return f"did not run: no record logs/{name}; {command.replace('NAME', name.replace('*', 'NAME'))}"
 
 
 def require_record(pattern: str) -> None:
     """Skip the test unless a record has a name of this pattern."""
-    if not list(LOGS.glob(pattern)):
-        pytest.skip(_skip_reason(pattern))
+    if not list(RECORD_FOLDER.glob(pattern)):
+        pytest.skip(_make_skip_reason(pattern))
 
 
 def read_record(name: str) -> Any:
     """Return the content of a record; skip the test if it is missing."""
     require_record(name)
-    return json.loads((LOGS / name).read_text(encoding="utf-8"))
+    return json.loads((RECORD_FOLDER / name).read_text(encoding="utf-8"))
 
 
-def record_parameters(start: str) -> list[Any]:
+def list_record_parameters(start: str) -> list[Any]:
     """Return the paths of records with this name prefix as test parameters, or one skipped case."""
-    paths = sorted(LOGS.glob(f"{start}*.json"))
-    return [pytest.param(path, id=path.stem) for path in paths] or [_skipped_case(start)]
+    paths = sorted(RECORD_FOLDER.glob(f"{start}*.json"))
+    return [pytest.param(path, id=path.stem) for path in paths] or [_make_skipped_case(start)]
 
 
-def parameters_or_skip(start: str, found: Iterable[str]) -> list[Any]:
+def list_parameters_or_skip(start: str, found: Iterable[str]) -> list[Any]:
     """Return the values found in records with this prefix as test parameters, or one skipped case."""
-    return list(found) or [_skipped_case(start)]
+    return list(found) or [_make_skipped_case(start)]
 
 
-def _skipped_case(start: str) -> Any:
-    return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_skip_reason(f"{start}*.json")))
+def _make_skipped_case(start: str) -> Any:
+    return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_make_skip_reason(f"{start}*.json")))

@@ -9,69 +9,90 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Poin
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.graph import Operation, Parameters
 from cudnn_backend_py.graph.strides import channels_last
-from tests.support.graphs import CONVOLUTION
+from tests.support.graphs import CONVOLUTION_FIELDS
 
 __all__ = [
-    "block_scaled_matmul",
-    "convolution_graph",
-    "matmul_with_pointwise",
-    "max_pool",
-    "norm_backward",
-    "transpose_and_add",
-    "weight_gradient_of_computed_image",
+    "make_block_scaled_matmul",
+    "make_convolution_graph",
+    "make_matmul_with_pointwise",
+    "make_max_pool",
+    "make_norm_backward",
+    "make_transpose_and_sum",
+    "make_weight_gradient_of_computed_image",
 ]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 
 
-def _image_tensor(g: GraphBuilder, name: str, dims: Sequence[int], kind: DataType | None = None, **more: Any) -> Any:
+def _add_image_tensor(
+    g: GraphBuilder, name: str, dims: Sequence[int], kind: DataType | None = None, **more: Any
+) -> Any:
     return g.tensor(name, tuple(dims), kind, strides=channels_last(tuple(dims)), **more)
 
 
-def _convolution_parameters(pad: int = 1, compute: DataType = T.FLOAT) -> Parameters:
+def _make_convolution_parameters(pad: int = 1, compute: DataType = T.FLOAT) -> Parameters:
     paddings = dict.fromkeys(("pre_paddings", "post_paddings"), (pad, pad))
-    return Parameters(D.CONVOLUTION, {**CONVOLUTION, **paddings, "comp_type": compute})
+    return Parameters(D.CONVOLUTION, {**CONVOLUTION_FIELDS, **paddings, "comp_type": compute})
 
 
-def convolution_graph(
+def make_convolution_graph(
     kind: DataType, result: DataType, channels: int = 64, per_group: int = 64, filters: int = 64
 ) -> Graph:
     """Return one 3 x 3 convolution, grouped if the filter has fewer channels."""
     g = GraphBuilder("convolved", io_type=kind)
-    ports = {"x": _image_tensor(g, "x", (2, channels, 16, 16)), "w": _image_tensor(g, "w", (filters, per_group, 3, 3))}
-    ports["y"] = _image_tensor(g, "y", (2, filters, 16, 16), result)
-    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports)
-    return g.graph()
-
-
-def convolution_with_statistics(kind: DataType, channels: int = 64) -> Graph:
-    """Return a convolution with the sum of its result and the sum of its squares."""
-    g = GraphBuilder("with_statistics", io_type=kind)
-    ports = {name: _image_tensor(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
-    ports["w"] = _image_tensor(g, "w", (channels, channels, 3, 3))
-    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports)
-    sums = {name: _image_tensor(g, name, (1, channels, 1, 1), T.FLOAT) for name in ("sum", "sqsum")}
-    g.operation(D.OPERATION_GEN_STATS, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=T.FLOAT, x=ports["y"], **sums)
-    return g.graph()
-
-
-def weight_gradient_of_computed_image(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
-    """Return the weight gradient for an image computed by pointwise operations of the same graph."""
-    g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)
-    dims = (4, channels, 16, 16)
-    value = _image_tensor(g, "x", dims)
-    for number, mode in enumerate(before):
-        out = _image_tensor(g, f"v{number}", dims, virtual=True)
-        one = () if mode is P.RELU_FWD else (_image_tensor(g, f"c{number}", (1, channels, 1, 1)),)
-        value = g.pointwise(mode, value, *one, out=out)
-    ports = {"x": value, "dy": _image_tensor(g, "dy", dims), "dw": _image_tensor(g, "dw", (channels, channels, 3, 3))}
+    ports = {
+        "x": _add_image_tensor(g, "x", (2, channels, 16, 16)),
+        "w": _add_image_tensor(g, "w", (filters, per_group, 3, 3)),
+    }
+    ports["y"] = _add_image_tensor(g, "y", (2, filters, 16, 16), result)
     g.operation(
-        D.OPERATION_CONVOLUTION_BACKWARD_FILTER, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports
+        D.OPERATION_CONVOLUTION_FORWARD, convolution=_make_convolution_parameters(), alpha=1.0, beta=0.0, **ports
     )
     return g.graph()
 
 
-def matmul_with_pointwise(kind: DataType, after: Sequence[PointwiseMode], size: int = 128, batch: int = 4) -> Graph:
+def make_convolution_with_statistics(kind: DataType, channels: int = 64) -> Graph:
+    """Return a convolution with the sum of its result and the sum of its squares."""
+    g = GraphBuilder("with_statistics", io_type=kind)
+    ports = {name: _add_image_tensor(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
+    ports["w"] = _add_image_tensor(g, "w", (channels, channels, 3, 3))
+    g.operation(
+        D.OPERATION_CONVOLUTION_FORWARD, convolution=_make_convolution_parameters(), alpha=1.0, beta=0.0, **ports
+    )
+    sums = {name: _add_image_tensor(g, name, (1, channels, 1, 1), T.FLOAT) for name in ("sum", "sqsum")}
+    g.operation(D.OPERATION_GEN_STATS, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=T.FLOAT, x=ports["y"], **sums)
+    return g.graph()
+
+
+def make_weight_gradient_of_computed_image(
+    kind: DataType, before: Sequence[PointwiseMode], channels: int = 64
+) -> Graph:
+    """Return the weight gradient for an image computed by pointwise operations of the same graph."""
+    g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)
+    dims = (4, channels, 16, 16)
+    value = _add_image_tensor(g, "x", dims)
+    for number, mode in enumerate(before):
+        out = _add_image_tensor(g, f"v{number}", dims, virtual=True)
+        one = () if mode is P.RELU_FWD else (_add_image_tensor(g, f"c{number}", (1, channels, 1, 1)),)
+        value = g.pointwise(mode, value, *one, out=out)
+    ports = {
+        "x": value,
+        "dy": _add_image_tensor(g, "dy", dims),
+        "dw": _add_image_tensor(g, "dw", (channels, channels, 3, 3)),
+    }
+    g.operation(
+        D.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+        convolution=_make_convolution_parameters(),
+        alpha=1.0,
+        beta=0.0,
+        **ports,
+    )
+    return g.graph()
+
+
+def make_matmul_with_pointwise(
+    kind: DataType, after: Sequence[PointwiseMode], size: int = 128, batch: int = 4
+) -> Graph:
     """Return a matmul followed by pointwise operations in float32."""
     g = GraphBuilder("product", io_type=kind)
     value = g.matmul(g.tensor("a", (batch, size, size)), g.tensor("b", (batch, size, size)), name="c")
@@ -82,7 +103,7 @@ def matmul_with_pointwise(kind: DataType, after: Sequence[PointwiseMode], size: 
     return g.graph()
 
 
-def block_scaled_matmul(m: int, n: int, k: int, block: int = 32, *, whole: bool = False) -> Graph:
+def make_block_scaled_matmul(m: int, n: int, k: int, block: int = 32, *, whole: bool = False) -> Graph:
     """Return a matmul of MXFP8 matrices; `whole` pads the scales to whole tiles of 128 x 4."""
     g = GraphBuilder("block_product", io_type=T.FP8_E4M3)
     scales = k // block
@@ -104,7 +125,7 @@ def block_scaled_matmul(m: int, n: int, k: int, block: int = 32, *, whole: bool 
     return g.graph()
 
 
-def norm_backward(mode: enums.NormMode, *, mean: bool) -> Graph:
+def make_norm_backward(mode: enums.NormMode, *, mean: bool) -> Graph:
     """Return the backward pass of a norm over rows, with or without the saved mean."""
     g = GraphBuilder("norm_backward", io_type=T.BFLOAT16)
     dims = (64, 1024, 1, 1)
@@ -116,7 +137,7 @@ def norm_backward(mode: enums.NormMode, *, mean: bool) -> Graph:
     return g.graph()
 
 
-def max_pool(size: int, result: int, window: int, stride: int, pad: int) -> Graph:
+def make_max_pool(size: int, result: int, window: int, stride: int, pad: int) -> Graph:
     """Return max pooling of square images."""
     g = GraphBuilder("pooled", io_type=T.HALF)
     both = {"window_dims": window, "strides": stride, "pre_paddings": pad, "post_paddings": pad}
@@ -128,12 +149,15 @@ def max_pool(size: int, result: int, window: int, stride: int, pad: int) -> Grap
         "nan_propagation": enums.NanPropagation.PROPAGATE_NAN,
         "padding_mode": enums.PaddingMode.NEG_INF_PAD,
     }
-    ports = {"x": _image_tensor(g, "x", (2, 32, size, size)), "y": _image_tensor(g, "y", (2, 32, result, result))}
+    ports = {
+        "x": _add_image_tensor(g, "x", (2, 32, size, size)),
+        "y": _add_image_tensor(g, "y", (2, 32, result, result)),
+    }
     g.operation(D.OPERATION_RESAMPLE_FWD, resample=Parameters(D.RESAMPLE, fields), **ports)
     return g.graph()
 
 
-def transpose_and_add(dims: tuple[int, int, int], axes: tuple[int, int, int]) -> Graph:
+def make_transpose_and_sum(dims: tuple[int, int, int], axes: tuple[int, int, int]) -> Graph:
     """Return the sum of a transposed tensor and another tensor."""
     g = GraphBuilder("turned", io_type=T.FLOAT)
     x = g.tensor("x", dims)

@@ -11,13 +11,15 @@ from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
 
-__all__ = ["HOSTILE", "make_matrix", "make_verdict", "page_arguments", "two_matmuls"]
+__all__ = ["HOSTILE_NAME", "make_matrix", "make_page_arguments", "make_two_matmuls", "make_verdict"]
 
-HOSTILE = """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
-STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
+HOSTILE_NAME = (
+    """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
+)
+NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
+def make_two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
     """Return the graph o = (q @ k) @ v, with the intermediate tensor s in F16x16 order or none."""
     g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 can encode
     q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
@@ -27,7 +29,7 @@ def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 
 
 
 def make_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
-    """Return the stages of a verdict whose last reached stage is `last`."""
+    """Return the stages of a verdict that reached `last`."""
     index = STAGES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
     states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)
@@ -41,7 +43,10 @@ def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **chang
         0,
         {"CUDNN_KNOB_TYPE_TILE_M": -1},
         "refused",
-        (Reason(f"{STATUS}_GRAPH_PATTERN", "no <b>such</b> pattern at: a && b"), Reason(STATUS, "finalize_internal()")),
+        (
+            Reason(f"{NOT_SUPPORTED_STATUS}_GRAPH_PATTERN", "no <b>such</b> pattern at: a && b"),
+            Reason(NOT_SUPPORTED_STATUS, "finalize_internal()"),
+        ),
     )
     taken = Candidate("FALLBACK", 8, {}, "built", (), 4096, ("RUNTIME_COMPILATION",), ("TENSOR_CORE",))
     cause = Cause(
@@ -94,10 +99,10 @@ def make_matrix(*names: str) -> Matrix:
     return Matrix(names, targets, versions, cells)
 
 
-def page_arguments() -> dict[str, Any]:
+def make_page_arguments() -> dict[str, Any]:
     """Return arguments of ``render_page`` for a page with all of its parts."""
-    graph, plain = two_matmuls(), two_matmuls(ordered=False)
-    hostile = two_matmuls(HOSTILE)
+    graph, plain = make_two_matmuls(), make_two_matmuls(ordered=False)
+    hostile = make_two_matmuls(HOSTILE_NAME)
     good = make_verdict(plain, Outcome.SUPPORTED)
     remedies = [
         Remedy("store 's' plain", "exact", ("drop the reordering",), plain, "l40s", None, True, good),
@@ -108,9 +113,16 @@ def page_arguments() -> dict[str, Any]:
             make_verdict(graph, hazards=("cuDNN 9.28.0: a known issue",)),
             good,
             make_verdict(graph, Outcome.NOT_JUDGED, cudnn="9.14.0"),
-            make_verdict(hostile, cause=Cause("x", HOSTILE, Basis.GUESS), target=HOSTILE, target_title=HOSTILE),
+            make_verdict(
+                hostile, cause=Cause("x", HOSTILE_NAME, Basis.GUESS), target=HOSTILE_NAME, target_title=HOSTILE_NAME
+            ),
         ],
-        "matrix": make_matrix("two_matmuls", "attention", HOSTILE),
-        "remedies": [remedies, [], [], [Remedy(HOSTILE, "idea", (HOSTILE,), graph, HOSTILE, None, False, None)]],
+        "matrix": make_matrix("two_matmuls", "attention", HOSTILE_NAME),
+        "remedies": [
+            remedies,
+            [],
+            [],
+            [Remedy(HOSTILE_NAME, "idea", (HOSTILE_NAME,), graph, HOSTILE_NAME, None, False, None)],
+        ],
         "graphs": [graph, plain, graph, hostile],
     }

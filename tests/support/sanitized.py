@@ -9,11 +9,11 @@ import numpy as np
 
 from cudnn_backend_py import open_target
 from cudnn_backend_py.graph.attention import Attention
-from tests.support.attention_cases import add_expected_results, make_case
-from tests.support.attention_runs import build_first_plan, execute_case
+from tests.support.attention_cases import add_expected_results, make_attention_case
+from tests.support.attention_runs import build_first_plan, execute_attention_case
 
-SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 192, "seq_kv": 256, "head_dim": 64, "stats": True}
-CASES: dict[str, tuple[bool, dict[str, Any]]] = {
+ATTENTION_SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 192, "seq_kv": 256, "head_dim": 64, "stats": True}
+ATTENTION_CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "forward": (False, {"causal": True}),
     "backward": (True, {"causal": True, "kv_heads": 1}),
     "ragged forward": (False, {"ragged": True}),
@@ -34,14 +34,14 @@ def main() -> None:
     """Run all cases, compare them with the reference, and print the result."""
     _create_context()
     version = open_target().library.version
-    for name, (backward, options) in CASES.items():
-        problem = Attention(**SIZES, **options)
-        case = add_expected_results(make_case(problem, np.random.default_rng(1), backward=backward))
+    for name, (backward, options) in ATTENTION_CASES.items():
+        problem = Attention(**ATTENTION_SIZES, **options)
+        case = add_expected_results(make_attention_case(problem, np.random.default_rng(1), backward=backward))
         for form in ["composite"] if backward or version < (9, 21, 0) else ["composite", "unified"]:
             graph = case.graph(form, version)
             plan = build_first_plan(graph)
             assert not isinstance(plan, str), plan
-            found = execute_case(case, graph, plan)
+            found = execute_attention_case(case, graph, plan)
             for output, want in case.expected.items():
                 where = case.defined_elements(output)
                 got = case.unpack_output(output, found[output])[where]

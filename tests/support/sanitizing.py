@@ -14,28 +14,30 @@ from cudnn_backend_py.native import compiled
 from cudnn_backend_py.native import library as cudnn
 from tests.support.child import ROOT, FinishedChild, run_python
 
-__all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build_sanitized", "run_tests", "sanitizer_environment"]
+__all__ = ["CXX_FLAGS", "C_FLAGS", "SANITIZER_MESSAGES", "build_sanitized", "make_sanitizer_environment", "run_tests"]
 
-FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
+C_FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 # For C++; torch's types are not sanitized, so they cannot be checked.
 CXX_FLAGS = "-g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=vptr"
-FOUND = ("AddressSanitizer", "runtime error:")  # texts of the sanitizers' reports
-NATIVE = ROOT / "cudnn_backend_py" / "native"
-VARIABLE = "SANITIZED"
+SANITIZER_MESSAGES = ("AddressSanitizer", "runtime error:")  # texts of the sanitizers' reports
+NATIVE_FOLDER = ROOT / "cudnn_backend_py" / "native"
+SANITIZED_VARIABLE = "SANITIZED"
 
-if VARIABLE in os.environ:
-    compiled.find_compiled_libraries = lambda name: [Path(os.environ[VARIABLE])] if name == "_fast_call" else []
+if SANITIZED_VARIABLE in os.environ:
+    compiled.find_compiled_libraries = (
+        lambda name: [Path(os.environ[SANITIZED_VARIABLE])] if name == "_fast_call" else []
+    )
 
 
 def build_sanitized(folder: Path) -> Path:
     """Build ``fast_call.c`` and ``callbacks.c`` with sanitizers, and return the library's path."""
     made = folder / "_fast_call.so"
-    sources = [str(NATIVE / name) for name in ("fast_call.c", "callbacks.c")]
-    subprocess.run(["gcc", *FLAGS, "-Wall", "-Wextra", "-Werror", *sources, "-o", str(made)], check=True)
+    sources = [str(NATIVE_FOLDER / name) for name in ("fast_call.c", "callbacks.c")]
+    subprocess.run(["gcc", *C_FLAGS, "-Wall", "-Wextra", "-Werror", *sources, "-o", str(made)], check=True)
     return made
 
 
-def sanitizer_environment(library: Path | None = None) -> dict[str, str]:
+def make_sanitizer_environment(library: Path | None = None) -> dict[str, str]:
     """Return environment variables that load the sanitizer runtime before Python, which is not sanitized."""
     names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last one for the exceptions of cuDNN
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
@@ -51,13 +53,13 @@ def sanitizer_environment(library: Path | None = None) -> dict[str, str]:
         "ASAN_OPTIONS": options,
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    return found if library is None else found | {VARIABLE: str(library), "PYTHONMALLOC": "malloc"}
+    return found if library is None else found | {SANITIZED_VARIABLE: str(library), "PYTHONMALLOC": "malloc"}
 
 
 def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> FinishedChild:
     """Run tests in a child process with a sanitized library."""
     command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
-    return run_python(command, environment=sanitizer_environment(library), timeout_s=timeout_s)
+    return run_python(command, environment=make_sanitizer_environment(library), timeout_s=timeout_s)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, T
 from cudnn_backend_py.why.gates import VARIABLES
 from tools.records.sdpa_grid import sizes_of
 
-__all__ = ["answer_of_torch", "call_of_case", "machine_of_record"]
+__all__ = ["make_torch_call", "read_machine", "read_torch_answer"]
 
 
-def _layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
+def _compute_layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
     row_major = tuple(math.prod(max(one, 1) for one in size[place + 1 :]) for place in range(len(size)))
     if len(size) != 4 or layout == "bhsd":
         return row_major
@@ -29,7 +29,7 @@ def _layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
     }[layout]
 
 
-def call_of_case(case: Mapping[str, Any]) -> TorchCall:
+def make_torch_call(case: Mapping[str, Any]) -> TorchCall:
     """Return a grid case as a `TorchCall`, without torch."""
     case = dict(case)
     sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
@@ -41,12 +41,12 @@ def call_of_case(case: Mapping[str, Any]) -> TorchCall:
             dims = (len(case["nested"]), sizes[name][1], -1, sizes[name][3])
             made[name] = TensorFacts(dims, (), kind, case["device"], gradient, "nested", tuple(case["nested"]))
         else:
-            strides = _layout_strides(sizes[name], case["layout"])
+            strides = _compute_layout_strides(sizes[name], case["layout"])
             made[name] = TensorFacts(sizes[name], strides, kind, case["device"], gradient)
     mask = None
     if "mask" in case and case.get("rank", 4) == 4 and not case.get("small") and "nested" not in case:
         dims = tuple(case["mask"])
-        strides = _layout_strides(dims, "bhsd")
+        strides = _compute_layout_strides(dims, "bhsd")
         if case.get("mask_transposed"):
             dims, strides = (*dims[:-2], dims[-1], dims[-2]), (*strides[:-2], strides[-1], strides[-2])
         kind = case.get("mask_dtype", case["dtype"])
@@ -74,7 +74,7 @@ def call_of_case(case: Mapping[str, Any]) -> TorchCall:
     )
 
 
-def machine_of_record(record: Mapping[str, Any]) -> Machine:
+def read_machine(record: Mapping[str, Any]) -> Machine:
     """Return the machine on which a record of the grid was made."""
     number = record["cudnn"]
     torch = [int(part) for part in re.findall(r"\d+", record["torch"].partition("+")[0])[:3]]
@@ -90,7 +90,7 @@ def machine_of_record(record: Mapping[str, Any]) -> Machine:
     )
 
 
-def answer_of_torch(answer: Mapping[str, Any]) -> Answer:
+def read_torch_answer(answer: Mapping[str, Any]) -> Answer:
     """Return torch's recorded answer to a case as an `Answer`."""
     names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
     choice = names.get(answer["choice"]) if isinstance(answer["choice"], int) else None

@@ -10,10 +10,10 @@ from typing import Any
 
 from cudnn_backend_py.frontend.notebooks import exported_cells
 
-__all__ = ["PLACES", "cells_as_program", "find_notebook", "run_cells"]
+__all__ = ["NOTEBOOK_FOLDERS", "find_notebook", "join_cells", "run_notebook_cells"]
 
 ROOT = Path(__file__).parents[2]
-PLACES = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
+NOTEBOOK_FOLDERS = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
 
 
 def find_notebook(number: int) -> Path | None:
@@ -23,12 +23,12 @@ def find_notebook(number: int) -> Path | None:
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)
 
 
-def cells_as_program(cells: list[str]) -> str:
+def join_cells(cells: list[str]) -> str:
     """Return the cells as one program."""
     return "\n\n".join(cells) + "\n"
 
 
-def run_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
+def run_notebook_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
     """Run cells for a described GPU with a substitute for torch; return the execution errors, each with its cell.
 
     Cells go on after one that stopped at an execution. The cells after the last execution, which look at results, are
@@ -37,7 +37,7 @@ def run_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
     from cudnn_backend_py.frontend import install
     from tests.support import meta_torch
 
-    meta_torch.install()
+    meta_torch.install_as_torch()
     install(target)
     last = max(number for number, cell in enumerate(cells) if ".execute(" in cell)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -54,4 +54,4 @@ def run_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     seed, gpu = sys.argv[1:]
-    print(json.dumps(run_cells(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))
+    print(json.dumps(run_notebook_cells(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))

@@ -17,8 +17,8 @@ from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
 from cudnn_backend_py.target import Target, using
 
-BUILT = ("causal", "causal backward")  # a build takes a second each
-CASES: dict[str, dict[str, Any]] = {
+CASES_TO_BUILD = ("causal", "causal backward")  # a build takes a second each
+SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
     "causal": {"causal": True, "kv_heads": 2},
     "window": {"causal": True, "left_bound": 64, "alignment": "bottom_right"},
     "sink": {"sink": True},
@@ -35,21 +35,23 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def reasons_without_class_plan(gpu: str) -> dict[str, str]:
+def find_reasons_without_class_plan(gpu: str) -> dict[str, str]:
     """Return for each case the reason that it has no class plan on a described GPU, empty if it has one."""
     found: dict[str, str] = {}
     with using(gpu) as target:
-        for name, options in CASES.items():
+        for name, options in SHAPE_CLASS_CASES.items():
             whole = Attention(
                 **{"batch": 3, "heads": 8, "seq_q": 100, "seq_kv": 300, "head_dim": 64, "stats": True} | options
             )
-            found[name] = _reason_without_class_plan(name, whole, target, backward=False)
+            found[name] = _find_reason_without_class_plan(name, whole, target, backward=False)
             if whole.page_size is None:
-                found[f"{name} backward"] = _reason_without_class_plan(f"{name} backward", whole, target, backward=True)
+                found[f"{name} backward"] = _find_reason_without_class_plan(
+                    f"{name} backward", whole, target, backward=True
+                )
     return found
 
 
-def _reason_without_class_plan(name: str, p: Attention, target: Target, *, backward: bool) -> str:
+def _find_reason_without_class_plan(name: str, p: Attention, target: Target, *, backward: bool) -> str:
     version = target.library.version
     why = why_no_class(p, backward=backward, version=version, sm=target.sm)
     if why:
@@ -57,7 +59,7 @@ def _reason_without_class_plan(name: str, p: Attention, target: Target, *, backw
     whole = class_problem(p, best_class_bounds(p), backward=backward)
     graph = class_graph(replace(whole, name="class"), backward, version, target.sm)
     try:
-        if name in BUILT:
+        if name in CASES_TO_BUILD:
             build(graph, target, cache=False).close()
         else:
             select(graph, target, Selection())
@@ -67,4 +69,4 @@ def _reason_without_class_plan(name: str, p: Attention, target: Target, *, backw
 
 
 if __name__ == "__main__":
-    print(json.dumps({gpu: reasons_without_class_plan(gpu) for gpu in sys.argv[1:]}))
+    print(json.dumps({gpu: find_reasons_without_class_plan(gpu) for gpu in sys.argv[1:]}))

@@ -10,20 +10,20 @@ from typing import Any
 
 from cudnn_backend_py.native.cuda import driver_function
 
-__all__ = ["blocked_stream"]
+__all__ = ["block_stream"]
 
-_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
-_LONGEST_S = 60.0  # after this time a call that waits for the stream ends, and the test reports it
+_WAIT_FOR_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
+_MAX_WAIT_S = 60.0  # after this time a call that waits for the stream ends, and the test reports it
 
 
 @contextmanager
-def blocked_stream(torch: Any, stream: Any) -> Iterator[None]:
+def block_stream(torch: Any, stream: Any) -> Iterator[None]:
     """Block all work of a stream until the end of the ``with`` block. C: ``cuStreamWaitValue32``."""
     flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     wait = driver_function("cuStreamWaitValue32_v2")
     place = ctypes.c_uint64(flag.data_ptr())
-    assert wait(ctypes.c_void_p(stream.cuda_stream), place, ctypes.c_uint32(1), ctypes.c_uint(_AT_LEAST)) == 0
-    timer = threading.Timer(_LONGEST_S, flag.fill_, (1,))
+    assert wait(ctypes.c_void_p(stream.cuda_stream), place, ctypes.c_uint32(1), ctypes.c_uint(_WAIT_FOR_AT_LEAST)) == 0
+    timer = threading.Timer(_MAX_WAIT_S, flag.fill_, (1,))
     timer.start()
     try:
         yield

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 from unittest import mock
 
-__all__ = ["CommandOutput", "run_at_width"]
+__all__ = ["CommandOutput", "run_command_at_width"]
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class CommandOutput:
@@ -23,10 +23,10 @@ class CommandOutput:
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
-        self.out, self.err = (_ESCAPE.sub("", text).replace("\r\n", "\n") for text in (out, err))
+        self.out, self.err = (_ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n") for text in (out, err))
 
 
-def run_at_width(call: Callable[[], object], width: int | None, *, terminal: bool) -> CommandOutput:
+def run_command_at_width(call: Callable[[], object], width: int | None, *, terminal: bool) -> CommandOutput:
     """Call a command's function and return its exit code and output.
 
     Parameters
@@ -36,8 +36,8 @@ def run_at_width(call: Callable[[], object], width: int | None, *, terminal: boo
     """
     columns = {} if terminal or width is None else {"COLUMNS": str(width)}
     kept = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    opened = _output_terminal(width or 0) if terminal else _output_file()
-    other = _output_terminal(width or 0) if terminal else _output_file()
+    opened = _open_output_terminal(width or 0) if terminal else _open_output_file()
+    other = _open_output_terminal(width or 0) if terminal else _open_output_file()
     variables = mock.patch.dict(os.environ, kept | {"TERM": "xterm-256color"} | columns, clear=True)
     with variables, opened as (out, read_out), other as (err, read_err):
         code = 0
@@ -52,7 +52,7 @@ def run_at_width(call: Callable[[], object], width: int | None, *, terminal: boo
 
 
 @contextlib.contextmanager
-def _output_file() -> Iterator[tuple[TextIO, Callable[[], str]]]:
+def _open_output_file() -> Iterator[tuple[TextIO, Callable[[], str]]]:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
 
         def read_output() -> str:
@@ -63,7 +63,7 @@ def _output_file() -> Iterator[tuple[TextIO, Callable[[], str]]]:
 
 
 @contextlib.contextmanager
-def _output_terminal(width: int) -> Iterator[tuple[TextIO, Callable[[], str]]]:
+def _open_output_terminal(width: int) -> Iterator[tuple[TextIO, Callable[[], str]]]:
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (25, width))
     pieces: list[bytes] = []

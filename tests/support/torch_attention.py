@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py import DataType, OperationGraph, attention, build_plan, execute, open_target, reference
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 
-SHAPES = (
+ATTENTION_SHAPES = (
     {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "causal": True},
     {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 128, "causal": False},
     {"batch": 1, "heads": 8, "seq_q": 1024, "head_dim": 128, "causal": True},
@@ -21,7 +21,7 @@ SHAPES = (
 def compare_with_flash() -> Iterator[dict[str, Any]]:
     """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, ours and torch's."""
     for data_type in (DataType.HALF, DataType.BFLOAT16):
-        for shape in SHAPES:
+        for shape in ATTENTION_SHAPES:
             yield _compare_one_shape(data_type, shape)
 
 
@@ -33,7 +33,10 @@ def _compare_one_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, 
     forward = reference.forward(q, k, v, right_bound=bound)
     gradient = reference.backward(q, k, v, forward.o, d_o, forward.stats, right_bound=bound)
     want = {"o": forward.o, "dq": gradient.dq, "dk": gradient.dk, "dv": gradient.dv}
-    ours, theirs = _run_ours(data_type, shape, q, k, v, d_o), _run_torch(data_type, shape, q, k, v, d_o)
+    ours, theirs = (
+        _run_package_attention(data_type, shape, q, k, v, d_o),
+        _run_torch_attention(data_type, shape, q, k, v, d_o),
+    )
     return {
         "data_type": data_type.name,
         **shape,
@@ -44,7 +47,7 @@ def _compare_one_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, 
     }
 
 
-def _run_ours(
+def _run_package_attention(
     data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     target = open_target()
@@ -62,7 +65,7 @@ def _run_ours(
     return {name: decode(value, data_type) for name, value in {"o": o, **gradients}.items()}
 
 
-def _run_torch(
+def _run_torch_attention(
     data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     import torch

@@ -7,11 +7,11 @@ from typing import Any
 
 __all__ = [
     "Masks",
+    "compute_frobenius_error",
+    "compute_reference_attention",
+    "compute_reference_gradients",
     "fill_pages",
-    "frobenius_error",
     "pack_tokens",
-    "reference_attention",
-    "reference_gradients",
     "unpack_tokens",
 ]
 
@@ -27,7 +27,7 @@ class Masks:
     scale: float | None = None
 
 
-def reference_attention(
+def compute_reference_attention(
     q: Any,
     k: Any,
     v: Any,
@@ -74,13 +74,13 @@ def reference_attention(
     return o.masked_fill(~inside, 0), lse.masked_fill(~inside.squeeze(-1) | ~has_keys, float("-inf"))
 
 
-def reference_gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> dict[str, Any]:
+def compute_reference_gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> dict[str, Any]:
     """Return ``o``, ``stats`` and the gradients of `inputs` as ``dq``, ``dk`` and so on."""
     import torch
 
     wide = {name: x.detach().double().requires_grad_(True) for name, x in inputs.items()}
     more = {name: x if name in ("len_q", "len_kv") or x is None else x.double() for name, x in others.items()}
-    o, lse = reference_attention(
+    o, lse = compute_reference_attention(
         wide["q"], wide["k"], wide["v"], masks, **{n: wide[n] for n in wide if n not in "qkv"}, **more
     )
     found = torch.autograd.grad(o, list(wide.values()), d_o.double())
@@ -127,7 +127,7 @@ def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int
     return pages, order.view(b, width).int()
 
 
-def frobenius_error(found: Any, want: Any, floor: float = 0.3) -> float:
+def compute_frobenius_error(found: Any, want: Any, floor: float = 0.3) -> float:
     """Return the relative Frobenius error, with at least `floor` as the expected average magnitude.
 
     Gradients of one key are zero, and rounding is not.

@@ -1,4 +1,4 @@
-"""Small random transformers models, and runs of them whose results depend on the attention implementation."""
+"""Small random transformers models, and runs of them with results that depend on the attention implementation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
 
-__all__ = ["DECODERS", "ENCODERS", "RUNS", "make_decoder", "make_encoder", "run_encoder"]
+__all__ = ["DECODER_OPTIONS", "DECODER_RUNS", "ENCODER_OPTIONS", "make_decoder", "make_encoder", "run_encoder"]
 
-_VOCABULARY = 120
-_SIZES: dict[str, Any] = {
-    "vocab_size": _VOCABULARY,
+_VOCABULARY_SIZE = 120
+_MODEL_SIZES: dict[str, Any] = {
+    "vocab_size": _VOCABULARY_SIZE,
     "hidden_size": 128,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
@@ -22,20 +22,25 @@ _SIZES: dict[str, Any] = {
     "max_position_embeddings": 256,
     "pad_token_id": 0,
 }
-_HEAD_DIM = {"head_dim": 32}
-_WINDOWS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
-_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_HEAD_DIM_OPTION = {"head_dim": 32}
+_SLIDING_WINDOW_OPTIONS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+_EXPERT_OPTIONS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 #: Options of the config by type of model: causal language models.
-DECODERS: dict[str, dict[str, Any]] = {
+DECODER_OPTIONS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": 8},
-    "mixtral": {"sliding_window": None, **_EXPERTS},
+    "mixtral": {"sliding_window": None, **_EXPERT_OPTIONS},
     "qwen2": {},
-    "qwen3": _HEAD_DIM,
-    "gemma": _HEAD_DIM,
-    "gemma2": {**_HEAD_DIM, **_WINDOWS, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 2.0},
-    "gemma3_text": {**_HEAD_DIM, **_WINDOWS, "query_pre_attn_scalar": 32},
-    "gpt_oss": {**_HEAD_DIM, **_WINDOWS, **_EXPERTS},
+    "qwen3": _HEAD_DIM_OPTION,
+    "gemma": _HEAD_DIM_OPTION,
+    "gemma2": {
+        **_HEAD_DIM_OPTION,
+        **_SLIDING_WINDOW_OPTIONS,
+        "query_pre_attn_scalar": 32,
+        "attn_logit_softcapping": 2.0,
+    },
+    "gemma3_text": {**_HEAD_DIM_OPTION, **_SLIDING_WINDOW_OPTIONS, "query_pre_attn_scalar": 32},
+    "gpt_oss": {**_HEAD_DIM_OPTION, **_SLIDING_WINDOW_OPTIONS, **_EXPERT_OPTIONS},
     "phi": {"partial_rotary_factor": 0.5},
     "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}},
     "olmo2": {},
@@ -54,12 +59,12 @@ DECODERS: dict[str, dict[str, Any]] = {
     },
 }
 #: Models that are not causal, by class, with the options of their config.
-ENCODERS: dict[str, dict[str, Any]] = {
-    "BertModel": _SIZES,
-    "RobertaModel": _SIZES,
-    "ViTModel": {**_SIZES, "image_size": 32, "patch_size": 8},
+ENCODER_OPTIONS: dict[str, dict[str, Any]] = {
+    "BertModel": _MODEL_SIZES,
+    "RobertaModel": _MODEL_SIZES,
+    "ViTModel": {**_MODEL_SIZES, "image_size": 32, "patch_size": 8},
     "WhisperModel": {
-        "vocab_size": _VOCABULARY,
+        "vocab_size": _VOCABULARY_SIZE,
         "d_model": 128,
         **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
         **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
@@ -69,13 +74,13 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "num_mel_bins": 16,
     },
 }
-Results = dict[str, Any]
+NamedTensors = dict[str, Any]
 
 
 def make_decoder(name: str, **where: Any) -> Any:
     """Return a random causal language model in evaluation mode; ``where`` are arguments of ``Module.to``."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(name, **{**_SIZES, **DECODERS[name]})
+    config = AutoConfig.for_model(name, **{**_MODEL_SIZES, **DECODER_OPTIONS[name]})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(**where)
     for parameter in model.parameters():
         parameter.data.mul_(2)  # so that scores differ
@@ -86,13 +91,13 @@ def make_encoder(name: str, **where: Any) -> Any:
     """Return a random encoder model in evaluation mode; ``where`` are arguments of ``Module.to``."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
-    return kind(kind.config_class(**ENCODERS[name], attn_implementation="eager")).to(**where).eval()
+    return kind(kind.config_class(**ENCODER_OPTIONS[name], attn_implementation="eager")).to(**where).eval()
 
 
-def _tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
+def _draw_tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
     """Return token ids and attention mask [3, 20]; if ``padded``, two sentences begin with padding."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, _VOCABULARY, (3, 20), generator=generator).to(model.device)
+    ids = torch.randint(3, _VOCABULARY_SIZE, (3, 20), generator=generator).to(model.device)
     mask = torch.ones_like(ids)
     if padded:
         mask[0, :6] = 0
@@ -100,19 +105,19 @@ def _tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
     return ids, mask
 
 
-def _prefill_logits(model: Any) -> Results:
-    ids, mask = _tokens(model, padded=False)
+def _compute_prefill_logits(model: Any) -> NamedTensors:
+    ids, mask = _draw_tokens(model, padded=False)
     return {"logits": model(ids).logits, "masked": model(ids, attention_mask=mask).logits}
 
 
-def _padded_logits(model: Any) -> Results:
-    ids, mask = _tokens(model)
+def _compute_padded_logits(model: Any) -> NamedTensors:
+    ids, mask = _draw_tokens(model)
     return {"logits": model(ids, attention_mask=mask).logits[mask.bool()]}
 
 
-def _decode_logits(model: Any, cache: Any, first: int) -> Results:
+def _compute_decode_logits(model: Any, cache: Any, first: int) -> NamedTensors:
     """Return the logits of a prompt and of the following tokens, which are fed one at a time."""
-    ids, mask = _tokens(model)
+    ids, mask = _draw_tokens(model)
     found, begin = {}, 0
     for end in (first, *range(first + 1, ids.shape[1] + 1)):
         given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
@@ -121,17 +126,17 @@ def _decode_logits(model: Any, cache: Any, first: int) -> Results:
     return found
 
 
-def _decode_logits_with_dynamic_cache(model: Any) -> Results:
-    return _decode_logits(model, DynamicCache(config=model.config), 12)
+def _compute_decode_logits_with_dynamic_cache(model: Any) -> NamedTensors:
+    return _compute_decode_logits(model, DynamicCache(config=model.config), 12)
 
 
-def _decode_logits_with_static_cache(model: Any) -> Results:
-    return _decode_logits(model, StaticCache(config=model.config, max_cache_len=32), 12)
+def _compute_decode_logits_with_static_cache(model: Any) -> NamedTensors:
+    return _compute_decode_logits(model, StaticCache(config=model.config, max_cache_len=32), 12)
 
 
-def _chunked_prefill_logits(model: Any) -> Results:
+def _compute_chunked_prefill_logits(model: Any) -> NamedTensors:
     """Return the logits of a prompt, and of a chunk of several tokens that follows in the cache."""
-    ids, mask = _tokens(model)
+    ids, mask = _draw_tokens(model)
     cache, found = DynamicCache(config=model.config), {}
     for begin, end in ((0, 9), (9, 20)):
         given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
@@ -139,9 +144,9 @@ def _chunked_prefill_logits(model: Any) -> Results:
     return found
 
 
-def _loss_and_gradients(model: Any, *, checkpointing: bool = False) -> Results:
+def _compute_loss_and_gradients(model: Any, *, checkpointing: bool = False) -> NamedTensors:
     """Return the loss and the gradients of all parameters."""
-    ids, mask = _tokens(model)
+    ids, mask = _draw_tokens(model)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable()
@@ -159,28 +164,28 @@ def _loss_and_gradients(model: Any, *, checkpointing: bool = False) -> Results:
     return {"loss": loss.detach(), **found}
 
 
-def _loss_and_gradients_with_checkpointing(model: Any) -> Results:
-    return _loss_and_gradients(model, checkpointing=True)
+def _compute_loss_and_gradients_with_checkpointing(model: Any) -> NamedTensors:
+    return _compute_loss_and_gradients(model, checkpointing=True)
 
 
-RUNS: dict[str, Callable[[Any], Results]] = {
-    "prefill": _prefill_logits,
-    "padding": _padded_logits,
-    "dynamic cache": _decode_logits_with_dynamic_cache,
-    "static cache": _decode_logits_with_static_cache,
-    "chunks": _chunked_prefill_logits,
-    "training": _loss_and_gradients,
-    "checkpointing": _loss_and_gradients_with_checkpointing,
+DECODER_RUNS: dict[str, Callable[[Any], NamedTensors]] = {
+    "prefill": _compute_prefill_logits,
+    "padding": _compute_padded_logits,
+    "dynamic cache": _compute_decode_logits_with_dynamic_cache,
+    "static cache": _compute_decode_logits_with_static_cache,
+    "chunks": _compute_chunked_prefill_logits,
+    "training": _compute_loss_and_gradients,
+    "checkpointing": _compute_loss_and_gradients_with_checkpointing,
 }
 
 
-def run_encoder(model: Any) -> Results:
+def run_encoder(model: Any) -> NamedTensors:
     """Return the outputs of an encoder model for padded tokens, an image or audio."""
     generator, kind = torch.Generator().manual_seed(2), type(model).__name__
     if kind == "ViTModel":
         pixels = torch.randn(2, 3, 32, 32, generator=generator).to(model.device, model.dtype)
         return {"states": model(pixel_values=pixels).last_hidden_state}
-    ids, mask = _tokens(model)
+    ids, mask = _draw_tokens(model)
     if kind == "WhisperModel":
         sound = torch.randn(3, 16, 64, generator=generator).to(model.device, model.dtype)
         return {"states": model(input_features=sound, decoder_input_ids=ids).last_hidden_state}

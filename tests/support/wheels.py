@@ -14,24 +14,24 @@ from cudnn_backend_py.versions import store
 
 __all__ = [
     "FULL_FILES",
-    "GRAPH_LIBRARY",
+    "GRAPH_LIBRARY_FILE",
     "JIT_FILES",
-    "LIBRARY",
+    "LIBRARY_FILE",
     "NVRTC_FILES",
     "add_to_version_store",
+    "compute_record_hash",
     "make_wheel",
     "make_wheel_index",
-    "record_hash",
 ]
 
-LIBRARY = "nvidia/cudnn_jit/lib/libcudnn.so.9"
-GRAPH_LIBRARY = "nvidia/cudnn_jit/lib/libcudnn_graph.so.9"
-JIT_FILES = {LIBRARY: b"the library", GRAPH_LIBRARY: b"the graph library" * 1000}
+LIBRARY_FILE = "nvidia/cudnn_jit/lib/libcudnn.so.9"
+GRAPH_LIBRARY_FILE = "nvidia/cudnn_jit/lib/libcudnn_graph.so.9"
+JIT_FILES = {LIBRARY_FILE: b"the library", GRAPH_LIBRARY_FILE: b"the graph library" * 1000}
 FULL_FILES = {"nvidia/cudnn/lib/libcudnn.so.9": b"the full library"}
 NVRTC_FILES = {"nvidia/cuda_nvrtc/lib/libnvrtc.so.12": b"nvrtc"}
 
 
-def record_hash(content: bytes) -> str:
+def compute_record_hash(content: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
@@ -50,7 +50,7 @@ def make_wheel(
         f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     contents = {**files, **information}
-    hashes = {name: record_hash(content) for name, content in contents.items()} | (recorded or {})
+    hashes = {name: compute_record_hash(content) for name, content in contents.items()} | (recorded or {})
     lines = [f"{name},{value}," for name, value in hashes.items() if value is not None]
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{stem}-py3-none-any.whl"

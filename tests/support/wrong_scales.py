@@ -15,16 +15,16 @@ from cudnn_backend_py.graph import Op, Tensor, attention
 from cudnn_backend_py.interpreter import OPERATIONS, pointwise
 from cudnn_backend_py.interpreter.run import Run
 
-__all__ = ["CASES", "FACTORS", "MODES", "WrongScale", "with_wrong_mode", "with_wrong_scale"]
+__all__ = ["SCALE_FACTORS", "WRONG_MODES", "WRONG_SCALES", "WrongScale", "use_wrong_mode", "use_wrong_scale"]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
-OUT: dict[str, Any] = {"virtual": False}
-SHORT = (T.FLOAT, T.HALF, T.BFLOAT16)
+IN_MEMORY: dict[str, Any] = {"virtual": False}
+FLOAT_TYPES = (T.FLOAT, T.HALF, T.BFLOAT16)
 WrongScale = tuple[Callable[[DataType], Graph], DescriptorType, tuple[DataType, ...]]
 
 
 @contextmanager
-def with_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
+def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
     """Make the interpreter multiply the first result of a kind of operation by a factor."""
     right = OPERATIONS[kind]
 
@@ -49,7 +49,7 @@ def with_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 
 @contextmanager
-def with_wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
+def use_wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
     """Make the interpreter compute another pointwise mode in place of `mode`."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)
@@ -61,7 +61,7 @@ def with_wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]
         table[mode] = right
 
 
-def _convolution_graph(kind: DataType) -> Graph:
+def _make_convolution_graph(kind: DataType) -> Graph:
     """Return a convolution with bias and ReLU."""
     g = GraphBuilder("convolution", io_type=kind)
     x, w = (
@@ -69,98 +69,104 @@ def _convolution_graph(kind: DataType) -> Graph:
     )
     y = g.convolution(x, w, padding=1)
     z = g.pointwise(P.ADD, y, g.tensor("bias", (1, 32, 1, 1)), strides=y.strides)
-    g.pointwise(P.RELU_FWD, z, strides=y.strides, **OUT)
+    g.pointwise(P.RELU_FWD, z, strides=y.strides, **IN_MEMORY)
     return g.graph()
 
 
-def _filter_gradient_graph(kind: DataType) -> Graph:
+def _make_filter_gradient_graph(kind: DataType) -> Graph:
     g = GraphBuilder("filter gradient", io_type=kind)
     x, dy = (g.tensor(name, (4, 32, 8, 8), strides="channels_last") for name in ("x", "dy"))
-    g.convolution_backward_filter(x, dy, (3, 3), padding=1, strides="channels_last", **OUT)
+    g.convolution_backward_filter(x, dy, (3, 3), padding=1, strides="channels_last", **IN_MEMORY)
     return g.graph()
 
 
-def _matmul_graph(kind: DataType) -> Graph:
+def _make_matmul_graph(kind: DataType) -> Graph:
     """Return a matmul with a bias, and for FP8 with a scale, so that results use the range of the type."""
     g = GraphBuilder("matmul", io_type=kind)
     b = g.tensor("b", (2, 64, 256), strides=(64 * 256, 1, 64))
     c = g.matmul(g.tensor("a", (2, 128, 64)), b)
-    g.pointwise(P.MUL, c, g.tensor("scale", (1, 1, 1), T.FLOAT), **OUT)
+    g.pointwise(P.MUL, c, g.tensor("scale", (1, 1, 1), T.FLOAT), **IN_MEMORY)
     return g.graph()
 
 
-def _norm_graph(kind: DataType) -> Graph:
+def _make_norm_graph(kind: DataType) -> Graph:
     g = GraphBuilder("norm", io_type=kind)
     x = g.tensor("x", (128, 256, 1, 1))
     scale, bias = (g.tensor(name, (1, 256, 1, 1), T.FLOAT) for name in ("scale", "bias"))
-    g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, training=True, **OUT)
+    g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, training=True, **IN_MEMORY)
     return g.graph()
 
 
-def _pool_graph(kind: DataType) -> Graph:
+def _make_pool_graph(kind: DataType) -> Graph:
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (4, 32, 16, 16), strides="channels_last")
-    g.resample(ResampleMode.AVGPOOL_INCLUDE_PADDING, x, window=2, stride=2, **OUT)
+    g.resample(ResampleMode.AVGPOOL_INCLUDE_PADDING, x, window=2, stride=2, **IN_MEMORY)
     return g.graph()
 
 
-def _reduction_graph(kind: DataType) -> Graph:
+def _make_reduction_graph(kind: DataType) -> Graph:
     g = GraphBuilder("reduction", io_type=kind)
     x = g.tensor("x", (8192, 32))
-    g.reduction(ReduceTensorOp.ADD, x, (8192, 1), data_type=T.FLOAT, **OUT)
+    g.reduction(ReduceTensorOp.ADD, x, (8192, 1), data_type=T.FLOAT, **IN_MEMORY)
     return g.graph()
 
 
-def _pointwise_graph(kind: DataType) -> Graph:
+def _make_pointwise_graph(kind: DataType) -> Graph:
     g = GraphBuilder("pointwise", io_type=kind)
     x, b = (g.tensor(name, (4, 64, 128)) for name in ("x", "b"))
-    g.pointwise(P.ADD, x, b, **OUT)
+    g.pointwise(P.ADD, x, b, **IN_MEMORY)
     return g.graph()
 
 
-def _experts_graph(kind: DataType) -> Graph:
+def _make_experts_graph(kind: DataType) -> Graph:
     g = GraphBuilder("experts", io_type=kind)
     token, weight = g.tensor("token", (1, 256, 64)), g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64))
-    g.moe_grouped_matmul(token, weight, g.tensor("offsets", (8, 1, 1), T.INT32), **OUT)
+    g.moe_grouped_matmul(token, weight, g.tensor("offsets", (8, 1, 1), T.INT32), **IN_MEMORY)
     return g.graph()
 
 
-def _attention_graph(kind: DataType) -> Graph:
+def _make_attention_graph(kind: DataType) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=128, data_type=kind)
 
 
-CASES: dict[str, WrongScale] = {
-    "convolution": (_convolution_graph, D.OPERATION_CONVOLUTION_FORWARD, SHORT),
-    "filter gradient": (_filter_gradient_graph, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, SHORT),
-    "matmul": (_matmul_graph, D.OPERATION_MATMUL, (*SHORT, T.FP8_E4M3, T.FP8_E5M2)),
-    "norm": (_norm_graph, D.OPERATION_NORM_FORWARD, SHORT),
-    "pool": (_pool_graph, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
-    "reduction": (_reduction_graph, D.OPERATION_REDUCTION, SHORT),
-    "pointwise": (_pointwise_graph, D.OPERATION_POINTWISE, SHORT),
-    "experts": (_experts_graph, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
-    "attention": (_attention_graph, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
+WRONG_SCALES: dict[str, WrongScale] = {
+    "convolution": (_make_convolution_graph, D.OPERATION_CONVOLUTION_FORWARD, FLOAT_TYPES),
+    "filter gradient": (_make_filter_gradient_graph, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, FLOAT_TYPES),
+    "matmul": (_make_matmul_graph, D.OPERATION_MATMUL, (*FLOAT_TYPES, T.FP8_E4M3, T.FP8_E5M2)),
+    "norm": (_make_norm_graph, D.OPERATION_NORM_FORWARD, FLOAT_TYPES),
+    "pool": (_make_pool_graph, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
+    "reduction": (_make_reduction_graph, D.OPERATION_REDUCTION, FLOAT_TYPES),
+    "pointwise": (_make_pointwise_graph, D.OPERATION_POINTWISE, FLOAT_TYPES),
+    "experts": (_make_experts_graph, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
+    "attention": (_make_attention_graph, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
 }
 """By the family: the graph, the operation that is wrong, and the types that cuDNN 9.19 has it in."""
 
-FACTORS = {T.FLOAT: (1.01,), T.HALF: (1.01, 1.001), T.BFLOAT16: (1.01, 1.001), T.FP8_E4M3: (1.01,), T.FP8_E5M2: (1.01,)}
+SCALE_FACTORS = {
+    T.FLOAT: (1.01,),
+    T.HALF: (1.01, 1.001),
+    T.BFLOAT16: (1.01, 1.001),
+    T.FP8_E4M3: (1.01,),
+    T.FP8_E5M2: (1.01,),
+}
 """What is found of each type: float32 operands of tensor cores are rounded to 11 bits, all to the same side."""
 
 
-def _graph_of_mode(mode: PointwiseMode) -> Graph:
+def _make_graph_of_mode(mode: PointwiseMode) -> Graph:
     g = GraphBuilder("one", io_type=T.FLOAT)
     x = g.tensor("x", (4, 64, 128))
     b = {} if mode in pointwise.UNARY else {"b": g.tensor("b", (4, 64, 128))}
-    g.pointwise(P.MUL, g.pointwise(mode, x, **b), g.tensor("scale", (1, 1, 1)), **OUT)
+    g.pointwise(P.MUL, g.pointwise(mode, x, **b), g.tensor("scale", (1, 1, 1)), **IN_MEMORY)
     return g.graph()
 
 
-def _causal_attention_graph() -> Graph:
+def _make_causal_attention_graph() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, implementation="composite")
 
 
-MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
-    "GELU as its approximation": (lambda: _graph_of_mode(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
-    "the smaller for the larger": (lambda: _graph_of_mode(P.MAX), P.MAX, P.MIN),
-    "a causal mask off by one": (_causal_attention_graph, P.CMP_GE, P.CMP_GT),
+WRONG_MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
+    "GELU as its approximation": (lambda: _make_graph_of_mode(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
+    "the smaller for the larger": (lambda: _make_graph_of_mode(P.MAX), P.MAX, P.MIN),
+    "a causal mask off by one": (_make_causal_attention_graph, P.CMP_GE, P.CMP_GT),
 }
 """By the wrong result: the graph, the mode that the interpreter computes wrongly, and the mode it computes instead."""

@@ -17,18 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.fork import TIME_RAN_OUT
 from tests.torture.harness import VERSIONS
-from tests.torture.remedies import TARGETS, draw
+from tests.torture.remedies import TARGETS, draw_graphs
 
 __all__ = ["compare_answers", "draw_queries"]
 
-LIMIT_S = 600.0
-_REFUSED = 0.8  # share of refused graphs, at least
+QUERY_LIMIT_S = 600.0
+_MIN_REFUSED_SHARE = 0.8  # share of refused graphs, at least
 
 
 def draw_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
     """Return queries of random graphs; four in five are refused, and `built` of them build plans."""
     rng = random.Random(f"busy {seed}")
-    drawn = {version: draw(rng, version) for version in VERSIONS}
+    drawn = {version: draw_graphs(rng, version) for version in VERSIONS}
     found: list[Query] = []
     others = 0
     with Judge() as judge:
@@ -37,16 +37,16 @@ def draw_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
             question = Query(next(drawn[version]), rng.choice(TARGETS), version, build=rng.random() < built)
             refused = judge.run_query(Query(question.graph, question.target, version, causes=False))
             if refused.outcome is not Outcome.NOT_SUPPORTED:
-                if others >= count * (1 - _REFUSED):
+                if others >= count * (1 - _MIN_REFUSED_SHARE):
                     continue
                 others += 1
             found.append(question)
     return found
 
 
-def explain_all(queries: Sequence[Query], processes: int) -> list[Verdict]:
+def explain_in_parallel(queries: Sequence[Query], processes: int) -> list[Verdict]:
     """Return the verdicts of this many parallel processes."""
-    with Judge(limit_s=LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
+    with Judge(limit_s=QUERY_LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
         return list(pool.map(judge.run_query, queries))
 
 
@@ -59,16 +59,19 @@ def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[
         counts["measured"] += one.cause is not None and one.cause.basis == "measured"
         counts["with a remedy"] += one.cause is not None and one.cause.remedy != ""
         late = [any(line.startswith(TIME_RAN_OUT) for line in verdict.limits) for verdict in (one, other)]
-        counts["time ran out, alone"] += late[0]
-        counts["time ran out, busy"] += late[1]
-        if _answer(one) == _answer(other):
+        counts["timed out on the quiet machine"] += late[0]
+        counts["timed out on the busy machine"] += late[1]
+        if _summarize_verdict(one) == _summarize_verdict(other):
             counts["the same"] += 1
         elif not any(late):
-            lines.append(f"{one.graph!r} on {one.target}, cuDNN {one.cudnn}:\n  {_answer(one)}\n  {_answer(other)}")
+            lines.append(
+                f"{one.graph!r} on {one.target}, cuDNN {one.cudnn}:\n"
+                f"  {_summarize_verdict(one)}\n  {_summarize_verdict(other)}"
+            )
     return counts, lines
 
 
-def _answer(verdict: Verdict) -> tuple[object, ...]:
+def _summarize_verdict(verdict: Verdict) -> tuple[object, ...]:
     return verdict.outcome, verdict.stage, verdict.cause, verdict.only_fallback
 
 
@@ -83,7 +86,7 @@ def main(given: Sequence[str] | None = None) -> int:
     times = [time.monotonic()]
     answers = []
     for processes in (1, chosen.processes):
-        answers.append(explain_all(queries, processes))
+        answers.append(explain_in_parallel(queries, processes))
         times.append(time.monotonic())
         print(f"{len(queries)} graphs, {processes} at a time: {times[-1] - times[-2]:.0f} s", flush=True)
     counts, lines = compare_answers(*answers)

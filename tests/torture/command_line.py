@@ -11,17 +11,17 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.support.bad_files import commands_with_bad_files, write_bad_files
+from tests.support.bad_files import list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import HOSTILE, assert_safe_to_print
-from tests.torture.harness import Broken
+from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
+from tests.torture.harness import BrokenPromise
 
-LINES = 4  # per round, and half as many interrupted
-LIMIT_S = 120.0
-_LEFT_S = 20.0  # until an orphaned child has noticed
-_MARK = "CUDNN_BACKEND_TORTURE"
+COMMANDS_PER_ROUND = 4  # and half as many interrupted ones
+COMMAND_LIMIT_S = 120.0
+_CHILD_EXIT_LIMIT_S = 20.0  # until an orphaned child has noticed
+_MARK_VARIABLE = "CUDNN_BACKEND_TORTURE"
 # Prints a mark when the command starts: before that, Python itself handles Ctrl-C.
-_START = """
+_START_PROGRAM = """
 import os, sys
 ready = int(sys.argv.pop(1))
 from cudnn_backend_py.__main__ import main
@@ -29,7 +29,7 @@ os.write(ready, b"r")
 os.close(ready)
 main()
 """
-_WORDS = (
+_RANDOM_ARGUMENTS = (
     "--help",
     "--format",
     "json",
@@ -53,15 +53,15 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     lines = [
         arguments
-        for command in commands_with_bad_files().values()
+        for command in list_commands_with_bad_files().values()
         for arguments, _ in command
         if "attention-table" not in arguments
     ]
-    for _ in range(LINES):
-        arguments = _changed(rng, rng.choice(lines))
-        counts[f"exit code {_run(arguments, folder, None)}"] += 1
+    for _ in range(COMMANDS_PER_ROUND):
+        arguments = _change_arguments(rng, rng.choice(lines))
+        counts[f"exit code {_run_command(arguments, folder, None)}"] += 1
     graph = str(ROOT / "examples" / "flash_forward.py")
-    for _ in range(LINES // 2):
+    for _ in range(COMMANDS_PER_ROUND // 2):
         slow = rng.choice(
             [
                 ["explain", graph, "--target", "sm80", "--target", "sm90", "--build", "--format", "json"],
@@ -72,28 +72,28 @@ def attack(seed: int, folder: Path) -> Counter[str]:
                 ["doctor"],
             ]
         )
-        code = _run(slow, folder, rng.random() ** 2 * 3)
+        code = _run_command(slow, folder, rng.random() ** 2 * 3)
         counts["interrupted" if code == 130 else f"finished before it was interrupted: {code}"] += 1
     return counts
 
 
-def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
+def _change_arguments(rng: random.Random, arguments: list[str]) -> list[str]:
     """Return a command line with words removed, duplicated, replaced or added; never one that uses the network."""
     changed = list(arguments)
     for _ in range(rng.randrange(3)):
         at = rng.randrange(1, len(changed) + 1)
-        word = rng.choice([*_WORDS, *HOSTILE]).replace("\x00", "")
+        word = rng.choice([*_RANDOM_ARGUMENTS, *HOSTILE_TEXTS]).replace("\x00", "")
         changed[at : at + rng.randrange(2)] = [word] * rng.randrange(1, 3)
     reaches = changed[:1] == ["record"] or changed[:2] == ["cudnn", "install"]
     return list(arguments) if reaches else changed
 
 
-def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
-    """Return the exit code; check the code, the output, and that no process is left."""
+def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
+    """Run a command line and return its exit code; check the code, the output, and that no process is left."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    private = {_MARK: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
+    private = {_MARK_VARIABLE: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
-    whole = [sys.executable, "-c", _START, str(writing), *arguments]
+    whole = [sys.executable, "-c", _START_PROGRAM, str(writing), *arguments]
     with subprocess.Popen(
         [os.fsencode(word) for word in whole],
         cwd=folder,
@@ -112,30 +112,30 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGINT)
         try:
-            out, err = (stream.decode("utf-8", "replace") for stream in child.communicate(timeout=LIMIT_S))
+            out, err = (stream.decode("utf-8", "replace") for stream in child.communicate(timeout=COMMAND_LIMIT_S))
         except subprocess.TimeoutExpired:
             child.kill()
-            raise Broken(f"{arguments} did not end in {LIMIT_S:g} s") from None
-    left = _end_remaining(mark)
+            raise BrokenPromise(f"{arguments} did not end in {COMMAND_LIMIT_S:g} s") from None
+    left = _end_remaining_processes(mark)
     code = child.returncode
     if code == -signal.SIGINT and interrupt_after_s is not None:
         code = 130  # Ctrl-C after the end of the work, when Python had already removed its handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
-        raise Broken(f"left after: {left}\n{what}")
+        raise BrokenPromise(f"processes still running: {left}\n{what}")
     theirs = arguments[:1] == ["why"]  # it runs a program, and Python prints that program's exceptions
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
-        raise Broken(what)
+        raise BrokenPromise(what)
     assert_safe_to_print(err)
     if not {"html", "junit", "github", "json"} & set(arguments):
         assert_safe_to_print(out)
     return code
 
 
-def _end_remaining(mark: str) -> list[str]:
-    """Return the processes with our mark that still run after a while, and end them."""
-    deadline = time.monotonic() + _LEFT_S
-    while found := _marked(mark):
+def _end_remaining_processes(mark: str) -> list[str]:
+    """Kill the marked processes that still run at the time limit, and return their ids."""
+    deadline = time.monotonic() + _CHILD_EXIT_LIMIT_S
+    while found := _find_marked_processes(mark):
         if time.monotonic() > deadline:
             for process in found:
                 os.kill(process, signal.SIGKILL)
@@ -144,8 +144,8 @@ def _end_remaining(mark: str) -> list[str]:
     return []
 
 
-def _marked(mark: str) -> list[int]:
-    wanted = f"{_MARK}={mark}".encode()
+def _find_marked_processes(mark: str) -> list[int]:
+    wanted = f"{_MARK_VARIABLE}={mark}".encode()
     found = []
     for place in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -28,45 +28,45 @@ from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import child_environment, default_root, require_installed
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
-from tests.torture.harness import Broken
+from tests.torture.harness import BrokenPromise
 
-STEPS = 60  # per round
+STEPS_PER_ROUND = 60
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
-SOURCES = ("9.14.0", "9.19.0", "9.24.0")  # versions with files that are installed under other names
-SWITCH = "NVIDIA_TF32_OVERRIDE"
-IRRELEVANT = ("LANG", "CUDNN_VERSION", "COLUMNS", "CUDNN_LOGLEVEL_DBG")
-NAME = "9.90"  # of the version that is installed in several patches
-CHANGED = "cudnn-files-changed"
+SOURCE_VERSIONS = ("9.14.0", "9.19.0", "9.24.0")  # versions with files that are installed under other names
+TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
+IRRELEVANT_VARIABLES = ("LANG", "CUDNN_VERSION", "COLUMNS", "CUDNN_LOGLEVEL_DBG")
+PATCHED_VERSION = "9.90"  # installed in several patch versions
+FILES_CHANGED_CODE = "cudnn-files-changed"
 
-FRESH = """
+FRESH_EXPLAIN_PROGRAM = """
 import json, sys
 from dataclasses import asdict
 from cudnn_backend_py import explain
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
-from tests.torture.environment import graphs
+from tests.torture.environment import make_graphs
 name, target = sys.argv[1:]
-cell = Cell.of(explain(graphs()[name], target))
+cell = Cell.of(explain(make_graphs()[name], target))
 print("\\n" + json.dumps(asdict(cell)))
 """
 
-NEW_PROCESS = """
+NEW_MATRIX_PROGRAM = """
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from cudnn_backend_py.diagnose import matrix
-from tests.torture.environment import graphs
+from tests.torture.environment import make_graphs
 names, targets, versions, cache = json.loads(sys.argv[1])
-found = matrix({name: graphs()[name] for name in names}, targets, versions, cache=Path(cache), progress=False)
+found = matrix({name: make_graphs()[name] for name in names}, targets, versions, cache=Path(cache), progress=False)
 print("\\n" + json.dumps([[*place, asdict(cell)] for place, cell in found.cells.items()]))
 """
 
 
-def attack(seed: int, folder: Path, steps: int = STEPS) -> Counter[str]:
+def attack(seed: int, folder: Path, steps: int = STEPS_PER_ROUND) -> Counter[str]:
     """Change the environment and judge, many times."""
     before, here = dict(os.environ), Path.cwd()
     try:
-        with World(random.Random(seed), folder) as world:
-            return world.run(steps)
+        with ChangingEnvironment(random.Random(seed), folder) as world:
+            return world.run_steps(steps)
     finally:
         os.chdir(here)
         os.environ.clear()
@@ -74,7 +74,7 @@ def attack(seed: int, folder: Path, steps: int = STEPS) -> Counter[str]:
 
 
 @cache
-def graphs() -> dict[str, Graph]:
+def make_graphs() -> dict[str, Graph]:
     """Return graphs with answers that depend on the target, the version, or the switch for TF32."""
     tf32 = GraphBuilder("tf32", io_type=DataType.FLOAT)
     product = tf32.matmul(tf32.tensor("a", (2, 16, 3)), tf32.tensor("b", (2, 3, 17)))
@@ -85,24 +85,29 @@ def graphs() -> dict[str, Graph]:
     return {graph.name: graph for graph in all_of_them}
 
 
-_expected: dict[tuple[str, str, str, str | None], Cell] = {}
-_START, _ROOT = dict(os.environ), default_root()
+_expected_answers: dict[tuple[str, str, str, str | None], Cell] = {}
+_START_ENVIRONMENT, _START_VERSION_STORE = dict(os.environ), default_root()
 
 
-def expected(name: str, target: str, source: str, switch: str | None) -> Cell:
+def judge_in_fresh_process(name: str, target: str, source: str, switch: str | None) -> Cell:
     """Return the answer of a fresh process, with the libraries in their original place."""
     key = (name, target, source, switch)
-    if key not in _expected:
-        environment = child_environment(require_installed(source, root=_ROOT))
-        environment = {**_START, **{one: environment[one] for one in environment if one.startswith("CUDNN_BACKEND_")}}
-        environment |= {} if switch is None else {SWITCH: switch}
-        done = run_code(f"import sys\nsys.argv = {['', name, target]!r}\n{FRESH}", environment=environment)
-        _expected[key] = Cell.from_dict(json.loads(done.stdout.splitlines()[-1]))
-    return _expected[key]
+    if key not in _expected_answers:
+        environment = child_environment(require_installed(source, root=_START_VERSION_STORE))
+        environment = {
+            **_START_ENVIRONMENT,
+            **{one: environment[one] for one in environment if one.startswith("CUDNN_BACKEND_")},
+        }
+        environment |= {} if switch is None else {TF32_VARIABLE: switch}
+        done = run_code(
+            f"import sys\nsys.argv = {['', name, target]!r}\n{FRESH_EXPLAIN_PROGRAM}", environment=environment
+        )
+        _expected_answers[key] = Cell.from_dict(json.loads(done.stdout.splitlines()[-1]))
+    return _expected_answers[key]
 
 
-class World:
-    """Folders, files and variables, their known contents, and the judges."""
+class ChangingEnvironment:
+    """Changeable folders, files and variables with their known contents, and judges that read them."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -116,18 +121,18 @@ class World:
         self.own = ""
         self.place = folder
         self.number = 0
-        self.sources = {version: self._copy_source(version) for version in SOURCES}
+        self.sources = {version: self._copy_source(version) for version in SOURCE_VERSIONS}
         for name in ("one", "two"):
             (folder / name).mkdir()
             self._write_target(folder / name / "t.json", self.chance.choice(TARGETS))
         os.environ["CUDNN_BACKEND_CACHE"] = str(self.root)
         os.environ["CUDNN_BACKEND_LIBRARY"] = str(folder / "own")
-        os.environ.pop(SWITCH, None)
-        self.change_folder()
-        self._install(0, SOURCES[0])
+        os.environ.pop(TF32_VARIABLE, None)
+        self.change_working_folder()
+        self._install_patch_version(0, SOURCE_VERSIONS[0])
         self.change_own_library()
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> ChangingEnvironment:
         self.judge = Judge()
         self.threads = ThreadPoolExecutor(1)
         self.processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
@@ -138,15 +143,26 @@ class World:
         self.threads.shutdown()
         self.processes.shutdown()
 
-    def run(self, steps: int) -> Counter[str]:
+    def run_steps(self, steps: int) -> Counter[str]:
         changes = [
-            *(self.change_folder, self.change_target, self.change_target, self.change_switch, self.change_switch),
-            *(self.change_irrelevant, self.change_own_library, self.change_patches, self.change_times),
+            *(
+                self.change_working_folder,
+                self.change_target_file,
+                self.change_target_file,
+                self.change_tf32_variable,
+                self.change_tf32_variable,
+            ),
+            *(
+                self.change_irrelevant_variable,
+                self.change_own_library,
+                self.change_patch_versions,
+                self.change_file_times,
+            ),
         ]
         queries = [
             *(
-                self.judge_in_process,
-                self.judge_in_process,
+                self.judge_in_this_process,
+                self.judge_in_this_process,
                 self.judge_in_children,
                 self.judge_in_children,
                 self.judge_in_threads,
@@ -163,11 +179,11 @@ class World:
 
     # changes
 
-    def change_folder(self) -> None:
+    def change_working_folder(self) -> None:
         self.place = self.folder / self.chance.choice(("one", "two"))
         os.chdir(self.place)
 
-    def change_target(self) -> None:
+    def change_target_file(self) -> None:
         self._write_target(self.chance.choice(list(self.targets)), self.chance.choice(TARGETS))
 
     def _write_target(self, path: Path, name: str) -> None:
@@ -179,32 +195,32 @@ class World:
             os.replace(path.with_suffix(".new"), path)
         self.targets[path] = name
 
-    def change_switch(self) -> None:
+    def change_tf32_variable(self) -> None:
         if self.chance.random() < 0.5:
-            os.environ.pop(SWITCH, None)
+            os.environ.pop(TF32_VARIABLE, None)
         else:
-            os.environ[SWITCH] = "0"
+            os.environ[TF32_VARIABLE] = "0"
 
-    def change_irrelevant(self) -> None:
-        name = self.chance.choice(IRRELEVANT)
+    def change_irrelevant_variable(self) -> None:
+        name = self.chance.choice(IRRELEVANT_VARIABLES)
         if os.environ.pop(name, None) is None:
             os.environ[name] = self.chance.choice(("0", "1"))
 
     def change_own_library(self) -> None:
         """Replace the library files of ``CUDNN_BACKEND_LIBRARY``; each new file keeps size and time of the old one."""
-        self.own = self.chance.choice(SOURCES)
-        self._put(self.sources[self.own] / "lib", self.folder / "own")
+        self.own = self.chance.choice(SOURCE_VERSIONS)
+        self._link_files(self.sources[self.own] / "lib", self.folder / "own")
 
-    def change_patches(self) -> None:
+    def change_patch_versions(self) -> None:
         """Install or remove a patch version: the meaning of ``9.90`` changes."""
         patch = self.chance.randrange(3)
         if patch in self.patches and len(self.patches) > 1:
-            shutil.rmtree(self.root / f"{NAME}.{patch}.1-cu12")
+            shutil.rmtree(self.root / f"{PATCHED_VERSION}.{patch}.1-cu12")
             del self.patches[patch]
         elif patch not in self.patches:
-            self._install(patch, self.chance.choice(SOURCES))
+            self._install_patch_version(patch, self.chance.choice(SOURCE_VERSIONS))
 
-    def change_times(self) -> None:
+    def change_file_times(self) -> None:
         """Set the times of files: target files, stored answers, and libraries without a recorded time."""
         files = [*self.targets, *(self.folder / "own").iterdir(), *self.kept.glob("*.answer")]
         for file in self.chance.sample(files, min(5, len(files))):
@@ -219,7 +235,7 @@ class World:
         (copy / "lib").symlink_to(copy / installed.library.parent.relative_to(installed.path))
         return copy
 
-    def _put(self, source: Path, folder: Path) -> None:
+    def _link_files(self, source: Path, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for file in source.iterdir():
             self.number += 1
@@ -230,13 +246,13 @@ class World:
                 os.link(file, new)
             os.replace(new, folder / file.name)
 
-    def _install(self, patch: int, source: str) -> None:
-        folder = self.root / f"{NAME}.{patch}.1-cu12"
+    def _install_patch_version(self, patch: int, source: str) -> None:
+        folder = self.root / f"{PATCHED_VERSION}.{patch}.1-cu12"
         shutil.copytree(self.sources[source], folder, copy_function=os.link, ignore=shutil.ignore_patterns("lib"))
         record = folder / "installed.json"
         data = json.loads(record.read_text())
         record.unlink()
-        record.write_text(json.dumps({**data, "version": f"{NAME}.{patch}.1"}))
+        record.write_text(json.dumps({**data, "version": f"{PATCHED_VERSION}.{patch}.1"}))
         library = self.sources[source] / "lib"
         inside = folder / library.resolve().relative_to(self.sources[source])
         inside.mkdir(exist_ok=True)
@@ -247,100 +263,108 @@ class World:
 
     # queries
 
-    def versions(self) -> dict[str, str]:
-        """Return the names of versions, each with the source of the current files."""
-        named = {NAME: self.patches[max(self.patches)], "default": self.own}
-        named |= {f"{NAME}.{patch}": source for patch, source in self.patches.items()}
+    def list_versions(self) -> dict[str, str]:
+        """Return the source version of the library files that each version name currently refers to."""
+        named = {PATCHED_VERSION: self.patches[max(self.patches)], "default": self.own}
+        named |= {f"{PATCHED_VERSION}.{patch}": source for patch, source in self.patches.items()}
         return named
 
-    def content(self, target: str) -> str:
-        """Return the described GPU that a name now stands for."""
+    def find_target_content(self, target: str) -> str:
+        """Return the described GPU that a target name currently refers to."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
-    def draw(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
-        names = self.chance.sample(list(graphs()), self.chance.randrange(1, 5))
+    def draw_matrix_query(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
+        names = self.chance.sample(list(make_graphs()), self.chance.randrange(1, 5))
         targets = ["t.json", self.chance.choice(TARGETS), str(self.chance.choice(list(self.targets)))]
-        versions = self.versions()
+        versions = self.list_versions()
         chosen = self.chance.sample(list(versions), min(len(versions), self.chance.randrange(1, 5)))
         return (
-            {name: graphs()[name] for name in names},
+            {name: make_graphs()[name] for name in names},
             targets[: self.chance.randrange(1, 4)],
             {one: versions[one] for one in chosen},
         )
 
-    def wanted(self, drawn: tuple[dict[str, Graph], list[str], dict[str, str]]) -> dict[tuple[str, str, str], Cell]:
+    def find_expected_answers(
+        self, drawn: tuple[dict[str, Graph], list[str], dict[str, str]]
+    ) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
-        switch = os.environ.get(SWITCH)
+        switch = os.environ.get(TF32_VARIABLE)
         return {
-            (graph, target, version): expected(graph, self.content(target), source, switch)
+            (graph, target, version): judge_in_fresh_process(graph, self.find_target_content(target), source, switch)
             for graph in named
             for target in targets
             for version, source in versions.items()
         }
 
-    def check(self, who: str, wanted: Mapping[Any, Cell], found: Mapping[Any, Cell], *, also: str = "") -> None:
+    def check_answers(self, who: str, wanted: Mapping[Any, Cell], found: Mapping[Any, Cell], *, also: str = "") -> None:
         for place, cell in found.items():
-            self.counts[f"questions to {who}"] += 1
+            self.counts[f"queries answered by {who}"] += 1
             if also and cell.cause == also:
-                self.counts[f"answers withheld: {also}"] += 1
+                self.counts[f"queries without an answer: {also}"] += 1
             elif cell != wanted[place]:
-                raise Broken(f"{who} about {place}: {cell}, a fresh process says {wanted[place]}")
-        self.counts["questions"] += len(found)
+                raise BrokenPromise(f"{who} answered {cell} for {place}, a fresh process answers {wanted[place]}")
+        self.counts["queries"] += len(found)
 
-    def judge_in_process(self) -> None:
-        named, _, _ = drawn = self.draw()
-        wanted = self.wanted(drawn)
+    def judge_in_this_process(self) -> None:
+        named, _, _ = drawn = self.draw_matrix_query()
+        wanted = self.find_expected_answers(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
             question = Query(named[graph], target, None if version == "default" else version)
             found = Cell.of(self.judge.run_query(question))
-            self.check("a running judge", wanted, {(graph, target, version): found})
+            self.check_answers("a running judge", wanted, {(graph, target, version): found})
 
-    def _matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
+    def _judge_matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
         found = matrix(named, targets, list(versions), executor=executor, cache=self.kept, progress=False, workers=1)
-        self.counts["answers from disk"] += len(found.cells) - found.asked
+        self.counts["stored answers"] += len(found.cells) - found.asked
         return dict(found.cells)
 
     def judge_in_children(self) -> None:
-        drawn = self.draw()
-        self.check("children", self.wanted(drawn), self._matrix(drawn))
+        drawn = self.draw_matrix_query()
+        self.check_answers("children", self.find_expected_answers(drawn), self._judge_matrix(drawn))
 
     def judge_in_threads(self) -> None:
-        drawn = self.draw()
-        self.check("an executor of threads", self.wanted(drawn), self._matrix(drawn, self.threads))
+        drawn = self.draw_matrix_query()
+        self.check_answers(
+            "an executor of threads", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.threads)
+        )
 
     def judge_in_processes(self) -> None:
-        drawn = self.draw()
-        self.check("an executor of processes", self.wanted(drawn), self._matrix(drawn, self.processes))
+        drawn = self.draw_matrix_query()
+        self.check_answers(
+            "an executor of processes", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.processes)
+        )
 
     def judge_in_new_process(self) -> None:
-        named, targets, versions = drawn = self.draw()
-        wanted = self.wanted(drawn)
+        named, targets, versions = drawn = self.draw_matrix_query()
+        wanted = self.find_expected_answers(drawn)
         arguments = json.dumps([list(named), targets, list(versions), str(self.kept)])
-        code = f"import sys\nsys.argv = {['', arguments]!r}\n{NEW_PROCESS}"
-        done = run_code(code, cwd=self.place, environment={**os.environ, "PYTHONPATH": _START_PATH})
+        code = f"import sys\nsys.argv = {['', arguments]!r}\n{NEW_MATRIX_PROGRAM}"
+        done = run_code(code, cwd=self.place, environment={**os.environ, "PYTHONPATH": _START_PYTHON_PATH})
         lines = json.loads(done.stdout.splitlines()[-1])
-        self.check("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
+        self.check_answers("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
     def judge_during_change(self) -> None:
-        """Check that all answers are from before the change or all from after it; changed library files are noticed."""
-        drawn = self.draw()
-        before = self.wanted(drawn)
-        change: Callable[[], None] = self.chance.choice((self.change_switch, self.change_own_library))
-        with self._later(change):
+        """Check that answers are all from before or all from after the change, or report changed library files."""
+        drawn = self.draw_matrix_query()
+        before = self.find_expected_answers(drawn)
+        change: Callable[[], None] = self.chance.choice((self.change_tf32_variable, self.change_own_library))
+        with self._run_during_block(change):
             try:
-                found = self._matrix(drawn)
+                found = self._judge_matrix(drawn)
             except EnvironmentNotReady as error:
-                if error.code != CHANGED:
+                if error.code != FILES_CHANGED_CODE:
                     raise
                 found = {}
-        after = self.wanted((drawn[0], drawn[1], {name: self.versions()[name] for name in drawn[2]}))
-        given = [place for place, cell in found.items() if cell.cause != CHANGED]
+        after = self.find_expected_answers(
+            (drawn[0], drawn[1], {name: self.list_versions()[name] for name in drawn[2]})
+        )
+        given = [place for place, cell in found.items() if cell.cause != FILES_CHANGED_CODE]
         is_later = any(found[place] != before[place] for place in given)
-        self.check("children during a change", after if is_later else before, found, also=CHANGED)
+        self.check_answers("children during a change", after if is_later else before, found, also=FILES_CHANGED_CODE)
 
     @contextmanager
-    def _later(self, change: Callable[[], None]) -> Iterator[None]:
+    def _run_during_block(self, change: Callable[[], None]) -> Iterator[None]:
         begun = threading.Event()
 
         def act() -> None:
@@ -356,4 +380,4 @@ class World:
             thread.join()
 
 
-_START_PATH = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+_START_PYTHON_PATH = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))

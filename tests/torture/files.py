@@ -47,17 +47,17 @@ from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
 from cudnn_backend_py.tuning.trial.reproduce import decode_word, encode_word
-from tests.support.logs import LOGS, log_text
-from tests.support.mutations import HOSTILE, assert_safe_to_print, mutate_json, mutate_text
-from tests.support.reporting import make_matrix, make_verdict, two_matmuls
-from tests.support.zoo import ZOO
-from tests.torture.harness import Broken
+from tests.support.logs import LOG_FOLDER, read_log_text
+from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
+from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.zoo import VARIED_GRAPHS
+from tests.torture.harness import BrokenPromise
 
-FILES = 120  # per round
-LIMIT_S = 20.0  # CPU time of this process for one file
-TABLES = Path(__file__).parents[1] / "library" / "diagnose" / "data"
+FILES_PER_ROUND = 120
+CPU_LIMIT_S = 20.0  # CPU time of this process for one file
+SUPPORT_TABLE_FOLDER = Path(__file__).parents[1] / "library" / "diagnose" / "data"
 
-BASELINE: dict[str, Any] = {
+BASELINE_DATA: dict[str, Any] = {
     "schema": "cudnn-backend-py/check",
     "version": 1,
     "targets": ["sm80"],
@@ -67,7 +67,7 @@ BASELINE: dict[str, Any] = {
     "graphs": {"g": "g.json"},
     "expected": [{"graph": "g", "target": "sm80", "version": "default", "outcome": "supported", "cause": "x"}],
 }
-FRONTEND: dict[str, Any] = {
+FRONTEND_GRAPH_DATA: dict[str, Any] = {
     "context": {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT", "name": "f"},
     "nodes": [
         {"tag": "MATMUL", "name": "mm", "inputs": {"A": "a", "B": "b"}, "outputs": {"C": "c"}},
@@ -85,14 +85,14 @@ FRONTEND: dict[str, Any] = {
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Write damaged files and read each as a command does."""
+    """Write damaged files and read each with the reader that commands use."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
-    for number in range(FILES):
-        name = rng.choice(list(KINDS))
-        kind = KINDS[name]
+    for number in range(FILES_PER_ROUND):
+        name = rng.choice(list(FILE_KINDS))
+        kind = FILE_KINDS[name]
         path = folder / f"{number}{rng.choice(kind.suffixes)}"
-        path.write_bytes(kind.damaged(rng))
+        path.write_bytes(kind.make_damaged(rng))
         began = time.process_time()
         try:
             shown = kind.read(path)
@@ -101,12 +101,14 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             counts[f"{name}: refused"] += 1
         except BaseException as error:
             kept = path.rename(Path(tempfile.gettempdir()) / f"broken-{seed}-{path.name}")
-            raise Broken(f"{name}, {kept}: {type(error).__name__}: {error}") from error
+            raise BrokenPromise(f"{name}, {kept}: {type(error).__name__}: {error}") from error
         else:
             counts[f"{name}: read"] += 1
         assert_safe_to_print(shown)
-        if time.process_time() - began > LIMIT_S:
-            raise Broken(f"{name}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes")
+        if time.process_time() - began > CPU_LIMIT_S:
+            raise BrokenPromise(
+                f"{name}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes"
+            )
         path.unlink()
     return counts
 
@@ -114,150 +116,154 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 # Readers, and the printed form
 
 
-def _graph(path: Path) -> str:
+def _read_graph(path: Path) -> str:
     graph = load_graph(path)
     json.dumps(graph_to_json(graph)).encode()
     return str(graph)
 
 
-def _target(path: Path) -> str:
+def _read_target(path: Path) -> str:
     profile = load_profile(path)
     json.loads(profile.json())
     return f"sm_{profile.sm}"
 
 
-def _baseline(path: Path) -> str:
+def _read_baseline(path: Path) -> str:
     found = read_baseline(path)
     _write_expected(path.read_text(encoding="utf-8"), {})
     return str(len(found.triples()))
 
 
-def _plan(path: Path) -> str:
+def _read_plan(path: Path) -> str:
     return str(load_record(path).sm)
 
 
-def _frontend(path: Path) -> str:
+def _read_frontend_graph(path: Path) -> str:
     return str(graph_from_frontend_json(read_json(path, code="frontend-json")))
 
 
-def _log(path: Path) -> str:
+def _read_log_report(path: Path) -> str:
     report = report_log(path)
     json.dumps(report.to_dict(), allow_nan=False).encode()
     return str(report)
 
 
-def _table(path: Path) -> str:
+def _read_support_table(path: Path) -> str:
     return render_page([SupportTable.from_json(path.read_text(encoding="utf-8", errors="replace"))], files=["f"])
 
 
-def _any(path: Path) -> str:
+def _read_any_graph(path: Path) -> str:
     return "\n".join(str(graph) for graph in read_graph_data(str(path)))
 
 
-def _breakdown(path: Path) -> str:
+def _read_breakdown(path: Path) -> str:
     return str(break_down(open_log(str(path))))
 
 
-def _records(path: Path) -> str:
+def _read_log_records(path: Path) -> str:
     records = list(read_log(path))
     json.dumps([[record.json(), record.reasons(), record.version, record.time] for record in records])
     return str(len(records))
 
 
-def _cudnn_json(path: Path) -> str:
+def _read_cudnn_json(path: Path) -> str:
     return str(graph_from_log_json(read_json(path, code="log-graph")))
 
 
-def _verdict(path: Path) -> str:
+def _read_verdict(path: Path) -> str:
     found = Verdict.from_dict(read_json(path, code="verdict-schema"))
     json.dumps(found.to_dict())
     return render_text(found)
 
 
-def _matrix(path: Path) -> str:
+def _read_matrix(path: Path) -> str:
     found = Matrix.from_dict(read_json(path, code="matrix-schema"))
     json.dumps(found.to_dict())
     return table_text(render_matrix(found))
 
 
-def _trial(path: Path) -> str:
+def _read_trial(path: Path) -> str:
     found = Trial.from_dict(read_json(path, code="trial-record"))
     json.dumps(found.to_dict(), allow_nan=False)
     return printable_lines(_format_trial(found))
 
 
-def _comparison(path: Path) -> str:
+def _read_comparison(path: Path) -> str:
     record = read_record(path)
-    return printable_lines(as_text({**COMPARISON, "rows": record["rows"]}))
+    return printable_lines(as_text({**COMPARISON_DATA, "rows": record["rows"]}))
 
 
-def _case(path: Path) -> str:
+def _read_audit_case(path: Path) -> str:
     found = load_case(path)
     return printable_lines(str(found)) + str(len(found.results() if found.graph is not None else ()))
 
 
-def _arrays(path: Path) -> str:
-    return str(len(load_arrays(path, ZOO_GRAPH)))
+def _read_arrays(path: Path) -> str:
+    return str(len(load_arrays(path, SAVED_GRAPH)))
 
 
-def _notebook(path: Path) -> str:
+def _read_notebook(path: Path) -> str:
     return str(len(read_cells(path)))
 
 
-def _word(path: Path) -> str:
+def _read_encoded_graph(path: Path) -> str:
     return str(decode_word(path.read_text(encoding="utf-8", errors="replace")))
 
 
-def _graph_data(rng: random.Random) -> Any:
-    return graph_to_json(ZOO[rng.choice(list(ZOO))]())
+def _make_graph_data(rng: random.Random) -> Any:
+    return graph_to_json(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]())
 
 
-def _target_data(rng: random.Random) -> Any:
+def _make_target_data(rng: random.Random) -> Any:
     profile = rng.choice(list_profiles())
     bare = dict(profile.properties)
     whole = {"name": "n", "title": "t", "aliases": ["a"], "properties": bare, "sources": {}, "citations": {"c": "d"}}
     return rng.choice([bare, whole])
 
 
-def _plan_data(rng: random.Random) -> Any:
+def _make_plan_data(rng: random.Random) -> Any:
     record = {"schema": "cudnn-backend-py/plan", "version": 1, "cudnn": "9.28.0", "target": "h100", "sm": 90}
-    return {**record, "tag": "eng0", "graph": _graph_data(rng), "plan": "{}", "sha256": ""}
+    return {**record, "tag": "eng0", "graph": _make_graph_data(rng), "plan": "{}", "sha256": ""}
 
 
-def _table_data(rng: random.Random) -> Any:
-    return json.loads(rng.choice(sorted(TABLES.glob("attention-support-*.json"))).read_text(encoding="utf-8"))
+def _load_support_table_data(rng: random.Random) -> Any:
+    return json.loads(
+        rng.choice(sorted(SUPPORT_TABLE_FOLDER.glob("attention-support-*.json"))).read_text(encoding="utf-8")
+    )
 
 
 # Damage
 
-Damaged = Callable[[random.Random], bytes]
+MakeDamagedFile = Callable[[random.Random], bytes]
 
 
-def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None) -> Damaged:
+def _damaged_json_maker(
+    data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None
+) -> MakeDamagedFile:
     """Return a function that makes files of plain data, with parts of the data and then of the text replaced."""
 
-    def damaged(rng: random.Random) -> bytes:
+    def make_damaged(rng: random.Random) -> bytes:
         value = data(rng)
         value = mutate_json(rng, value) if rng.random() < 0.9 else value
         if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
             value = seal(value)
-        return _spoilt(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
+        return _damage_text(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
 
-    return damaged
+    return make_damaged
 
 
-def _damaged_log(rng: random.Random) -> bytes:
-    text = mutate_text(rng, _log_data(rng))
-    for hostile in rng.sample(HOSTILE, 3):
+def _make_damaged_log(rng: random.Random) -> bytes:
+    text = mutate_text(rng, _choose_log_text(rng))
+    for hostile in rng.sample(HOSTILE_TEXTS, 3):
         at = rng.randrange(len(text) + 1)
         text = text[:at] + hostile + text[at:]
     return text.encode("utf-8", "surrogatepass")
 
 
-def _bytes_of(data: Callable[[random.Random], bytes]) -> Damaged:
+def _damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
     """Return a function that makes files of bytes, with some changed, removed or inserted."""
 
-    def damaged(rng: random.Random) -> bytes:
+    def make_damaged(rng: random.Random) -> bytes:
         made = bytearray(data(rng))
         for _ in range(rng.randrange(4)):
             at, what = rng.randrange(len(made)), rng.random()
@@ -269,32 +275,32 @@ def _bytes_of(data: Callable[[random.Random], bytes]) -> Damaged:
                 made[at:at] = rng.choice([b"\xff" * 8, b"PK\x01\x02", bytes(8), b"{", bytes(rng.randrange(60))])
         return bytes(made[: rng.randrange(len(made))] if rng.random() < 0.05 else made)
 
-    return damaged
+    return make_damaged
 
 
-def _log_data(rng: random.Random) -> str:
-    return log_text(rng.choice(sorted(LOGS.iterdir())).name)
+def _choose_log_text(rng: random.Random) -> str:
+    return read_log_text(rng.choice(sorted(LOG_FOLDER.iterdir())).name)
 
 
-def _cudnn_data(rng: random.Random) -> Any:
-    return json.loads(rng.choice(_cudnn_graphs()))
+def _choose_cudnn_json(rng: random.Random) -> Any:
+    return json.loads(rng.choice(_list_cudnn_graph_texts()))
 
 
 @cache
-def _cudnn_graphs() -> list[str]:
-    texts = [log_text(path.name) for path in LOGS.iterdir()]
+def _list_cudnn_graph_texts() -> list[str]:
+    texts = [read_log_text(path.name) for path in LOG_FOLDER.iterdir()]
     return sorted({one for text in texts for one in re.findall(r'val=(\{"cudnnVersion".*\});?$', text, re.MULTILINE)})
 
 
-def _verdict_data(rng: random.Random) -> Any:
-    return json.loads(json.dumps(make_verdict(two_matmuls(), rng.choice(list(Outcome))).to_dict()))
+def _make_verdict_data(rng: random.Random) -> Any:
+    return json.loads(json.dumps(make_verdict(make_two_matmuls(), rng.choice(list(Outcome))).to_dict()))
 
 
-def _matrix_data(_rng: random.Random) -> Any:
+def _make_matrix_data(_rng: random.Random) -> Any:
     return json.loads(json.dumps(make_matrix("g", "h").to_dict()))
 
 
-COMPARISON: dict[str, Any] = {
+COMPARISON_DATA: dict[str, Any] = {
     "rows": [
         {
             "shape": "b1",
@@ -316,7 +322,7 @@ COMPARISON: dict[str, Any] = {
     "date": "2026-01-01",
     "environment": {"cudnn": "9.28.0", "python": "3.11"},
 }
-TRIAL: dict[str, Any] = {
+TRIAL_DATA: dict[str, Any] = {
     "graph": "g",
     "target": "h100",
     "sm": 90,
@@ -361,23 +367,23 @@ TRIAL: dict[str, Any] = {
     "described": False,
     "lost": "",
 }
-ZOO_GRAPH = two_matmuls()
+SAVED_GRAPH = make_two_matmuls()
 
 
-def _case_bytes(rng: random.Random) -> bytes:
+def _make_audit_case_bytes(rng: random.Random) -> bytes:
     case = Case(
         entry_point="frontend",
         place="p",
         found=("f",),
         wrong=("o",),
-        graph=ZOO_GRAPH,
+        graph=SAVED_GRAPH,
         tag="eng1",
         cudnn="9.28.0",
         library="l",
         gpu="H100",
         sm=90,
         versions={"torch": "2"},
-        images={tensor.name: np.zeros(tensor.span_bytes, np.uint8) for tensor in ZOO_GRAPH.variant_pack_tensors},
+        images={tensor.name: np.zeros(tensor.span_bytes, np.uint8) for tensor in SAVED_GRAPH.variant_pack_tensors},
         numbers={"s": 1.0},
         at=(0, 1),
     )
@@ -395,23 +401,23 @@ def _case_bytes(rng: random.Random) -> bytes:
     return file.getvalue()
 
 
-def _array_bytes(rng: random.Random) -> bytes:
+def _make_array_bytes(rng: random.Random) -> bytes:
     file = io.BytesIO()
     save = rng.choice([np.savez, np.savez_compressed])
     save(file, **{rng.choice(["q", "k", "x"]): np.zeros((1, 10, 64), rng.choice(["f4", "i8", "c8", "S2"]))})
     return file.getvalue()
 
 
-def _notebook_data(_rng: random.Random) -> Any:
+def _make_notebook_data(_rng: random.Random) -> Any:
     cells = [{"cell_type": "code", "source": ["%time x = 1\n", "!ls\n"]}, {"cell_type": "markdown", "source": "words"}]
     return {"cells": cells, "worksheets": [{"cells": [{"cell_type": "code", "input": "y = 2"}]}]}
 
 
-def _any_data(rng: random.Random) -> Any:
-    return rng.choice([_graph_data, _plan_data, _cudnn_data, lambda _: FRONTEND])(rng)
+def _make_any_graph_data(rng: random.Random) -> Any:
+    return rng.choice([_make_graph_data, _make_plan_data, _choose_cudnn_json, lambda _: FRONTEND_GRAPH_DATA])(rng)
 
 
-def _spoilt(rng: random.Random, text: str) -> bytes:
+def _damage_text(rng: random.Random, text: str) -> bytes:
     """Return a text unchanged, or with an addition that may break JSON or its reader."""
     at = rng.randrange(len(text) + 1)
     new = rng.choice(
@@ -428,7 +434,7 @@ def _spoilt(rng: random.Random, text: str) -> bytes:
             '"name": "twice", "name": "twice",',
             '"version": true,',
             "\ufeff",
-            *HOSTILE,
+            *HOSTILE_TEXTS,
         ]
     )
     data = (text[:at] + new + text[at:]).encode("utf-8", "surrogatepass")
@@ -439,51 +445,58 @@ def _spoilt(rng: random.Random, text: str) -> bytes:
     return bytes(data[: rng.randrange(len(data))] if rng.random() < 0.1 else data)
 
 
-def _toml(data: Any) -> str:
+def _write_toml(data: Any) -> str:
     """Return plain data as a TOML file, or as JSON if TOML has no form for it."""
     if not isinstance(data, dict):
         return json.dumps(data)
-    return "\n".join(f"{json.dumps(key)} = {_toml_value(value)}" for key, value in data.items()) + "\n"
+    return "\n".join(f"{json.dumps(key)} = {_write_toml_value(value)}" for key, value in data.items()) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def _write_toml_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {_write_toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml_value, value))}]"
+        return f"[{', '.join(map(_write_toml_value, value))}]"
     return "inf" if value == float("inf") else "''" if value is None else json.dumps(value)
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file: functions that damage and read it, and its possible names."""
 
-    damaged: Damaged
+    make_damaged: MakeDamagedFile
     read: Callable[[Path], str]
     suffixes: tuple[str, ...] = (".json",)
 
 
 _GRAPH_SUFFIXES = (".json", ".plan", ".txt", ".log", ".JSON", "", ".1")
-KINDS: dict[str, Kind] = {
-    "graph": Kind(_json_of(_graph_data), _graph),
-    "any graph": Kind(_json_of(_any_data), _any, _GRAPH_SUFFIXES),
-    "graph in a log": Kind(_damaged_log, _any, (".log", ".txt", "")),
-    "packed log": Kind(_bytes_of(lambda rng: gzip.compress(_log_data(rng).encode()[:20_000])), _any, (".gz",)),
-    "cudnn json": Kind(_json_of(_cudnn_data), _cudnn_json),
-    "target": Kind(_json_of(_target_data), _target),
-    "baseline": Kind(_json_of(lambda _: BASELINE, _toml), _baseline),
-    "plan": Kind(_json_of(_plan_data), _plan),
-    "frontend": Kind(_json_of(lambda _: FRONTEND), _frontend),
-    "log": Kind(_damaged_log, _log),
-    "breakdown": Kind(_damaged_log, _breakdown, (".log",)),
-    "records": Kind(_damaged_log, _records),
-    "table": Kind(_json_of(_table_data), _table),
-    "verdict": Kind(_json_of(_verdict_data), _verdict),
-    "matrix": Kind(_json_of(_matrix_data), _matrix),
-    "trial": Kind(_json_of(lambda _: TRIAL), _trial),
-    "comparison": Kind(_json_of(lambda _: COMPARISON), _comparison),
-    "case": Kind(_bytes_of(_case_bytes), _case, (".npz",)),
-    "arrays": Kind(_bytes_of(_array_bytes), _arrays, (".npz",)),
-    "notebook": Kind(_json_of(_notebook_data), _notebook, (".ipynb",)),
-    "word": Kind(_bytes_of(lambda rng: encode_word(ZOO[rng.choice(list(ZOO))]()).encode()), _word),
+FILE_KINDS: dict[str, FileKind] = {
+    "graph": FileKind(_damaged_json_maker(_make_graph_data), _read_graph),
+    "any graph": FileKind(_damaged_json_maker(_make_any_graph_data), _read_any_graph, _GRAPH_SUFFIXES),
+    "graph in a log": FileKind(_make_damaged_log, _read_any_graph, (".log", ".txt", "")),
+    "packed log": FileKind(
+        _damaged_bytes_maker(lambda rng: gzip.compress(_choose_log_text(rng).encode()[:20_000])),
+        _read_any_graph,
+        (".gz",),
+    ),
+    "cudnn json": FileKind(_damaged_json_maker(_choose_cudnn_json), _read_cudnn_json),
+    "target": FileKind(_damaged_json_maker(_make_target_data), _read_target),
+    "baseline": FileKind(_damaged_json_maker(lambda _: BASELINE_DATA, _write_toml), _read_baseline),
+    "plan": FileKind(_damaged_json_maker(_make_plan_data), _read_plan),
+    "frontend": FileKind(_damaged_json_maker(lambda _: FRONTEND_GRAPH_DATA), _read_frontend_graph),
+    "log": FileKind(_make_damaged_log, _read_log_report),
+    "breakdown": FileKind(_make_damaged_log, _read_breakdown, (".log",)),
+    "records": FileKind(_make_damaged_log, _read_log_records),
+    "table": FileKind(_damaged_json_maker(_load_support_table_data), _read_support_table),
+    "verdict": FileKind(_damaged_json_maker(_make_verdict_data), _read_verdict),
+    "matrix": FileKind(_damaged_json_maker(_make_matrix_data), _read_matrix),
+    "trial": FileKind(_damaged_json_maker(lambda _: TRIAL_DATA), _read_trial),
+    "comparison": FileKind(_damaged_json_maker(lambda _: COMPARISON_DATA), _read_comparison),
+    "case": FileKind(_damaged_bytes_maker(_make_audit_case_bytes), _read_audit_case, (".npz",)),
+    "arrays": FileKind(_damaged_bytes_maker(_make_array_bytes), _read_arrays, (".npz",)),
+    "notebook": FileKind(_damaged_json_maker(_make_notebook_data), _read_notebook, (".ipynb",)),
+    "word": FileKind(
+        _damaged_bytes_maker(lambda rng: encode_word(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
+        _read_encoded_graph,
+    ),
 }

@@ -21,13 +21,13 @@ from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import find_profile
 from tests.support.mutants import draw_mutants
-from tests.torture.harness import VERSIONS, Broken
+from tests.torture.harness import VERSIONS, BrokenPromise
 
 __all__ = ["attack"]
 
-GRAPHS = 60
+GRAPHS_PER_ROUND = 60
 TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
-LIMIT_S = 60.0
+QUERY_LIMIT_S = 60.0
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
@@ -36,15 +36,15 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
     made = draw_mutants(rng)
-    with Judge(limit_s=LIMIT_S) as judge, Judge(limit_s=LIMIT_S) as other:
-        while counts["graphs"] < GRAPHS:
+    with Judge(limit_s=QUERY_LIMIT_S) as judge, Judge(limit_s=QUERY_LIMIT_S) as other:
+        while counts["graphs"] < GRAPHS_PER_ROUND:
             drawn = next(made)
             if isinstance(drawn, GraphError):
                 counts["refused when they were made"] += 1
                 continue
             graph = drawn
             question = Query(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
-            counts += _judged(judge, question, shown=rng.random() < 0.2)
+            counts += _judge_and_check(judge, question, shown=rng.random() < 0.2)
             counts += _check_without_cudnn(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
                 counts += _check_two_processes(judge, other, question)
@@ -53,29 +53,29 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-def _broken(question: Query, what: str) -> Broken:
+def _make_broken_promise(question: Query, what: str) -> BrokenPromise:
     asked = f"{question.target}, cuDNN {question.version}, build={question.build}"
-    return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
+    return BrokenPromise(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
 
 
-def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
+def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
     """Judge a graph, and check that the verdict is consistent."""
     try:
         verdict = judge.run_query(question)
     except Exception as error:
-        raise _broken(question, f"no verdict: {type(error).__name__}: {error}") from error
+        raise _make_broken_promise(question, f"no verdict: {type(error).__name__}: {error}") from error
     code = "" if verdict.cause is None else verdict.cause.code
     if code == "judging-failed":
-        raise _broken(question, f"judging failed: {verdict.cause}")
+        raise _make_broken_promise(question, f"judging failed: {verdict.cause}")
     if failed := [line for line in verdict.limits if "of this package failed" in line]:
-        raise _broken(question, "\n".join(failed))
+        raise _make_broken_promise(question, "\n".join(failed))
     silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN returned no configs and no reason
     if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons or silent):
-        raise _broken(question, f"{verdict.outcome} without a word")
+        raise _make_broken_promise(question, f"{verdict.outcome} without a cause")
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
-        raise _broken(question, "the verdict is another one after a way through JSON")
+        raise _make_broken_promise(question, "the verdict changes when it is written to JSON and read again")
     if shown and verdict.outcome.value.upper() not in render_text(verdict):
-        raise _broken(question, "the text does not report the outcome")
+        raise _make_broken_promise(question, "the verdict text does not report the outcome")
     counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
     counts |= Counter({op.kind.name.lower(): 1 for op in all_ops(question.graph)})
     counts["built"] += any(item.state == "built" for item in verdict.candidates)
@@ -94,10 +94,12 @@ def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> C
         found = lint(graph)
         tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
     if lines or any(finding.code == "lint-failed" for finding in found):
-        raise _broken(question, "\n".join([*lines, *map(str, found)]))
+        raise _make_broken_promise(question, "\n".join([*lines, *map(str, found)]))
     for change in tried:
         if not set(change.tensors) <= names:
-            raise _broken(question, f"{change.title} names {set(change.tensors) - names}, which the graph has not")
+            raise _make_broken_promise(
+                question, f"{change.title} names {set(change.tensors) - names}, which the graph has not"
+            )
     return Counter({"known issues": len(known_issues), "findings of lint": len(found), "changes": len(tried)})
 
 
@@ -111,8 +113,8 @@ def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter
     if first != second:
         one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
         differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]
-        raise _broken(question, "two processes differ:\n" + "\n".join(differing[:5]))
-    return Counter({"asked of two processes": 1})
+        raise _make_broken_promise(question, "two processes differ:\n" + "\n".join(differing[:5]))
+    return Counter({"judged in two processes": 1})
 
 
 def _check_remedies(graph: Graph, version: str | None, folder: Path) -> Counter[str]:

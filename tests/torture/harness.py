@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["AREAS", "VERSIONS", "Broken", "Report", "attack_of", "run_area", "run_round"]
+__all__ = ["AREAS", "VERSIONS", "BrokenPromise", "Report", "load_attack", "run_area", "run_round"]
 
 AREAS = (
     *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
@@ -19,10 +19,10 @@ AREAS = (
 )
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment
 
-Attack = Callable[[int, Path], Counter[str]]
+AttackFunction = Callable[[int, Path], Counter[str]]
 
 
-class Broken(AssertionError):
+class BrokenPromise(AssertionError):
     """A broken promise of the package; the text has the promise and the steps."""
 
 
@@ -35,7 +35,7 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)  # seed -> broken promise
 
-    def lines(self) -> Iterator[str]:
+    def report_lines(self) -> Iterator[str]:
         """Yield the report as text."""
         yield f"{self.area}: {self.rounds} rounds, {len(self.failures)} failed"
         yield from (f"  {count:>12,}  {what}" for what, count in sorted(self.counts.items()))
@@ -44,16 +44,16 @@ class Report:
             yield from (f"    {line}" for line in what.splitlines())
 
 
-def attack_of(area: str) -> Attack:
+def load_attack(area: str) -> AttackFunction:
     """Return the test function of an area."""
-    attack: Attack = importlib.import_module(f"tests.torture.{area}").attack
+    attack: AttackFunction = importlib.import_module(f"tests.torture.{area}").attack
     return attack
 
 
 def run_round(area: str, seed: int) -> Counter[str]:
     """Run one round in its own folder and return its counts."""
     with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
-        return attack_of(area)(seed, Path(folder))
+        return load_attack(area)(seed, Path(folder))
 
 
 def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:

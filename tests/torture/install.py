@@ -24,50 +24,66 @@ from pathlib import Path
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.versions import store as versions
 from tests.support.child import ROOT
-from tests.support.wheels import GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
-from tests.torture.harness import Broken
+from tests.support.wheels import (
+    GRAPH_LIBRARY_FILE,
+    JIT_FILES,
+    LIBRARY_FILE,
+    NVRTC_FILES,
+    compute_record_hash,
+    make_wheel,
+)
+from tests.torture.harness import BrokenPromise
 
-__all__ = ["FORGERIES", "attack", "damage_installed", "forge", "kill_installs", "kill_unpacking"]
+__all__ = [
+    "FORGERIES",
+    "attack",
+    "check_damaged_installations",
+    "check_forged_wheels",
+    "kill_installs",
+    "kill_unpacking",
+]
 
 VERSION = "9.19.0.56"
-NAME = f"{VERSION}-cu12"
+INSTALLED_FOLDER_NAME = f"{VERSION}-cu12"
 WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
-LARGE = {LIBRARY: b"the library" * 20_000, GRAPH_LIBRARY: b"the graph library" * 200_000}
+LARGE_FILES = {LIBRARY_FILE: b"the library" * 20_000, GRAPH_LIBRARY_FILE: b"the graph library" * 200_000}
 WHOLE_INSTALLS_EVERY = 4  # per round
 
-_fork = multiprocessing.get_context("fork")
+_fork_context = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
     """Run one round: forged wheels, damaged files, killed unpacking; in every fourth, killed whole installs."""
     chance = random.Random(seed)
-    counts = forge(chance, folder / "forged")
-    counts += damage_installed(chance, folder / "damaged")
+    counts = check_forged_wheels(chance, folder / "forged")
+    counts += check_damaged_installations(chance, folder / "damaged")
     counts += kill_unpacking(chance, folder / "unpacked")
     if seed % WHOLE_INSTALLS_EVERY == 0:
         counts += kill_installs(chance, folder / "killed")
     return counts
 
 
-def _place(root: Path, wheel: Path) -> None:
-    """Put a wheel into the version store as install does, without pip."""
+def _install_wheel(root: Path, wheel: Path) -> None:
+    """Install a wheel into the version store without pip."""
     with versions._locked_store(root) as (changed, _):
-        versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._make_progress(False))
+        versions._place_wheel(
+            wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
+        )
 
 
-def _names(root: Path) -> set[str]:
+def _list_store_names(root: Path) -> set[str]:
     return set(os.listdir(root)) - {".lock"} if root.exists() else set()
 
 
 # Forged and damaged wheels
 
 
-def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
+def _add_file_to_wheel(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
     """Add a file to a wheel, with a line for it in RECORD: only the hash in the index is not forged."""
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
-    contents[record] += f'"{name}",{record_hash(content)},{len(content)}\n'.encode()
+    contents[record] += f'"{name}",{compute_record_hash(content)},{len(content)}\n'.encode()
     with zipfile.ZipFile(wheel, "w") as archive:
         for one, data in contents.items():
             archive.writestr(one, data)
@@ -78,13 +94,15 @@ def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> Non
             archive.writestr(item, content)
 
 
-def _patched(wheel: Path, change: Callable[[bytearray], None]) -> None:
+def _patch_wheel(wheel: Path, change: Callable[[bytearray], None]) -> None:
     data = bytearray(wheel.read_bytes())
     change(data)
     wheel.write_bytes(data)
 
 
-def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode()) -> Callable[[bytearray], None]:
+def _set_directory_entry_bytes(
+    offset: int, value: bytes, name: bytes = LIBRARY_FILE.encode()
+) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
 
     def change(data: bytearray) -> None:
@@ -94,103 +112,113 @@ def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode())
     return change
 
 
-def _bomb(wheel: Path) -> None:
-    """Write a wheel with a small file that unpacks to a gigabyte more than its header has."""
+def _write_zip_bomb(wheel: Path) -> None:
+    """Write a wheel with a file that unpacks to more bytes than its header states."""
     make_wheel(wheel.parent)
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("nvidia/bomb", content)
-    _patched(wheel, _set_in_directory(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
+    _patch_wheel(wheel, _set_directory_entry_bytes(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
 
 
-def _many(wheel: Path) -> None:
+def _write_too_many_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "a") as archive:
         for number in range(10_001):
             archive.writestr(f"nvidia/{number}", b"")
 
 
-def _record_bomb(wheel: Path) -> None:
+def _write_huge_record(wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(LIBRARY, b"the library")
+        archive.writestr(LIBRARY_FILE, b"the library")
         archive.writestr(f"nvidia_cudnn_jit_cu12-{VERSION}.dist-info/RECORD", bytes(1 << 25))
 
 
-def _record(**recorded: str | None) -> Callable[[random.Random, Path], object]:
-    return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY: recorded["library"]})
+def _make_wheel_with_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
+    return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY_FILE: recorded["library"]})
 
 
 FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
-    "leads out": lambda chance, wheel: _append(wheel, chance.choice(["../evil", "nvidia/../../evil", "nvidia/a/../b"])),
-    "absolute": lambda chance, wheel: _append(wheel, chance.choice(["/tmp/evil", "//tmp/evil"])),
-    "backslash": lambda chance, wheel: _append(wheel, "nvidia/..\\..\\evil"),
-    "control characters": lambda chance, wheel: _append(wheel, f"nvidia/a{chr(chance.choice((1, 10, 27, 0x202E)))}b"),
-    "odd name": lambda chance, wheel: _append(wheel, chance.choice(["nvidia//a", "nvidia/./a", "nvidia/a/."])),
-    "long name": lambda chance, wheel: _append(wheel, "nvidia/" + "a" * chance.randrange(256, 2000)),
-    "deep name": lambda chance, wheel: _append(wheel, "nvidia/" + "a/" * chance.randrange(600, 900) + "b"),
-    "link": lambda chance, wheel: _append(wheel, "nvidia/link", b"/etc", stat.S_IFLNK),
-    "device": lambda chance, wheel: _append(wheel, "nvidia/pipe", b"", chance.choice((stat.S_IFIFO, stat.S_IFBLK))),
-    "duplicate": lambda chance, wheel: _append(wheel, LIBRARY, b"another library"),
-    "file and folder": lambda chance, wheel: _append(wheel, f"{LIBRARY}/inside"),
-    "second library": lambda chance, wheel: _append(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
-    "encrypted": lambda chance, wheel: _patched(wheel, _set_in_directory(8, b"\x01\x00")),
-    "odd method": lambda chance, wheel: _patched(wheel, _set_in_directory(10, chance.choice((b"\x0c", b"\x63")))),
-    "size of gigabytes": lambda chance, wheel: _patched(wheel, _set_in_directory(24, b"\xff\xff\xff\x7f")),
-    "overlapping": lambda chance, wheel: _patched(wheel, _set_in_directory(20, b"\xff\xff\xff\x7f")),
-    "elsewhere": lambda chance, wheel: _patched(wheel, _set_in_directory(42, chance.randbytes(3))),
-    "bomb": lambda chance, wheel: _bomb(wheel),
-    "huge count": lambda chance, wheel: _many(wheel),
-    "huge RECORD": lambda chance, wheel: _record_bomb(wheel),
+    "leads out": lambda chance, wheel: _add_file_to_wheel(
+        wheel, chance.choice(["../evil", "nvidia/../../evil", "nvidia/a/../b"])
+    ),
+    "absolute": lambda chance, wheel: _add_file_to_wheel(wheel, chance.choice(["/tmp/evil", "//tmp/evil"])),
+    "backslash": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/..\\..\\evil"),
+    "control characters": lambda chance, wheel: _add_file_to_wheel(
+        wheel, f"nvidia/a{chr(chance.choice((1, 10, 27, 0x202E)))}b"
+    ),
+    "odd name": lambda chance, wheel: _add_file_to_wheel(
+        wheel, chance.choice(["nvidia//a", "nvidia/./a", "nvidia/a/."])
+    ),
+    "long name": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/" + "a" * chance.randrange(256, 2000)),
+    "deep name": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/" + "a/" * chance.randrange(600, 900) + "b"),
+    "link": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/link", b"/etc", stat.S_IFLNK),
+    "device": lambda chance, wheel: _add_file_to_wheel(
+        wheel, "nvidia/pipe", b"", chance.choice((stat.S_IFIFO, stat.S_IFBLK))
+    ),
+    "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY_FILE, b"another library"),
+    "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY_FILE}/inside"),
+    "second library": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
+    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(8, b"\x01\x00")),
+    "odd method": lambda chance, wheel: _patch_wheel(
+        wheel, _set_directory_entry_bytes(10, chance.choice((b"\x0c", b"\x63")))
+    ),
+    "size of gigabytes": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(24, b"\xff\xff\xff\x7f")),
+    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(20, b"\xff\xff\xff\x7f")),
+    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(42, chance.randbytes(3))),
+    "bomb": lambda chance, wheel: _write_zip_bomb(wheel),
+    "huge count": lambda chance, wheel: _write_too_many_files(wheel),
+    "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),
     "no RECORD": lambda chance, wheel: zipfile.ZipFile(wheel, "w").close(),
     "RECORD of another": lambda chance, wheel: make_wheel(wheel.parent, version="9.19.0.57").rename(wheel),
-    "hash missing": _record(library=None),
-    "hash of another kind": _record(library="md5=x"),
-    "hash wrong": _record(library=record_hash(b"other")),
+    "hash missing": _make_wheel_with_hash(library=None),
+    "hash of another kind": _make_wheel_with_hash(library="md5=x"),
+    "hash wrong": _make_wheel_with_hash(library=compute_record_hash(b"other")),
     "file missing": lambda chance, wheel: make_wheel(wheel.parent, recorded={"nvidia/gone": "sha256=x"}),
-    "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY: b"x"}),
+    "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY_FILE: b"x"}),
     "no files": lambda chance, wheel: make_wheel(wheel.parent, files={}),
     "no zip": lambda chance, wheel: wheel.write_bytes(chance.randbytes(chance.randrange(2000))),
 }
 
 
-def forge(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that each forgery is refused without leftovers; after random damage, refused or unpacked unchanged."""
+def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
+    """Check that forged wheels are refused without leftovers, and damaged ones refused or unpacked unchanged."""
     counts: Counter[str] = Counter()
     root = folder / "cache"
     for kind, forgery in FORGERIES.items():
         wheel = make_wheel(folder / "wheels")
         forgery(chance, wheel)
-        if _try_to_place(root, wheel):
-            raise Broken(f"a forged wheel was installed: {kind}")
+        if _try_to_install(root, wheel):
+            raise BrokenPromise(f"a forged wheel was installed: {kind}")
         counts[f"forged, refused: {kind}"] += 1
     good = make_wheel(folder / "wheels").read_bytes()
     for _ in range(60):
-        wheel.write_bytes(_damaged(chance, good))
-        if _try_to_place(root, wheel):
-            files = {name: (root / NAME / name).read_bytes() for name in JIT_FILES}
-            if files != JIT_FILES or _names(root) != {NAME}:
-                raise Broken("a damaged wheel gave other files")
-            shutil.rmtree(root / NAME)
-            counts["damaged where it does not matter, installed"] += 1
+        wheel.write_bytes(_damage_bytes(chance, good))
+        if _try_to_install(root, wheel):
+            files = {name: (root / INSTALLED_FOLDER_NAME / name).read_bytes() for name in JIT_FILES}
+            if files != JIT_FILES or _list_store_names(root) != {INSTALLED_FOLDER_NAME}:
+                raise BrokenPromise("a damaged wheel was installed with other files")
+            shutil.rmtree(root / INSTALLED_FOLDER_NAME)
+            counts["damaged outside the checked parts, installed"] += 1
         else:
             counts["damaged, refused"] += 1
     if found := [path for path in folder.rglob("*") if "evil" in path.name]:
-        raise Broken(f"a wheel wrote outside: {found}")
+        raise BrokenPromise(f"a wheel wrote files outside its folder: {found}")
     return counts
 
 
-def _try_to_place(root: Path, wheel: Path) -> bool:
+def _try_to_install(root: Path, wheel: Path) -> bool:
     try:
-        _place(root, wheel)
+        _install_wheel(root, wheel)
     except EnvironmentNotReady as error:
         if error.code != "wheel-damaged":
             raise
-        if _names(root):
-            raise Broken(f"a refused wheel left {_names(root)}: {error}") from error
+        if _list_store_names(root):
+            raise BrokenPromise(f"a refused wheel left files: {_list_store_names(root)}: {error}") from error
         return False
     return True
 
 
-def _damaged(chance: random.Random, good: bytes) -> bytes:
+def _damage_bytes(chance: random.Random, good: bytes) -> bytes:
     data = bytearray(good)
     for _ in range(chance.choice((1, 1, 3, 20))):
         kind, place = chance.randrange(4), chance.randrange(max(1, len(data)))
@@ -206,23 +234,23 @@ def _damaged(chance: random.Random, good: bytes) -> bytes:
 # Damaged files of an installed version
 
 
-def _flip(chance: random.Random, path: Path) -> None:
+def _flip_bit(chance: random.Random, path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
 
 
-def _replace_quietly(chance: random.Random, path: Path) -> None:
+def _flip_bit_and_restore_times(chance: random.Random, path: Path) -> None:
     """Flip a bit and restore the times: sizes and times do not reveal it."""
     status = path.stat()
-    _flip(chance, path)
+    _flip_bit(chance, path)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-QUIET = "flipped, times set back"
-DAMAGE: dict[str, Callable[[random.Random, Path], object]] = {
-    "flipped": lambda chance, path: (_flip(chance, path), os.utime(path, ns=(1, 1))),
-    QUIET: _replace_quietly,
+UNDETECTED_DAMAGE = "flipped, times set back"
+DAMAGE_BY_NAME: dict[str, Callable[[random.Random, Path], object]] = {
+    "flipped": lambda chance, path: (_flip_bit(chance, path), os.utime(path, ns=(1, 1))),
+    UNDETECTED_DAMAGE: _flip_bit_and_restore_times,
     "cut": lambda chance, path: os.truncate(path, chance.randrange(path.stat().st_size)),
     "empty": lambda chance, path: os.truncate(path, 0),
     "grown": lambda chance, path: path.write_bytes(path.read_bytes() + b"x"),
@@ -231,37 +259,37 @@ DAMAGE: dict[str, Callable[[random.Random, Path], object]] = {
     "a folder": lambda chance, path: (path.unlink(), path.mkdir()),
     "record missing": lambda chance, path: (path.parents[3] / "installed.json").unlink(),
     "record cut": lambda chance, path: os.truncate(path.parents[3] / "installed.json", chance.randrange(300)),
-    "record odd": lambda chance, path: (path.parents[3] / "installed.json").write_text(chance.choice(_ODD_RECORDS)),
+    "record odd": lambda chance, path: (path.parents[3] / "installed.json").write_text(chance.choice(_INVALID_RECORDS)),
 }
-_ODD_RECORDS = (
+_INVALID_RECORDS = (
     *("[]", "null", "[" * 100_000, '{"files": {}}', '{"files": 3}', '"', "1" * 5000, '{"files": {"a": null}}'),
     json.dumps({"project": "nvidia-cudnn-jit-cu12", "version": VERSION, "files": {"../../x": {"sha256": ""}}}),
     json.dumps({"project": [], "version": {}, "files": {"nvidia/x": {"sha256": 1, "size_bytes": 1e400}}}),
 )
 
 
-def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that a full check finds every damage, all but one kind at the next use, and a new install repairs it."""
+def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[str]:
+    """Check that a full check finds each kind of damage, the next use all but one, and that an install repairs it."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"
-    for kind, change in DAMAGE.items():
-        _place(root, wheel)
+    for kind, change in DAMAGE_BY_NAME.items():
+        _install_wheel(root, wheel)
         installed = versions.require_installed(VERSION, root=root)
         versions.child_environment(installed)
-        change(chance, root / NAME / chance.choice(list(JIT_FILES)))
+        change(chance, root / INSTALLED_FOLDER_NAME / chance.choice(list(JIT_FILES)))
         [found] = versions.check_all([VERSION], root=root)
         if found.state != "damaged" or not found.differences or VERSION not in found.repair:
-            raise Broken(f"{kind}: {found}")
+            raise BrokenPromise(f"{kind}: {found}")
         try:
             versions.child_environment(versions.require_installed(VERSION, root=root))
         except EnvironmentNotReady as error:
             if error.code != "installed-files-changed":
                 raise
         else:
-            if kind != QUIET:
-                raise Broken(f"{kind}: used without a word")
-        _place(root, wheel)
+            if kind != UNDETECTED_DAMAGE:
+                raise BrokenPromise(f"{kind}: damaged files were used without an error")
+        _install_wheel(root, wheel)
         versions.verify(versions.require_installed(VERSION, root=root))
         counts["damaged installations found and repaired"] += 1
         shutil.rmtree(root)
@@ -272,44 +300,50 @@ def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill a process that installs and removes a wheel: a whole version is left, or none."""
+    """Kill a process that installs and removes a wheel: afterwards the version is intact or absent."""
     counts: Counter[str] = Counter()
-    wheel = make_wheel(folder / "wheels", files=LARGE)
+    wheel = make_wheel(folder / "wheels", files=LARGE_FILES)
     root = folder / "cache"
     for _ in range(12):
-        child = _fork.Process(target=_place_and_remove, args=(root, wheel))
+        child = _fork_context.Process(target=_install_and_remove, args=(root, wheel))
         child.start()
         time.sleep(chance.uniform(0.0, 0.3))
         child.kill()
         child.join()
         if child.exitcode != -signal.SIGKILL:
-            raise Broken(f"unpacking ended by itself with {child.exitcode}")
+            raise BrokenPromise(f"the unpacking process was not killed but ended with exit code {child.exitcode}")
         counts["unpackings killed"] += 1
-        counts["of them in the middle"] += any(name.startswith(".staging") for name in _names(root))
+        counts["unpackings killed with a staging folder"] += any(
+            name.startswith(".staging") for name in _list_store_names(root)
+        )
         for installed in versions.list_installed(root):
             versions.verify(installed)
-            counts["of them with a whole version"] += 1
-        if _names(root) - {NAME} - {name for name in _names(root) if name.startswith(".staging-")}:
-            raise Broken(f"a killed install left {_names(root)}")
-    _place(root, wheel)
-    _check_one_whole(root)
+            counts["intact versions after a kill"] += 1
+        if (
+            _list_store_names(root)
+            - {INSTALLED_FOLDER_NAME}
+            - {name for name in _list_store_names(root) if name.startswith(".staging-")}
+        ):
+            raise BrokenPromise(f"a killed install left unexpected files: {_list_store_names(root)}")
+    _install_wheel(root, wheel)
+    _check_only_version_is_intact(root)
     return counts
 
 
-def _place_and_remove(root: Path, wheel: Path) -> None:
+def _install_and_remove(root: Path, wheel: Path) -> None:
     while True:
-        _place(root, wheel)
+        _install_wheel(root, wheel)
         versions.remove(VERSION, root=root)
 
 
-def _check_one_whole(root: Path) -> None:
-    if _names(root) - {"nvrtc-cu12"} != {NAME}:
-        raise Broken(f"left over: {_names(root)}")
+def _check_only_version_is_intact(root: Path) -> None:
+    if _list_store_names(root) - {"nvrtc-cu12"} != {INSTALLED_FOLDER_NAME}:
+        raise BrokenPromise(f"unexpected files in the version store: {_list_store_names(root)}")
     [installed] = versions.list_installed(root)
     versions.verify(installed)
 
 
-INSTALL = """
+INSTALL_PROGRAM = """
 import sys
 from pathlib import Path
 from cudnn_backend_py import versions
@@ -323,7 +357,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
     """Kill one of two installs of a version; the other succeeds, and so does the next."""
     counts: Counter[str] = Counter()
     index = folder / "index"
-    make_wheel(index, files=LARGE)
+    make_wheel(index, files=LARGE_FILES)
     make_wheel(index, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     root = folder / "cache"
     first, second = _start_install(root, index), _start_install(root, index)
@@ -331,7 +365,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
         time.sleep(chance.uniform(0.2, 6.0))
         first.kill()
         first.wait()
-        counts["installs killed" if first.returncode else "installs that ended before"] += 1
+        counts["installs killed" if first.returncode else "installs that ended before the kill"] += 1
         for installed in versions.list_installed(root):
             versions.verify(installed)
         _, said = second.communicate(timeout=300)
@@ -340,12 +374,12 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
             process.kill()
             process.communicate()
     if second.returncode:
-        raise Broken(f"the other install ended with {second.returncode}: {said[-2000:]!r}")
+        raise BrokenPromise(f"the other install ended with exit code {second.returncode}: {said[-2000:]!r}")
     third = _start_install(root, index)
     _, said = third.communicate(timeout=300)
     if third.returncode:
-        raise Broken(f"the next install ended with {third.returncode}: {said[-2000:]!r}")
-    _check_one_whole(root)
+        raise BrokenPromise(f"the next install ended with exit code {third.returncode}: {said[-2000:]!r}")
+    _check_only_version_is_intact(root)
     counts["installs next to and after a killed one"] += 2
     return counts
 
@@ -354,5 +388,5 @@ def _start_install(root: Path, index: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
     # Settings that would mislead pip if it read them.
     environment |= {"PIP_TARGET": str(root), "PIP_DEST": str(root), "PIP_QUIET": "3", "PIP_PYTHON": "/nonexistent"}
-    command = [sys.executable, "-c", INSTALL, str(root), VERSION]
+    command = [sys.executable, "-c", INSTALL_PROGRAM, str(root), VERSION]
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

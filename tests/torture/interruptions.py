@@ -10,14 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 from tests.support.child import run_python
-from tests.torture.harness import Broken
+from tests.torture.harness import BrokenPromise
 
 __all__ = ["attack"]
 
-COUNT = 100
+INTERRUPTIONS_PER_ROUND = 100
 METHODS_IN_PYTHON = "signal,callback,logger,thread"
 WORKS_IN_PYTHON = "use_descriptors,call_c_functions,capture_query_log,forward_log,query_reasons"
-WITHOUT_COMPILED = (
+WITHOUT_COMPILED_PROGRAM = (
     "from cudnn_backend_py.native import compiled\n"
     "compiled.find_compiled_libraries = lambda name: []\n"
     "from tests.support.interruptions import main\n"
@@ -28,13 +28,20 @@ WITHOUT_COMPILED = (
 def attack(seed: int, folder: Path) -> Counter[str]:
     """Raise exceptions in a child, and check the outcome of each."""
     if seed % 4 == 3:
-        arguments = ["-c", WITHOUT_COMPILED, str(seed), str(COUNT), METHODS_IN_PYTHON, WORKS_IN_PYTHON]
+        arguments = [
+            "-c",
+            WITHOUT_COMPILED_PROGRAM,
+            str(seed),
+            str(INTERRUPTIONS_PER_ROUND),
+            METHODS_IN_PYTHON,
+            WORKS_IN_PYTHON,
+        ]
     else:
-        arguments = ["-m", "tests.support.interruptions", str(seed), str(COUNT)]
+        arguments = ["-m", "tests.support.interruptions", str(seed), str(INTERRUPTIONS_PER_ROUND)]
     done = run_python(arguments, timeout_s=600)
     if done.code:
-        raise Broken(f"the child ended with {done.ending}\n{done.stderr[-3000:]}")
+        raise BrokenPromise(f"the interrupted child process ended with {done.ending}\n{done.stderr[-3000:]}")
     found = json.loads(done.stdout)
     if found["failures"]:
-        raise Broken("\n".join(found["failures"]))
+        raise BrokenPromise("\n".join(found["failures"]))
     return Counter(found["counts"])

@@ -19,12 +19,12 @@ from typing import Any
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
-from tests.torture.harness import Broken
+from tests.torture.harness import BrokenPromise
 
-STEPS = 100  # per round
-RARE = 20  # steps between events
-NUMBERS = range(1, 9)
-UNANSWERED = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
+STEPS_PER_ROUND = 100  # per round
+EVENT_INTERVAL_STEPS = 20  # steps between events
+GRAPH_NUMBERS = range(1, 9)
+UNANSWERED_CODES = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
 
 class Interruption(BaseException):
@@ -35,45 +35,45 @@ INTERRUPTIONS: tuple[type[BaseException], ...] = (
     *(Interruption, KeyboardInterrupt, GeneratorExit, SystemExit),
     *(TimeoutError, BrokenPipeError, ValueError, asyncio.CancelledError),
 )
-Answer = tuple[str, str, int, Outcome, int]
+VerdictSummary = tuple[str, str, int, Outcome, int]
 
 
 def attack(seed: int, _folder: Path) -> Counter[str]:
     """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
-    expected()
+    find_expected_answers()
     with Judge() as one:
-        return _Round(random.Random(seed), one).run()
+        return _JudgeRound(random.Random(seed), one).run_steps()
 
 
-def _supported(size: int) -> Graph:
+def _make_supported_graph(size: int) -> Graph:
     g = GraphBuilder(f"supported {size}", io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, size, 64)), name="y", virtual=False)
     return g.graph()
 
 
-def _refused(number: int) -> Graph:
+def _make_refused_graph(number: int) -> Graph:
     return dataclasses.replace(forum_two_matmul.graph(), name=f"refused {number}")
 
 
 @cache
 def draw_queries() -> tuple[Query, ...]:
     """Return queries with distinguishable answers: by name, architecture, outcome and candidates."""
-    graphs = [_supported(number) if number % 4 else _refused(number) for number in NUMBERS]
+    graphs = [_make_supported_graph(number) if number % 4 else _make_refused_graph(number) for number in GRAPH_NUMBERS]
     return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
 
 
 @cache
-def expected() -> dict[Query, Answer]:
+def find_expected_answers() -> dict[Query, VerdictSummary]:
     """Return the answers of an uninterrupted judge."""
     with Judge() as calm:
-        return {question: _answer(calm.run_query(question)) for question in draw_queries()}
+        return {question: _summarize_verdict(calm.run_query(question)) for question in draw_queries()}
 
 
-def _answer(verdict: Verdict) -> Answer:
+def _summarize_verdict(verdict: Verdict) -> VerdictSummary:
     return verdict.graph, verdict.graph_text, verdict.sm, verdict.outcome, len(verdict.candidates)
 
 
-class _Round:
+class _JudgeRound:
     """The steps of one seed on one judge."""
 
     def __init__(self, chance: random.Random, one: Judge) -> None:
@@ -81,57 +81,68 @@ class _Round:
         self.judge = one
         self.counts: Counter[str] = Counter()
 
-    def run(self) -> Counter[str]:
+    def run_steps(self) -> Counter[str]:
         rare = [
-            *(self.interrupted, self.interrupted, self.interrupted_often, self.interrupted_often),
-            *(self.interrupted_twice, self.out_of_time, self.killed),
-            *(self.forked, self.forked_meanwhile, self.by_threads, self.by_tasks),
+            *(self.interrupt_query, self.interrupt_query, self.interrupt_many_queries, self.interrupt_many_queries),
+            *(self.interrupt_query_twice, self.judge_with_short_limit, self.kill_child_during_query),
+            *(self.judge_in_fork, self.fork_during_query, self.judge_in_threads, self.judge_in_tasks),
         ]
-        for number in range(STEPS):
-            if number % RARE == RARE - 1:
+        for number in range(STEPS_PER_ROUND):
+            if number % EVENT_INTERVAL_STEPS == EVENT_INTERVAL_STEPS - 1:
                 self.chance.choice(rare)()
             else:
-                self.check(*self.run_one(self.judge.run_query))
+                self.check_answer(*self.run_random_query(self.judge.run_query))
         return self.counts
 
-    def run_one(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
+    def run_random_query(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
         question = self.chance.choice(draw_queries())
-        self.counts["questions"] += 1
+        self.counts["queries"] += 1
         return question, run_query(question)
 
-    def check(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer; it may be missing if its process was ended."""
+    def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
+        """Compare an answer with the expected one; unless `whole`, it may be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
-            raise Broken(f"query of {question.graph.name}, answer of {verdict.graph}")
-        if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED:
-            self.counts["questions that could not be judged"] += 1
+            raise BrokenPromise(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
+        if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
+            self.counts["queries that could not be judged"] += 1
             return
-        if _answer(verdict) != expected()[question]:
+        if _summarize_verdict(verdict) != find_expected_answers()[question]:
             cause = verdict.cause and verdict.cause.headline
-            raise Broken(f"expected {expected()[question]}, found {_answer(verdict)}: {cause}")
-        self.counts["answered, rightly"] += 1
+            raise BrokenPromise(
+                f"expected {find_expected_answers()[question]}, found {_summarize_verdict(verdict)}: {cause}"
+            )
+        self.counts["right answers"] += 1
 
-    def moment(self) -> float:
+    def draw_delay_s(self) -> float:
         """Return the seconds until an event: before, during or after a query, also while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
-    def interrupted(self, moment: float | None = None) -> None:
-        """Raise an exception in a signal handler at some moment."""
+    def interrupt_query(self, moment: float | None = None) -> None:
+        """Raise an exception in a signal handler at a random moment of a query."""
         kind = self.chance.choice(INTERRUPTIONS)
-        self._expect(kind, lambda: self.check(*self.run_one(self.judge.run_query)), moment or self.moment(), 0.0)
+        self._run_with_exception(
+            kind,
+            lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
+            moment or self.draw_delay_s(),
+            0.0,
+        )
 
-    def interrupted_often(self) -> None:
-        """Raise several in a row, mostly while processes are started."""
+    def interrupt_many_queries(self) -> None:
+        """Interrupt 40 queries, mostly while child processes start."""
         for _ in range(40):
-            self.interrupted(float(10 ** self.chance.uniform(-5, -1.5)))
+            self.interrupt_query(float(10 ** self.chance.uniform(-5, -1.5)))
 
-    def interrupted_twice(self) -> None:
-        """Raise a second exception while the first is handled and the process is being ended."""
+    def interrupt_query_twice(self) -> None:
+        """Raise a second exception while the first one is handled and the child process is ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
-        self._expect(kind, lambda: self.check(*self.run_one(self.judge.run_query)), self.moment(), again)
+        self._run_with_exception(
+            kind, lambda: self.check_answer(*self.run_random_query(self.judge.run_query)), self.draw_delay_s(), again
+        )
 
-    def _expect(self, kind: type[BaseException], act: Callable[[], object], first: float, again: float) -> None:
+    def _run_with_exception(
+        self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
+    ) -> None:
         def raises(_number: int, _frame: FrameType | None) -> None:
             if again:  # a final one
                 signal.signal(signal.SIGALRM, raises_last)
@@ -142,44 +153,44 @@ class _Round:
             raise kind
 
         try:
-            with _alarm(raises, first):
+            with _run_handler_after(raises, first):
                 act()
         except kind as error:
             if isinstance(error, CudnnBackendError):
                 raise
             self.counts["interrupted by a signal"] += 1
 
-    def out_of_time(self) -> None:
-        hurried = Judge(limit_s=self.moment())
+    def judge_with_short_limit(self) -> None:
+        hurried = Judge(limit_s=self.draw_delay_s())
         hurried._idle = self.judge._idle  # its processes, with another limit
-        self.check(*self.run_one(hurried.run_query), whole=False)
-        self.counts["limits"] += 1
+        self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
+        self.counts["short time limits"] += 1
 
-    def killed(self) -> None:
-        """End the process that runs the query."""
+    def kill_child_during_query(self) -> None:
+        """Kill the child process that runs the query."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:
             for pid in idle:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
-        with _alarm(kills, self.moment()):
-            self.check(*self.run_one(self.judge.run_query), whole=False)
+        with _run_handler_after(kills, self.draw_delay_s()):
+            self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if they were killed too late for this query, the next one has others
-        self.counts["kills"] += 1
+        self.counts["killed child processes"] += 1
 
-    def forked(self) -> None:
+    def judge_in_fork(self) -> None:
         """Use the same judge in a forked process, and in the parent at the same time."""
         child = os.fork()
         if child == 0:
-            _exit_with(lambda: self.check(*self.run_one(self.judge.run_query)))
-        self.check(*self.run_one(self.judge.run_query))
-        self._reap(child)
-        self.counts["questions"] += 1
-        self.counts["answered, rightly"] += 1
+            _check_and_exit(lambda: self.check_answer(*self.run_random_query(self.judge.run_query)))
+        self.check_answer(*self.run_random_query(self.judge.run_query))
+        self._wait_for_fork(child)
+        self.counts["queries"] += 1
+        self.counts["right answers"] += 1
 
-    def forked_meanwhile(self) -> None:
-        """Fork in a handler during a query: the child gets no answer or the right one, the parent the right one."""
+    def fork_during_query(self) -> None:
+        """Fork in a signal handler during a query: the parent gets the right answer, the child that or none."""
         children = []
         parent = os.getpid()
 
@@ -188,8 +199,8 @@ class _Round:
                 children.append(child)
 
         try:
-            with _alarm(forks, self.moment()):
-                question, verdict = self.run_one(self.judge.run_query)
+            with _run_handler_after(forks, self.draw_delay_s()):
+                question, verdict = self.run_random_query(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":
                 raise
@@ -199,35 +210,35 @@ class _Round:
                 raise
             os._exit(1)
         if os.getpid() != parent:
-            _exit_with(lambda: self.check(question, verdict))
-        self.check(question, verdict)
+            _check_and_exit(lambda: self.check_answer(question, verdict))
+        self.check_answer(question, verdict)
         for child in children:
-            self._reap(child)
+            self._wait_for_fork(child)
 
-    def _reap(self, child: int) -> None:
+    def _wait_for_fork(self, child: int) -> None:
         if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            raise Broken(f"a forked process ended with {code}")
+            raise BrokenPromise(f"a forked process ended with exit code {code}")
         self.counts["forks"] += 1
 
-    def by_threads(self) -> None:
+    def judge_in_threads(self) -> None:
         """Share the judge between threads, and interrupt the main thread at the same time."""
         with ThreadPoolExecutor(2) as pool:
             chosen = [self.chance.choice(draw_queries()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
-            self.interrupted()
+            self.interrupt_query()
             for question, answer in coming:
-                self.check(question, answer.result())
-        self.counts["questions"] += len(chosen)
-        self.counts["questions of threads"] += len(chosen)
+                self.check_answer(question, answer.result())
+        self.counts["queries"] += len(chosen)
+        self.counts["queries of threads"] += len(chosen)
 
-    def by_tasks(self) -> None:
+    def judge_in_tasks(self) -> None:
         """Run queries by tasks in threads of the event loop; cancel some."""
         chosen = [self.chance.choice(draw_queries()) for _ in range(2)]
-        limits = [self.chance.choice((None, self.moment())) for _ in chosen]
+        limits = [self.chance.choice((None, self.draw_delay_s())) for _ in chosen]
 
         async def run_query(question: Query, limit_s: float | None) -> None:
             try:
-                self.check(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
+                self.check_answer(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
             except TimeoutError:
                 self.counts["tasks cancelled"] += 1
 
@@ -235,12 +246,12 @@ class _Round:
             await asyncio.gather(*map(run_query, chosen, limits))
 
         asyncio.run(run_all())
-        self.counts["questions"] += len(chosen)
+        self.counts["queries"] += len(chosen)
 
 
 @contextlib.contextmanager
-def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
-    """Call a handler after some time, unless the block has ended by then."""
+def _run_handler_after(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
+    """Call a signal handler after some seconds, unless the block has ended by then."""
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -250,8 +261,8 @@ def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> I
         signal.signal(signal.SIGALRM, before)
 
 
-def _exit_with(check: Callable[[], None]) -> None:
-    """End a forked process, with 0 if the check passes."""
+def _check_and_exit(check: Callable[[], None]) -> None:
+    """Run a check and end the forked process, with exit code 0 if it passes."""
     code = 1
     try:
         check()

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.child import cudnn_environment, run_python
-from tests.torture.harness import VERSIONS, Broken
+from tests.support.child import make_cudnn_environment, run_python
+from tests.torture.harness import VERSIONS, BrokenPromise
 
-__all__ = ["attack", "fuzz"]
+__all__ = ["attack", "run_fuzzer"]
 
 CALLS_PER_TYPE = 300
 THREADS = 3
 
 
-def fuzz(
+def run_fuzzer(
     seed: int, calls_per_type: int, folder: Path, environment: Mapping[str, str] | None = None, threads: int = 0
 ) -> dict[str, Any]:
     """Run the fuzzer in a child and return its counts; fail if it dies, hangs or raises another exception."""
@@ -33,7 +33,7 @@ def fuzz(
         done, ending, said = None, "no end in 300 s", ""
     if done is None or done.code:
         last = log.read_text(encoding="utf-8").splitlines()[-12:] if log.exists() else []
-        raise Broken(f"seed {seed} ended with {ending}\n{said}\nthe last calls were\n" + "\n".join(last))
+        raise BrokenPromise(f"seed {seed} ended with {ending}\n{said}\nthe last calls were\n" + "\n".join(last))
     counted: dict[str, Any] = json.loads(done.stdout)
     return counted
 
@@ -43,9 +43,9 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None
     if version is not None:
-        environment = cudnn_environment(version)
+        environment = make_cudnn_environment(version)
     threads = THREADS if seed // len(VERSIONS) % 4 == 3 else 0
-    counted = fuzz(seed, CALLS_PER_TYPE // max(1, threads), folder, environment, threads)
+    counted = run_fuzzer(seed, CALLS_PER_TYPE // max(1, threads), folder, environment, threads)
     calls = sum(counted["calls"].values())
     outcomes: Counter[str] = Counter(counted["outcomes"])
     return Counter(

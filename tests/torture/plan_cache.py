@@ -19,27 +19,27 @@ from typing import Any
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.system.private_folder import EntryFolder
-from tests.torture.harness import Broken
+from tests.torture.harness import BrokenPromise
 
-__all__ = ["attack", "fill_the_disk", "stampede"]
+__all__ = ["attack", "fill_disk", "kill_writers"]
 
-BOUND = 20_000_000
-ENTRY = 2_000_000  # of the largest entry; its file is hardly larger
-WRITERS = 8
-KEYS = [f"{number:064x}" for number in range(40)]
+CACHE_LIMIT_BYTES = 20_000_000
+LARGEST_ENTRY_BYTES = 2_000_000  # of the largest entry; its file is hardly larger
+WRITER_COUNT = 8
+PLAN_KEYS = [f"{number:064x}" for number in range(40)]
 REAL_PLANS_EVERY = 10  # per round
 
-_fork = multiprocessing.get_context("fork")
+_fork_context = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
     """Run one round: damage entries, kill writers at the size limit, fill a disk; in every tenth with real plans."""
     chance = random.Random(seed)
-    counts = damage(chance, folder / "damage")
-    with _small_disk(folder / "stampede", 4 * BOUND) as (place, kind):
-        counts += stampede(chance, place / "plans", 1.0)
-        counts[f"stampedes on {kind}"] += 1
-    counts += fill_the_disk(chance, folder / "full")
+    counts = damage_entries(chance, folder / "damage")
+    with _mount_small_disk(folder / "stampede", 4 * CACHE_LIMIT_BYTES) as (place, kind):
+        counts += kill_writers(chance, place / "plans", 1.0)
+        counts[f"killed writers on {kind}"] += 1
+    counts += fill_disk(chance, folder / "full")
     if seed % REAL_PLANS_EVERY == 0:
         counts += damage_real_plans(chance, folder / "real")
     return counts
@@ -48,79 +48,79 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 # Damage
 
 
-def _record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record that proves its integrity: its text has the stated length and only characters of its key."""
+def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
+    """Return a record with a checkable text: it has the stated length and only characters of the key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
 
-def _is_whole(key: str, record: dict[str, Any]) -> bool:
+def _is_intact(key: str, record: dict[str, Any]) -> bool:
     size = record["size"]
     return record["key"] == key and bool(record["plan"] == (key[-4:] * (size // 4 + 1))[:size])
 
 
-def _flip(chance: random.Random, data: bytes) -> bytes:
+def _flip_bits(chance: random.Random, data: bytes) -> bytes:
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 50))):
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     return bytes(changed)
 
 
-def _move(chance: random.Random, data: bytes) -> bytes:
+def _move_bytes(chance: random.Random, data: bytes) -> bytes:
     first, second = sorted(chance.sample(range(len(data) + 1), 2))
     return data[second:] + data[first:second] + data[:first]
 
 
-BYTES: dict[str, Callable[[random.Random, bytes], bytes]] = {
-    "flip": _flip,
+CONTENT_DAMAGE: dict[str, Callable[[random.Random, bytes], bytes]] = {
+    "flip": _flip_bits,
     "cut": lambda chance, data: data[: chance.randrange(len(data))],
     "cut in front": lambda chance, data: data[chance.randrange(1, len(data)) :],
     "grow": lambda chance, data: data + chance.randbytes(chance.randrange(1, 100)),
-    "move": _move,
+    "move": _move_bytes,
     "zeros": lambda chance, data: bytes(len(data)),
     "schema": lambda chance, data: data.replace(b"plan 1 ", b"plan %d " % chance.randrange(2, 99), 1),
     "hash only": lambda chance, data: data[: data.index(b"\n") + 1],
 }
-PLACES = ("swap", "link", "pipe", "folder", "open to others", "gone")
+FILE_REPLACEMENTS = ("swap", "link", "pipe", "folder", "open to others", "gone")
 
 
-def damage(chance: random.Random, folder: Path) -> Counter[str]:
+def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
     """Damage one entry after the other: a read returns the written data, or nothing."""
     counts: Counter[str] = Counter()
     files = plan_files(folder, 1 << 20)
     for _ in range(60):
-        one, other = chance.sample(KEYS, 2)
+        one, other = chance.sample(PLAN_KEYS, 2)
         for key in (one, other):
-            files.write(key, _record(chance, key))
-        kind = chance.choice((*BYTES, *PLACES))
+            files.write(key, _make_record(chance, key))
+        kind = chance.choice((*CONTENT_DAMAGE, *FILE_REPLACEMENTS))
         before = files.path(one).read_bytes()
-        if kind in BYTES:
-            files.path(one).write_bytes(BYTES[kind](chance, before))
+        if kind in CONTENT_DAMAGE:
+            files.path(one).write_bytes(CONTENT_DAMAGE[kind](chance, before))
             touched = files.path(one).read_bytes() != before
         else:
-            _displace(kind, files.path(one), files.path(other))
+            _replace_entry_file(kind, files.path(one), files.path(other))
             touched = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PlanCacheWarning)
             for key in (one, other):
                 found = files.read(key)
-                if found is not None and not _is_whole(key, found):
-                    raise Broken(f"{kind}: a damaged entry was used")
+                if found is not None and not _is_intact(key, found):
+                    raise BrokenPromise(f"{kind}: the cache returned a damaged entry")
                 if key == one and touched and found is not None:
-                    raise Broken(f"{kind}: the change was not noticed")
+                    raise BrokenPromise(f"{kind}: the cache did not detect the damage")
             listed = [record["key"] for record, _ in files.read_all()]
         if touched and one in listed:
-            raise Broken(f"{kind}: a damaged entry was listed")
+            raise BrokenPromise(f"{kind}: the cache listed a damaged entry")
         if files.path(one).is_dir() and not files.path(one).is_symlink():
             files.path(one).rmdir()
         counts["damaged entries"] += 1
     files.clear()
     if set(os.listdir(folder)) != {".lock"}:
-        raise Broken(f"clear left {os.listdir(folder)}")
+        raise BrokenPromise(f"clearing the cache left files: {os.listdir(folder)}")
     return counts
 
 
-def _displace(kind: str, one: Path, other: Path) -> None:
+def _replace_entry_file(kind: str, one: Path, other: Path) -> None:
     if kind == "swap":
         aside = one.with_name("aside")
         one.rename(aside)
@@ -140,7 +140,7 @@ def _displace(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Put a plan of cuDNN into a cache, damage its record under a right hash: a read returns none or the original."""
+    """Store a cuDNN plan and damage its record, with a valid hash: a read returns no plan or the original one."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -154,7 +154,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     files = plan_files(folder, 1 << 28)
     good = files.read(key)
     if good is None:
-        raise Broken("a plan that was put in is not found")
+        raise BrokenPromise("the cache does not return a plan that was stored")
     values = (None, 7, "", "{}", [], {"a": 1}, True, -1e300, "\ud800", "x" * 1000)
     for field in ("cudnn", "target", "sm", "tag", "evidence", "graph", "plan"):
         changed = {name: value for name, value in good.items() if name != "key"}
@@ -169,7 +169,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
             cache.entries()
             cache.evidence(key)
         if found is not None and found.json() != plan.json():
-            raise Broken(f"a changed {field} gave another plan")
+            raise BrokenPromise(f"a record with a changed {field} gave another plan")
         counts["damaged real plans"] += 1
     return counts
 
@@ -177,23 +177,28 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
 # Many writers at the size limit
 
 
-def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Kill and replace writers at random, while a watcher measures the used disk space."""
-    largest, done = _fork.Value("q", 0, lock=False), _fork.Value("q", 0, lock=False)  # a killed one would keep a lock
-    stop = _fork.Event()
-    watcher = _fork.Process(target=_watch, args=(folder, largest, stop))
+def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
+    """Kill and restart random writer processes, while another process measures the used disk space."""
+    largest, done = (
+        _fork_context.Value("q", 0, lock=False),
+        _fork_context.Value("q", 0, lock=False),
+    )  # a killed one would keep a lock
+    stop = _fork_context.Event()
+    watcher = _fork_context.Process(target=_record_disk_usage, args=(folder, largest, stop))
     watcher.start()
     counts: Counter[str] = Counter()
-    writers = [_start_writer(chance, folder, done) for _ in range(WRITERS)]
+    writers = [_start_writer(chance, folder, done) for _ in range(WRITER_COUNT)]
     try:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(chance.expovariate(50))
-            place = chance.randrange(WRITERS)
+            place = chance.randrange(WRITER_COUNT)
             writers[place].kill()
             writers[place].join()
             if writers[place].exitcode != -signal.SIGKILL:
-                raise Broken(f"a writer ended by itself with {writers[place].exitcode}: see what it wrote to stderr")
+                raise BrokenPromise(
+                    f"a writer ended by itself with {writers[place].exitcode}: see what it wrote to stderr"
+                )
             counts["writers killed"] += 1
             writers[place] = _start_writer(chance, folder, done)
     finally:
@@ -203,62 +208,62 @@ def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str
         stop.set()
         watcher.join()
     counts["operations of writers"] += done.value
-    files = plan_files(folder, BOUND)
-    files.write(KEYS[0], _record(chance, KEYS[0]))
+    files = plan_files(folder, CACHE_LIMIT_BYTES)
+    files.write(PLAN_KEYS[0], _make_record(chance, PLAN_KEYS[0]))
     names = set(os.listdir(folder))
-    if not names <= {".lock", *(f"{key}.plan" for key in KEYS)}:
-        raise Broken(f"left over: {sorted(names)}")
+    if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
+        raise BrokenPromise(f"unexpected files in the cache: {sorted(names)}")
     found = [record for record, _ in files.read_all()]
-    if len(found) != len(names) - 1 or not all(_is_whole(record["key"], record) for record in found):
-        raise Broken(f"{len(names) - 1} entries, {len(found)} of them whole")
-    at_most = BOUND + WRITERS * (ENTRY + 1000)
+    if len(found) != len(names) - 1 or not all(_is_intact(record["key"], record) for record in found):
+        raise BrokenPromise(f"{len(names) - 1} entries, of which {len(found)} are intact")
+    at_most = CACHE_LIMIT_BYTES + WRITER_COUNT * (LARGEST_ENTRY_BYTES + 1000)
     if largest.value > at_most or watcher.exitcode:
-        raise Broken(f"{largest.value} bytes at once, at most {at_most} are allowed")
-    counts["MB at once, summed over rounds"] += round(largest.value / 1e6)
-    if largest.value > BOUND + ENTRY + 1000:
-        counts["moments above the bound plus one entry"] += 1
+        raise BrokenPromise(f"{largest.value} bytes on the disk, but the limit is {at_most}")
+    counts["largest MB on the disk, summed over rounds"] += round(largest.value / 1e6)
+    if largest.value > CACHE_LIMIT_BYTES + LARGEST_ENTRY_BYTES + 1000:
+        counts["rounds with more bytes than the limit and one entry"] += 1
     return counts
 
 
 def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
-    writer = _fork.Process(target=_work, args=(folder, chance.getrandbits(32), done))
+    writer = _fork_context.Process(target=_write_and_read_entries, args=(folder, chance.getrandbits(32), done))
     writer.start()
     return writer
 
 
-def _work(folder: Path, seed: int, done: Any) -> None:
+def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
     warnings.simplefilter("error")  # regardless of other processes, no file is half written or blocks others
     chance = random.Random(seed)
-    files = plan_files(folder, BOUND)
+    files = plan_files(folder, CACHE_LIMIT_BYTES)
     count = 0
     while True:
-        key = chance.choice(KEYS)
+        key = chance.choice(PLAN_KEYS)
         what = chance.random()
         if what < 0.7:
-            files.write(key, _record(chance, key, ENTRY))
+            files.write(key, _make_record(chance, key, LARGEST_ENTRY_BYTES))
         elif what < 0.99:
             found = files.read(key)
-            assert found is None or _is_whole(key, found)
+            assert found is None or _is_intact(key, found)
         else:
             files.clear()
         count += 1
         done.value += 1  # a few are not counted
 
 
-def _watch(folder: Path, largest: Any, stop: Any) -> None:
-    """Record the largest total size; from the file system itself, if it is a separate one, since that is one moment."""
+def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
+    """Record the largest total size of the cache, read from the file system if the cache has its own."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:
             status = os.statvfs(folder.parent)
             used = (status.f_blocks - status.f_bfree) * status.f_frsize
         else:
-            used = sum(_sizes(folder))
+            used = sum(_list_file_sizes(folder))
         largest.value = max(largest.value, used)
         time.sleep(0.0002)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def _list_file_sizes(folder: Path) -> Iterator[int]:
     seen = set()
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as items:
         for item in items:
@@ -273,8 +278,8 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
-    """Yield a folder that is a file system of so many bytes, if this user may mount one; else a plain folder."""
+def _mount_small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
+    """Yield a folder on a file system of `size` bytes if this user may mount one, otherwise a plain folder."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(place)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -285,30 +290,30 @@ def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
             subprocess.run(["umount", str(place)], check=True)
 
 
-def fill_the_disk(chance: random.Random, place: Path) -> Counter[str]:
+def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     """Write until the disk is full: stored entries stay whole, and no half-written file is left.
 
     On a small file system, and always in a child that has a limit on the size of its files.
     """
     counts: Counter[str] = Counter()
-    with _small_disk(place, 1 << 20) as (folder, kind):
+    with _mount_small_disk(place, 1 << 20) as (folder, kind):
         if os.path.ismount(folder):
-            counts += _overfill(chance, plan_files(folder / "plans", BOUND))
+            counts += _fill_until_refused(chance, plan_files(folder / "plans", CACHE_LIMIT_BYTES))
             counts[f"filled {kind}"] += 1
-    child = _fork.Process(target=_overfill_limited, args=(place / "limited", chance.getrandbits(32)))
+    child = _fork_context.Process(target=_fill_with_file_size_limit, args=(place / "limited", chance.getrandbits(32)))
     child.start()
     child.join()
     if child.exitcode:
-        raise Broken(f"writing beyond the limit of a file's size ended with {child.exitcode}")
+        raise BrokenPromise(f"writing beyond the file size limit ended with exit code {child.exitcode}")
     counts["filled up to RLIMIT_FSIZE"] += 1
     return counts
 
 
-def _overfill(chance: random.Random, files: EntryFolder) -> Counter[str]:
+def _fill_until_refused(chance: random.Random, files: EntryFolder) -> Counter[str]:
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
-    for key in KEYS:
-        record = _record(chance, key, 200_000)
+    for key in PLAN_KEYS:
+        record = _make_record(chance, key, 200_000)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             files.write(key, record)
@@ -317,21 +322,21 @@ def _overfill(chance: random.Random, files: EntryFolder) -> Counter[str]:
         else:
             kept[key] = record
         if (names := set(os.listdir(files.folder))) - {".lock"} != {f"{one}.plan" for one in kept}:
-            raise Broken(f"after {len(caught)} warnings there are {sorted(names)}")
+            raise BrokenPromise(f"wrong files after {len(caught)} warnings: {sorted(names)}")
     if not refused:
-        raise Broken("the disk was not filled")
+        raise BrokenPromise("the disk was not filled")
     if any(files.read(key) != {"key": key, **record} for key, record in kept.items()):
-        raise Broken("an entry was lost or changed by a full disk")
+        raise BrokenPromise("an entry was lost or changed by a full disk")
     files.clear()
-    files.write(KEYS[0], {"room": "again"})
+    files.write(PLAN_KEYS[0], {"room": "again"})
     return Counter({"writes refused by a full disk": refused})
 
 
-def _overfill_limited(folder: Path, seed: int) -> None:
+def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
-        _overfill(random.Random(seed), plan_files(folder, BOUND))
-    except (Broken, CudnnBackendError) as error:
+        _fill_until_refused(random.Random(seed), plan_files(folder, CACHE_LIMIT_BYTES))
+    except (BrokenPromise, CudnnBackendError) as error:
         print(error, flush=True)
         os._exit(1)

@@ -26,12 +26,12 @@ from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
-from tests.torture.harness import VERSIONS, Broken
+from tests.torture.harness import VERSIONS, BrokenPromise
 from tools.campaign.graphs import random_graph
 
 __all__ = ["attack"]
 
-GRAPHS = 24
+GRAPHS_PER_ROUND = 24
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
@@ -40,9 +40,9 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(f"remedies {seed}")
     version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
     counts: Counter[str] = Counter()
-    drawn = draw(rng, version)
+    drawn = draw_graphs(rng, version)
     with Judge() as judge:
-        while counts["graphs"] < GRAPHS:
+        while counts["graphs"] < GRAPHS_PER_ROUND:
             graph = next(drawn)
             counts["graphs"] += 1
             question = Query(graph, target, version, causes=False)
@@ -52,15 +52,15 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             with collect_reports() as lines:
                 found = whatif(graph, target, version=version, judge=judge, limit=8)
             if lines:
-                raise _broken(question, "\n".join(lines))
+                raise _make_broken_promise(question, "\n".join(lines))
             for remedy in found:
                 counts["remedies"] += 1
-                counts += _checked(judge, question, remedy, seed)
+                counts += _check_remedy(judge, question, remedy, seed)
     return counts
 
 
-def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
-    """Yield graphs without end: any valid ones, and small ones that were made unusual."""
+def draw_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
+    """Yield an endless stream of random graphs: valid ones, and small ones with unusual features."""
     numbers = None if version is None else version_numbers(version)[:3]
     made = draw_mutants(rng)
     while True:
@@ -71,12 +71,12 @@ def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
         else:
             graph = random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
             for _ in range(rng.randint(1, 2)):
-                graph = _spoil(graph, rng)
+                graph = _make_unusual(graph, rng)
         yield graph
 
 
-def _spoil(graph: Graph, rng: random.Random) -> Graph:
-    """Return the graph with one feature that kernels seldom support; unchanged if the result is no valid graph."""
+def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
+    """Return the graph with one feature that kernels seldom support, or unchanged if the result would be invalid."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
@@ -99,12 +99,12 @@ def _spoil(graph: Graph, rng: random.Random) -> Graph:
     return attempt(lambda: replace_tensors(graph, new)) or graph
 
 
-def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
-    """Check that every graph of a remedy is supported, and that an exact one computes the same."""
+def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
+    """Check that every graph of a remedy is supported, and that an exact remedy computes the same results."""
     for one in remedy.graphs:
         query = replace(question, graph=one, target=remedy.target, version=remedy.version)
         if not judge.run_query(query).supported:
-            raise _broken(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
+            raise _make_broken_promise(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
     if remedy.effect != "exact" or not remedy.members:
         return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
     assert remedy.comparison is not None
@@ -112,7 +112,7 @@ def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counte
     counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
     solution = find_solution(question.graph, remedy.kinds, remedy.steps, remedy.members)
     if solution is None or solution.graphs != remedy.graphs:
-        raise _broken(question, f"{remedy.title}: its steps do not lead to its graphs")
+        raise _make_broken_promise(question, f"{remedy.title}: applying its steps does not give its graphs")
     if remedy.comparison.state == "not compared":
         return counts + Counter({"not compared": 1, f"not compared: {remedy.comparison.words[:60]}": 1})
     again = compare(question.graph, solution, seed + 1000, shrink=False)
@@ -120,10 +120,10 @@ def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counte
     if other:
         again = compare(question.graph, solution, seed + 2000)
     if again.state != "same":
-        raise _broken(question, f"{remedy.title}: {again.state}, {again.words}")
+        raise _make_broken_promise(question, f"{remedy.title}: {again.state}, {again.words}")
     return counts + Counter({"compared again, same": 1, f"compared again, {'other data' if other else 'own sizes'}": 1})
 
 
-def _broken(question: Query, what: str) -> Broken:
+def _make_broken_promise(question: Query, what: str) -> BrokenPromise:
     query = f"{question.target}, cuDNN {question.version}"
-    return Broken(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")
+    return BrokenPromise(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")

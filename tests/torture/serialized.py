@@ -18,12 +18,12 @@ from cudnn_backend_py.frontend.runner import Placement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
 from tests.support.mutations import assert_safe_to_print, mutate_json
-from tests.support.zoo import ZOO
-from tests.torture.harness import Broken
+from tests.support.zoo import VARIED_GRAPHS
+from tests.torture.harness import BrokenPromise
 
-BLOBS = 150  # per round
-_CODE, _OWN, _SEAL = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
-_PLACED: dict[str, Any] = {  # features of a graph with constants, scratch, scalars and slices
+BLOBS_PER_ROUND = 150
+_CODE_KEY, _PACKAGE_DATA_KEY, _CHECKSUM_KEY = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
+_PLACEMENT_FIELDS: dict[str, Any] = {  # features of a graph with constants, scratch, scalars and slices
     "workspace_modifications": {"1": [0, 0, ["3f800000"]], "2": [2, 0, []]},
     "fe_workspace_size": 1 << 20,
     "pass_by_values": {"1": {"index": 3, "value": "3f800000"}, "2": {"index": 0, "value": 3}},
@@ -31,24 +31,24 @@ _PLACED: dict[str, Any] = {  # features of a graph with constants, scratch, scal
 }
 
 
-_PIECES = (b"[", b"{", b"i", b"SL" + b"\x7f" * 8, b"Sl" + b"\xff" * 4, b"D\x7f\xf0" + bytes(6), b"[" * 99)
+_INSERTED_BYTES = (b"[", b"{", b"i", b"SL" + b"\x7f" * 8, b"Sl" + b"\xff" * 4, b"D\x7f\xf0" + bytes(6), b"[" * 99)
 
 
 @cache
-def _target() -> Target:
+def _open_sm90_target() -> Target:
     return open_target("sm90")
 
 
 @cache
-def _whole() -> bytes:
-    graph = ZOO["matmul f16 64"]()
+def _serialize_plan() -> bytes:
+    graph = VARIED_GRAPHS["matmul f16 64"]()
     plans: list[Any] = []
-    explain(graph, _target(), build=True, plans=plans)
+    explain(graph, _open_sm90_target(), build=True, plans=plans)
     return serialize.serialize_plan(plans[0], Placement(graph, {}, {}))
 
 
-def _damaged_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
-    data = bytearray(rng.choice([_whole(), write_ubjson(_theirs(content))]))
+def _damage_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
+    data = bytearray(rng.choice([_serialize_plan(), write_ubjson(_remove_package_data(content))]))
     for _ in range(rng.randrange(1, 6)):
         at, what = rng.randrange(min(len(data), 6000)), rng.random()
         if what < 0.5:
@@ -56,47 +56,49 @@ def _damaged_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
         elif what < 0.7:
             del data[at : at + rng.randrange(1, 9)]
         else:
-            data[at:at] = rng.choice(_PIECES)
+            data[at:at] = rng.choice(_INSERTED_BYTES)
     return bytes(data)
 
 
-def _damaged_theirs(rng: random.Random, content: dict[str, Any]) -> bytes:
-    theirs = _theirs(content) | (_PLACED if rng.random() < 0.6 else {})
-    code = theirs.pop(_CODE)
+def _damage_frontend_data(rng: random.Random, content: dict[str, Any]) -> bytes:
+    theirs = _remove_package_data(content) | (_PLACEMENT_FIELDS if rng.random() < 0.6 else {})
+    code = theirs.pop(_CODE_KEY)
     if rng.random() < 0.4:
         code = json.dumps(mutate_json(rng, json.loads(code)))
     changed = mutate_json(rng, theirs)
-    return write_ubjson({**changed, _CODE: code} if isinstance(changed, dict) else changed)
+    return write_ubjson({**changed, _CODE_KEY: code} if isinstance(changed, dict) else changed)
 
 
-def _damaged_own(rng: random.Random, content: dict[str, Any]) -> bytes:
-    own = json.dumps(mutate_json(rng, json.loads(content[_OWN])))
-    return write_ubjson({**content, _OWN: own, _SEAL: serialize._compute_checksum(own, content[_CODE])})
+def _damage_package_data(rng: random.Random, content: dict[str, Any]) -> bytes:
+    own = json.dumps(mutate_json(rng, json.loads(content[_PACKAGE_DATA_KEY])))
+    return write_ubjson(
+        {**content, _PACKAGE_DATA_KEY: own, _CHECKSUM_KEY: serialize._compute_checksum(own, content[_CODE_KEY])}
+    )
 
 
-def _theirs(content: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if key not in (_OWN, _SEAL)}
+def _remove_package_data(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in (_PACKAGE_DATA_KEY, _CHECKSUM_KEY)}
 
 
-DAMAGE: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
-    "bytes": _damaged_bytes,
-    "cudnn-frontend": _damaged_theirs,
-    "own": _damaged_own,
+DAMAGE_BY_NAME: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
+    "bytes": _damage_bytes,
+    "cudnn-frontend": _damage_frontend_data,
+    "own": _damage_package_data,
 }
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Load damaged bytes: the result is a plan, or an error of this package."""
-    rng, content = random.Random(seed), read_ubjson(_whole())
+    """Load damaged serialized graphs: each gives a plan, or an error of this package."""
+    rng, content = random.Random(seed), read_ubjson(_serialize_plan())
     counts: Counter[str] = Counter()
-    for number in range(BLOBS):
-        kind = rng.choice(list(DAMAGE))
+    for number in range(BLOBS_PER_ROUND):
+        kind = rng.choice(list(DAMAGE_BY_NAME))
         try:
-            data = DAMAGE[kind](rng, content)
+            data = DAMAGE_BY_NAME[kind](rng, content)
         except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # UBJSON cannot represent it
             continue
         try:
-            serialize.deserialize_plan(data, _target())[0].close()
+            serialize.deserialize_plan(data, _open_sm90_target())[0].close()
             counts[f"{kind}: loaded"] += 1
         except CudnnBackendError as error:
             assert_safe_to_print(error.render())
@@ -104,5 +106,5 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         except Exception as error:
             kept = Path(tempfile.gettempdir()) / f"broken-{seed}-{number}.ubj"
             kept.write_bytes(data)
-            raise Broken(f"{kind}, {kept}: {type(error).__name__}: {error}") from error
+            raise BrokenPromise(f"{kind}, {kept}: {type(error).__name__}: {error}") from error
     return counts

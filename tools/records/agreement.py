@@ -12,13 +12,13 @@ from typing import Any
 
 from cudnn_backend_py import explain
 from cudnn_backend_py.target import Profile
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 
 
 def judge_graphs(target: str | Profile | None) -> dict[str, Any]:
     """Return for each graph the outcome and, per mode, the supported configs in cuDNN's order."""
     found = {}
-    for name, make in ZOO.items():
+    for name, make in VARIED_GRAPHS.items():
         verdict = explain(make(), target)
         configs: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
         for candidate in verdict.candidates:

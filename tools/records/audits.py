@@ -26,7 +26,7 @@ from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
-from tests.support.audited_programs import RIGHT, WRONG
+from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
 __all__ = ["audit_case", "audit_program", "measure_cost", "run_programs"]
 
@@ -77,7 +77,7 @@ def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> di
         report = audit_program(name, folder, by_environment=name != "deep-scores")
         modes = [oct((folder / "cases").stat().st_mode & 0o777)] if (folder / "cases").exists() else []
         found: dict[str, Any] = {"name": name, "report": report, "modes": modes}
-        if name in RIGHT:
+        if name in CORRECT_PROGRAMS:
             ran = not report["code"] and sum(report.get("sampled", {}).values()) >= 4
             return found | {"ok": ran and not report["wrong"], "seconds": round(time.monotonic() - began, 1)}
         kept = [one["file"] for one in report["wrong"] if one["file"]]
@@ -85,17 +85,28 @@ def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> di
         found["programs"] = [_run_reproduction(one.get("program", "")) for one in found["examined"]]
         codes = {fault for one in found["examined"] for fault in one["faults"]}
         named = [
-            one for one in found["examined"] if one.get("engine") is not None and WRONG[name].fault in one["faults"]
+            one
+            for one in found["examined"]
+            if one.get("engine") is not None and PROGRAMS_WITH_KNOWN_ISSUES[name].issue_code in one["faults"]
         ]
-        found |= {"fault": WRONG[name].fault, "faults": sorted(codes), "seconds": round(time.monotonic() - began, 1)}
-        return found | {"ok": bool(named) and found["seconds"] <= MOST_S, "is_nan": WRONG[name].is_nan}
+        found |= {
+            "fault": PROGRAMS_WITH_KNOWN_ISSUES[name].issue_code,
+            "faults": sorted(codes),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        return found | {
+            "ok": bool(named) and found["seconds"] <= MOST_S,
+            "is_nan": PROGRAMS_WITH_KNOWN_ISSUES[name].is_nan,
+        }
 
 
 def summarize_for_record(row: dict[str, Any]) -> dict[str, Any]:
     """Return the findings for the record, without paths and report texts."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
-    found["entry_point"] = WRONG[row["name"]].entry_point if row["name"] in WRONG else ""
+    found["entry_point"] = (
+        PROGRAMS_WITH_KNOWN_ISSUES[row["name"]].entry_point if row["name"] in PROGRAMS_WITH_KNOWN_ISSUES else ""
+    )
     found |= {name: report.get(name) for name in ("calls", "sampled", "checked", "passed_over", "unjudged")}
     found["kept"] = len(report["wrong"])
     found["cases"] = [
@@ -137,7 +148,10 @@ def run_programs(
 ) -> Iterator[dict[str, Any]]:
     """Yield the findings of each audited program."""
     with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(lambda name: audit_and_examine(name, versions, reduce_s), names or [*WRONG, *RIGHT])
+        yield from pool.map(
+            lambda name: audit_and_examine(name, versions, reduce_s),
+            names or [*PROGRAMS_WITH_KNOWN_ISSUES, *CORRECT_PROGRAMS],
+        )
 
 
 # the cost
@@ -218,13 +232,13 @@ def _convolution() -> Callable[[], None]:
     like = torch.channels_last
     x, y = (torch.randn(16, 64, 28, 28, device="cuda").half().to(memory_format=like) for _ in range(2))
     w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=like)
-    graph, pack = audited_programs._graph_with_tensors({"x": x, "w": w})
+    graph, pack = audited_programs._make_frontend_graph({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
     buffers = {pack["x"]: x, pack["w"]: w, made: y}
     audited_programs._build_and_execute(cudnn, graph, buffers)
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
-    handle = audited_programs._shared_handle(cudnn)
+    handle = audited_programs._get_shared_handle(cudnn)
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 

@@ -35,7 +35,7 @@ from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, tolerance_for
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import run_python
 from tests.support.interpreting import make_typical_inputs
 from tools.records.operations_page import AGREES, REFUSED
@@ -59,7 +59,7 @@ def limit_for(graph: Graph, name: str) -> float:
 
 def run_graph(name: str) -> dict[str, Any]:
     """Run a graph and return the outcome: the plan and the errors of the outputs, or cuDNN's refusal."""
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     target = open_target()
     try:
         operation_graph = OperationGraph(graph, target)
@@ -135,7 +135,7 @@ def main() -> None:
     """Run one graph, or all and write a record."""
     parser = argparse.ArgumentParser(description="Run the graphs of docs/operations.md on this GPU.")
     parser.add_argument("record", nargs="?", type=Path)
-    parser.add_argument("--graph", choices=BUILT)
+    parser.add_argument("--graph", choices=TYPICAL_GRAPHS)
     arguments = parser.parse_args()
     if arguments.graph:
         try:
@@ -145,7 +145,7 @@ def main() -> None:
         return
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     with ThreadPoolExecutor(WORKERS) as pool:
-        graphs = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
+        graphs = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
     print(write_record({**start_record(KIND, facts), "graphs": graphs}, arguments.record))
 
 

@@ -34,7 +34,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import name_failure
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
-from tests.support.edges import CASES, REFUSED, EdgeCase, make_inputs
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_case_inputs
 
 __all__ = ["RANDOM", "make_record", "random_names", "run_many"]
 
@@ -163,7 +163,7 @@ def compared_and_allowed(
 
 def _windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
     """Return which pooling windows contain a number and no NaN; engines treat NaN differently."""
-    graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
+    graph = EDGE_CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
     made = interpret(graph, values)[y.name]
     return np.asarray(~np.isnan(made) & ~np.isneginf(made))
@@ -182,7 +182,7 @@ def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
     if isinstance(plans, str):
         outcome, _, words = plans.partition(": ")
         return {"outcome": outcome, "words": words}
-    values: dict[Any, Array] = {**make_inputs(case, graph)}
+    values: dict[Any, Array] = {**make_case_inputs(case, graph)}
     exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
     record: Record = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
     kept: dict[str, Any] = {}
@@ -320,7 +320,7 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 def _serve(folder: Path | None) -> None:
     """Answer each name on stdin with its record, one line each."""
-    cases = CASES | REFUSED
+    cases = EDGE_CASES | REFUSED_EDGE_CASES
     for line in sys.stdin:
         name = line.rstrip("\n")
         try:
@@ -333,7 +333,7 @@ def _serve(folder: Path | None) -> None:
 def make_record(records: Iterable[Record]) -> Record:
     """Return the record of a run: the results of all cases and random problems."""
     by_name = {record["name"]: record for record in records}
-    cases = {name: _short(by_name[name]) for name in (*CASES, *REFUSED) if name in by_name}
+    cases = {name: _short(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
     problems = {name: _kept_fields(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
@@ -371,7 +371,7 @@ def _main() -> None:
         return
     if given.output:
         given.output.mkdir(parents=True, exist_ok=True)
-    names = [*CASES, *REFUSED, *random_names(given.random)]
+    names = [*EDGE_CASES, *REFUSED_EDGE_CASES, *random_names(given.random)]
     records = sorted(run_many(names, given.workers, given.output), key=lambda record: str(record["name"]))
     if given.output:
         text = "".join(json.dumps(record) + "\n" for record in records)

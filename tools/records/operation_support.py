@@ -49,12 +49,12 @@ def _shorten(found: Matrix) -> dict[str, Any]:
 
 def main() -> None:
     """Judge all graphs and store the verdicts."""
-    from tests.support.built import BUILT
+    from tests.support.built import TYPICAL_GRAPHS
 
     parser = argparse.ArgumentParser(description="Judge every kind of operation.")
     parser.add_argument("versions", nargs="+")
     versions = {number_of(name).partition("-")[0]: name for name in parser.parse_args().versions}
-    found = matrix({name: case.make() for name, case in BUILT.items()}, TARGETS, versions)
+    found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, TARGETS, versions)
     data = _shorten(found)
     rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))
     head = json.dumps(data, indent=1).removesuffix("\n}")

@@ -10,7 +10,14 @@ from typing import Any
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
 from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
-from tests.support.built import BLOCKS, BUILT, ELSEWHERE, FRONTEND, IN_PARTS, KINDS
+from tests.support.built import (
+    BLOCK_SCALED_ENGINES,
+    FRONTEND_METHODS,
+    KINDS_FOR_OTHER_GPUS,
+    KINDS_WRITTEN_AS_PARTS,
+    OPERATION_KINDS,
+    TYPICAL_GRAPHS,
+)
 from tools.records.operation_support import NOT_MEASURED, describe_support, read_support
 from tools.repository import ROOT
 
@@ -49,7 +56,7 @@ _REFUSES = {
 
 def _supported_gpus(kind: DescriptorType) -> str:
     """Return the described GPUs on which cuDNN supports an operation, or the reason why there are none."""
-    cases = [case for case in BUILT.values() if case.kind is kind]
+    cases = [case for case in TYPICAL_GRAPHS.values() if case.kind is kind]
     found = sorted({target for case in cases for target in case.supported})
     notes = dict.fromkeys(case.note for case in cases if case.note)
     return "; ".join([*([", ".join(found)] if found else ["none"]), *notes])
@@ -88,35 +95,41 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
 
 def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     """Return how many graphs of an operation agree with the interpreter on a GPU, and other outcomes."""
-    names = [name for name, case in BUILT.items() if case.kind is kind]
+    names = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
     said = [describe_outcome(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
-    needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
+    needed = [f"needs {KINDS_FOR_OTHER_GPUS[kind]}"] if kind in KINDS_FOR_OTHER_GPUS else []
     return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
 
 
 def kinds_table() -> str:
     """Return the table of all operations."""
-    found = {case.kind for case in BUILT.values()}
-    supported = {case.kind for case in BUILT.values() if case.supported}
+    found = {case.kind for case in TYPICAL_GRAPHS.values()}
+    supported = {case.kind for case in TYPICAL_GRAPHS.values() if case.supported}
     records = read_records()
-    ran = {BUILT[name].kind for graphs in records.values() for name, item in graphs.items() if item["said"] == AGREES}
+    ran = {
+        TYPICAL_GRAPHS[name].kind
+        for graphs in records.values()
+        for name, item in graphs.items()
+        if item["said"] == AGREES
+    }
     lines = [
-        f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} in the interpreter, {len(FRONTEND)} with",
+        f"{len(OPERATION_KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} in the interpreter, "
+        f"{len(FRONTEND_METHODS)} with",
         f"a name in cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
         "",
         f"| operation | builder | interpreter | {' | '.join(('cudnn-frontend', 'described GPUs', *records))} |",
         "|---" * (5 + len(records)) + "|",
     ]
-    for kind in sorted(KINDS):
-        methods = dict.fromkeys(case.method for case in BUILT.values() if case.kind is kind)
+    for kind in sorted(OPERATION_KINDS):
+        methods = dict.fromkeys(case.method for case in TYPICAL_GRAPHS.values() if case.kind is kind)
         runs = "yes" if kind in INTERPRETED else "no"
         cells = (
             kind.name.removeprefix("OPERATION_"),
             ", ".join(f"`{name}`" for name in methods),
             f"{runs}, except {_REFUSES[kind]}" if kind in _REFUSES else runs,
-            (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "none")
-            + (", in parts" if kind in IN_PARTS else ""),
+            (", ".join(f"`{name}`" for name in FRONTEND_METHODS.get(kind, ())) or "none")
+            + (", in parts" if kind in KINDS_WRITTEN_AS_PARTS else ""),
             _supported_gpus(kind),
             *(_describe_gpu_runs(kind, graphs) for graphs in records.values()),
         )
@@ -136,7 +149,7 @@ def graphs_table() -> str:
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
         "|---" * (4 + len(records)) + "|",
     ]
-    for name, case in BUILT.items():
+    for name, case in TYPICAL_GRAPHS.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
         ran = (_largest_error(graphs.get(name, {})) for graphs in records.values())
         lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
@@ -152,8 +165,8 @@ def support_table() -> str:
         f"| operation | {' | '.join(target.replace('sm', 'sm_') for target in found.targets)} |",
         "|---" * (1 + len(found.targets)) + "|",
     ]
-    for kind in sorted(KINDS):
-        graphs = [name for name, case in BUILT.items() if case.kind is kind]
+    for kind in sorted(OPERATION_KINDS):
+        graphs = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
         cells = (describe_support(found, graphs, target) for target in found.targets)
         lines.append(_row(kind.name.removeprefix("OPERATION_"), *cells))
     return "\n".join(lines)
@@ -162,7 +175,7 @@ def support_table() -> str:
 def blocks_table() -> str:
     """Return the table of graphs with block scales."""
     lines = ["| graph | engine configs on b200 |", "|---|---|"]
-    for name, (count, engines) in BLOCKS.items():
+    for name, (count, engines) in BLOCK_SCALED_ENGINES.items():
         many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
         lines.append(f"| {name} | {many} |")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ import json
 
 from cudnn_backend_py.graph import Graph, graph_to_json
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 
 __all__ = ["reproductions_json"]
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 256 << 20  # of the tensors of a graph
 def reproductions_json() -> str:
     """Return JSON with one graph for each known issue that random data can show, by code."""
     graphs = {
-        row.code: graph_of(next(iter(EXAMPLES[row.code].reproductions.values())))
+        row.code: make_example_graph(next(iter(EXAMPLES[row.code].reproductions.values())))
         for row in FAULTS
         if _can_be_shown(row)
     }

@@ -25,11 +25,11 @@ from typing import Any
 
 from cudnn_backend_py.info import find_commit
 from tests.support.chromium import Browser
-from tests.support.pages import BLOCKS, ROOT
+from tests.support.pages import CODE_BLOCKS, REPOSITORY_ROOT
 
 __all__ = ["GPU_TASKS", "RECORD", "TASKS", "Task"]
 
-RECORD = ROOT / "logs" / "ten-tasks.json"
+RECORD = REPOSITORY_ROOT / "logs" / "ten-tasks.json"
 FACTS = ["cudnn_backend_py", "python", "cudnn", "gpus"]
 HOW = (
     "python -m tools.records.ten_tasks [--gpu] WHEEL: a fresh environment outside the checkout, an empty cache; "
@@ -207,17 +207,17 @@ def write_files(task: Task, folder: Path) -> None:
     for name, source in task.files.items():
         place = folder / name
         place.parent.mkdir(exist_ok=True)
-        if (ROOT / source.splitlines()[0]).is_file():
-            shutil.copy(ROOT / source, place)
+        if (REPOSITORY_ROOT / source.splitlines()[0]).is_file():
+            shutil.copy(REPOSITORY_ROOT / source, place)
         else:
-            [block] = [one for one in BLOCKS if one.page == task.page and one.text.startswith(source)]
+            [block] = [one for one in CODE_BLOCKS if one.page == task.page and one.text.startswith(source)]
             place.write_text(block.text, encoding="utf-8")
 
 
 def look_up_reason(folder: Path) -> str:
     """Paste an error text into the built page of reasons, and return the text of the entry found."""
     with Browser(folder) as browser:
-        page = browser.open(ROOT / "site" / "tables" / "reasons.html")
+        page = browser.open(REPOSITORY_ROOT / "site" / "tables" / "reasons.html")
         page.evaluate("document.getElementById('reason').focus()")
         page.write(PASTED)
         found = "document.querySelector('#reason-found').innerText"
@@ -269,7 +269,7 @@ def main() -> None:
         installed = round(time.monotonic() - begun, 1)
         environment = {
             **os.environ,
-            "CUDNN_BACKEND_COMMIT": find_commit(ROOT),
+            "CUDNN_BACKEND_COMMIT": find_commit(REPOSITORY_ROOT),
             "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),

@@ -13,16 +13,16 @@ from cudnn_backend_py import open_target
 from cudnn_backend_py.audit import audit, examine, load_case
 from cudnn_backend_py.known_issues import FAULTS
 from tests.support import audited_programs
-from tests.support.audited_programs import RIGHT, WRONG
+from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 @pytest.fixture(autouse=True)
-def _forget_built_plans() -> Iterator[None]:
-    audited_programs._built.clear()
+def _release_built_plans() -> Iterator[None]:
+    audited_programs._built_graph_ids.clear()
     yield
-    audited_programs._built.clear()
+    audited_programs._built_graph_ids.clear()
 
 
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
@@ -32,8 +32,8 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
     target = open_target()
     version, own = target.library.version, target.library.version_text
     target.close()
-    wanted = WRONG[name]
-    row = next(row for row in FAULTS if row.code == wanted.fault)
+    wanted = PROGRAMS_WITH_KNOWN_ISSUES[name]
+    row = next(row for row in FAULTS if row.code == wanted.issue_code)
     with audit(folder=tmp_path / "cases", every=1) as report:
         wanted.run()
     if version not in row.versions:
@@ -43,16 +43,16 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
     assert kept, str(report)
     assert stat.S_IMODE((tmp_path / "cases").stat().st_mode) == 0o700
     found = [examine(one.path, cudnn=[own], reduce_s=0.0) for one in kept if one.path]
-    assert wanted.fault in {fault for one in found for fault in one.faults}, [str(one) for one in found]
+    assert wanted.issue_code in {fault for one in found for fault in one.faults}, [str(one) for one in found]
     assert all(one.engine is not None for one in found if one.is_wrong)
     assert any(Path(one.program).exists() for one in found)
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", CORRECT_PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_with_right_results_keeps_no_case(name: str, tmp_path: Path) -> None:
     with audit(folder=tmp_path / "cases", every=5, cost=1.0) as report:
-        RIGHT[name]()
+        CORRECT_PROGRAMS[name]()
     assert report.wrong == [], str(report)
     assert sum(report.sampled.values()) >= 4
     assert sum(report.checked.values()) > 0
@@ -79,9 +79,7 @@ def test_an_audited_program_computes_the_same_results() -> None:
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
 
-def test_a_planted_error_is_kept_with_the_results_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_keeps_a_case_of_an_introduced_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every element of the result 10 percent too large."""
     original = torch.nn.functional.scaled_dot_product_attention
 

@@ -16,14 +16,16 @@ from cudnn_backend_py.graph.attention import Attention
 
 torch = pytest.importorskip("torch", reason="did not run: torch is not installed, and the bench needs it")
 pytestmark = pytest.mark.alone
-SHAPE = Attention(batch=2, heads=8, kv_heads=2, seq_q=1024, head_dim=64, causal=True, data_type=DataType.BFLOAT16)
-LITTLE = Effort((SHAPE,), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
+ATTENTION_PROBLEM = Attention(
+    batch=2, heads=8, kv_heads=2, seq_q=1024, head_dim=64, causal=True, data_type=DataType.BFLOAT16
+)
+SMALL_EFFORT = Effort((ATTENTION_PROBLEM,), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
 
 
 @pytest.fixture(scope="module")
 def bench_record(tmp_path_factory: pytest.TempPathFactory) -> Any:
     output = tmp_path_factory.mktemp("bench") / "bench.json"
-    record = run_bench(output, effort=LITTLE)
+    record = run_bench(output, effort=SMALL_EFFORT)
     assert json.loads(output.read_text()) == json.loads(json.dumps(record))
     return record
 

@@ -11,14 +11,14 @@ import pytest
 from cudnn_backend_py.cli.compare.comparison import Comparison, as_markdown, as_text, compare
 from tests.support.child import run_python
 from tests.support.figures import add_figure
-from tests.support.logs import LOGS
+from tests.support.logs import LOG_FOLDER
 
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
 
 
 def test_the_graphs_of_a_log_are_compared() -> None:
     """The plan of the graph that torch logged is timed next to torch's backends on the same shape."""
-    log = str(LOGS / "torch-attention-9.19.0.log.gz")
+    log = str(LOG_FOLDER / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
     record = compare(wanted)
     assert [row["direction"] for row in record["rows"]] == ["forward", "backward"]

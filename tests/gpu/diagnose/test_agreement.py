@@ -14,16 +14,16 @@ from cudnn_backend_py.diagnose.causes.phrases import NEEDS_DEVICE
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.figures import add_figure
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 from tools.records.agreement import judge_graphs
 
-DATA = Path(__file__).parent / "data"
+DATA_FOLDER = Path(__file__).parent / "data"
 
 # Why a list is longer on the GPU: cuDNN's own message for the engine without a device, and its meaning.
-KNOWN_WORDS = (*NEEDS_DEVICE, "core_engine.getStatus()")
+KNOWN_REASONS = (*NEEDS_DEVICE, "core_engine.getStatus()")
 
 
-def own_description() -> Profile:
+def describe_own_gpu() -> Profile:
     """Return this machine's GPU as a description, so that only the method of judging differs."""
     target = open_target()
     target.close()
@@ -36,23 +36,27 @@ def verdicts_on_gpu() -> dict[str, Any]:
 
 
 def stored_verdicts() -> dict[str, Any] | None:
-    path = DATA / f"deviceless-h100-sxm-cudnn-{library().version_text}.json"
+    path = DATA_FOLDER / f"deviceless-h100-sxm-cudnn-{library().version_text}.json"
     return json.loads(path.read_text())["graphs"] if path.is_file() else None
 
 
-ONLY_LIVE = "mode A proposes it only live; requested by hand without a device, the config passes its check"
-ONLY_DEVICELESS = "mode A proposes it only without a device; requested by hand on the GPU, the config passes its check"
-OTHER_ORDER = "the same configs in another order: mode A ranks them by the device"
-ATTENTION = ("flash", "unified", "two matmul")
+ONLY_ON_GPU_EXPLANATION = (
+    "mode A proposes it only live; requested by hand without a device, the config passes its check"
+)
+ONLY_WITHOUT_DEVICE_EXPLANATION = (
+    "mode A proposes it only without a device; requested by hand on the GPU, the config passes its check"
+)
+OTHER_ORDER_EXPLANATION = "the same configs in another order: mode A ranks them by the device"
+ATTENTION_GRAPHS = ("flash", "unified", "two matmul")
 
 
-def supports_config(name: str, config: str, on: Profile | None) -> bool:
+def is_config_supported(name: str, config: str, on: Profile | None) -> bool:
     """Return whether a target supports this exact engine config; `on` None is the GPU itself."""
     _, engine, *knobs = config.split(" ", 2)
     choices = dict(item.split("=") for item in knobs[0].split(",")) if knobs else {}
     target = open_target(on)
     try:
-        question = OperationGraph(ZOO[name](), target)
+        question = OperationGraph(VARIED_GRAPHS[name](), target)
         return bool(question.config(int(engine), {KnobType[key]: int(value) for key, value in choices.items()}).tag)
     except CudnnStatusError:
         return False
@@ -72,27 +76,27 @@ def explain_differences(
             if config in ours:
                 continue
             words = deviceless["refused"].get(f"{mode} engine {config.split(' ', 2)[1]}")
-            if words is not None and any(item in words for item in KNOWN_WORDS):
+            if words is not None and any(item in words for item in KNOWN_REASONS):
                 causes[words] += 1
-            elif supports_config(name, config, own_description()):
-                causes[ONLY_LIVE] += 1
+            elif is_config_supported(name, config, describe_own_gpu()):
+                causes[ONLY_ON_GPU_EXPLANATION] += 1
             else:
                 unexplained.append(f"{mode}: {config} only live; without a device: {words}")
         for config in ours:
             if config in theirs:
                 continue
-            if supports_config(name, config, None):
-                causes[ONLY_DEVICELESS] += 1
+            if is_config_supported(name, config, None):
+                causes[ONLY_WITHOUT_DEVICE_EXPLANATION] += 1
             else:
                 unexplained.append(f"{mode}: {config} only without a device, and refused by the GPU")
         if [item for item in ours if item in theirs] != [item for item in theirs if item in ours]:
-            causes[OTHER_ORDER] += 1
+            causes[OTHER_ORDER_EXPLANATION] += 1
     return dict(causes), unexplained
 
 
 def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
     outcomes, causes, unexplained, equal = {}, {}, {}, 0
-    for name in ZOO:
+    for name in VARIED_GRAPHS:
         left, right = deviceless[name], verdicts_on_gpu[name]
         unjudged = left["outcome"] == "could not be judged"
         if left["outcome"] != right["outcome"]:
@@ -101,14 +105,14 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
             equal += 1
             continue
         causes[name], missing = explain_differences(name, left, right)
-        if name.startswith(ATTENTION):
+        if name.startswith(ATTENTION_GRAPHS):
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
             unexplained[name] = missing
     add_figure(
         what,
         cudnn=library().version_text,
-        graphs=len(ZOO),
+        graphs=len(VARIED_GRAPHS),
         equal_lists=equal,
         different_outcomes=outcomes,
         causes_of_differences=causes,
@@ -121,16 +125,16 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 
 def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
     compare_verdicts(
-        judge_graphs(own_description()), verdicts_on_gpu, "described GPU, with this machine's driver, against live"
+        judge_graphs(describe_own_gpu()), verdicts_on_gpu, "described GPU, with this machine's driver, against live"
     )
 
 
-@pytest.mark.parametrize("path", sorted(DATA.glob("deviceless-*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(DATA_FOLDER.glob("deviceless-*.json")), ids=lambda path: path.stem)
 def test_verdicts_of_a_machine_without_a_gpu_agree_with_the_real_gpu(
     verdicts_on_gpu: dict[str, Any], path: Path
 ) -> None:
     stored = json.loads(path.read_text())
-    same_gpu = own_description().title == find_profile(stored["target"]).properties["deviceName"]
+    same_gpu = describe_own_gpu().title == find_profile(stored["target"]).properties["deviceName"]
     if stored["cudnn"] != library().version_text or not same_gpu:
         # Answers for another version or GPU are not comparable; the pair above is compared in any case.
         assert stored["cudnn"] in path.stem

@@ -14,7 +14,7 @@ from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.gpus import is_measured_here
 
-TORCH = """
+TORCH_ATTENTION_PROGRAM = """
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 q, k, v = (torch.randn(2, 8, 512, 64, device="cuda", dtype=torch.float16, requires_grad=True) for _ in "qkv")
@@ -28,7 +28,7 @@ torch.cuda.synchronize()
 def test_logged_torch_attention_is_read_back_with_the_same_verdict(tmp_path: Path) -> None:
     log = tmp_path / "torch.log"
     environment = {**os.environ, "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(log)}
-    run_python(["-c", TORCH], environment=environment, check=True)
+    run_python(["-c", TORCH_ATTENTION_PROGRAM], environment=environment, check=True)
     seen = [logged for logged in read_graphs(log) if logged.graph is not None]
     assert len(seen) == 2  # forward and backward
     target = open_target()

@@ -26,7 +26,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import Target
-from tests.support.gpus import first_engine_config, needs_two_gpus
+from tests.support.gpus import find_first_engine_config, needs_two_gpus
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 B, H, S, D = 2, 4, 256, 64
@@ -40,14 +40,14 @@ def gpu() -> Iterator[Target]:
 
 
 def make_executable(graph: Graph, gpu: Target, **options: Any) -> Executable:
-    return Executable(build_plan(first_engine_config(graph, gpu)), **options)
+    return Executable(build_plan(find_first_engine_config(graph, gpu)), **options)
 
 
-def forward_graph(**options: Any) -> Graph:
+def make_forward_graph(**options: Any) -> Graph:
     return sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, **options)
 
 
-def random_buffers(seed: int = 0) -> dict[str, Any]:
+def make_random_buffers(seed: int = 0) -> dict[str, Any]:
     generator = torch.Generator("cuda").manual_seed(seed)
     q, k, v = (torch.randn(B, S, H, D, device="cuda", dtype=torch.half, generator=generator) for _ in range(3))
     return {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan), "stats": torch.empty(B, H, S, 1, device="cuda")}
@@ -61,10 +61,10 @@ def check_output(given: dict[str, Any], scale: float | None = None) -> None:
 
 
 def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
+    run = make_executable(make_forward_graph(), gpu)
     assert run.names == ("q", "k", "v", "stats", "o")  # inputs, then outputs, in the order of the operations
     for seed, way in enumerate(("position", "name", "uid", "mixed")):
-        given = random_buffers(seed)
+        given = make_random_buffers(seed)
         if way == "position":
             run(*(given[name] for name in run.names))
         elif way == "name":
@@ -78,11 +78,11 @@ def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
 
 
 def test_a_bound_call_uses_the_current_contents_of_its_buffers(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(1)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(1)
     step = run.bind(**given)
     for seed in range(3):
-        given["q"].copy_(random_buffers(seed + 10)["q"])
+        given["q"].copy_(make_random_buffers(seed + 10)["q"])
         step()
         check_output(given)
 
@@ -100,9 +100,9 @@ def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
         chosen = allocate_workspace
     elif workspace == "buffer":
         chosen = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
-    run = make_executable(forward_graph(), gpu, workspace=chosen)
+    run = make_executable(make_forward_graph(), gpu, workspace=chosen)
     for seed in range(3):
-        given = random_buffers(seed)
+        given = make_random_buffers(seed)
         run(*(given[name] for name in run.names))
         check_output(given)
     assert sizes == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
@@ -110,9 +110,9 @@ def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
 
 def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
     graph = sdpa_backward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True)
-    run, ahead = make_executable(graph, gpu), make_executable(forward_graph(), gpu)
+    run, ahead = make_executable(graph, gpu), make_executable(make_forward_graph(), gpu)
     assert run.workspace_bytes > B * H * S * D * 4
-    given = random_buffers(3)
+    given = make_random_buffers(3)
     ahead(**given)
     do = torch.randn_like(given["o"])
     q, k, v = (given[name].transpose(1, 2).float().requires_grad_() for name in "qkv")
@@ -126,19 +126,19 @@ def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
 
 
 def test_numbers_of_by_value_tensors_change_per_call(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
+    run = make_executable(make_forward_graph(), gpu)
     for scale in (0.125, 0.5, 0.125, 2.0):
-        given = random_buffers(4)
+        given = make_random_buffers(4)
         run(**given, scale=scale)
         check_output(given, scale)
     with pytest.raises(UsageError, match="scale"):
-        run(**random_buffers(4), scale="much")
+        run(**make_random_buffers(4), scale="much")
 
 
 def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(5)
-    late = random_buffers(6)["q"]
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(5)
+    late = make_random_buffers(6)["q"]
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -150,13 +150,13 @@ def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
 
 
 def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(7)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(7)
     run(**given)
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         run(*(given[name] for name in run.names))
-    given["q"].copy_(random_buffers(8)["q"])
+    given["q"].copy_(make_random_buffers(8)["q"])
     given["o"].fill_(torch.nan)
     captured.replay()
     check_output(given)
@@ -165,7 +165,7 @@ def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
     given["o"].fill_(torch.nan)
     native.launch()
     check_output(given)
-    other = random_buffers(9)
+    other = make_random_buffers(9)
     native.update(**other)
     native.launch(torch.cuda.current_stream().cuda_stream)
     check_output(other)
@@ -173,14 +173,14 @@ def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
 
 
 def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
+    run = make_executable(make_forward_graph(), gpu)
     errors: list[BaseException] = []
 
     def call_in_thread(seed: int) -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
                 for round_ in range(20):
-                    given = random_buffers(seed * 100 + round_)
+                    given = make_random_buffers(seed * 100 + round_)
                     run(*(given[name] for name in run.names))
                     check_output(given)
         except BaseException as error:
@@ -196,8 +196,8 @@ def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
 
 def test_buffers_of_other_frameworks_and_numpy_are_accepted(gpu: Target) -> None:
     cupy = pytest.importorskip("cupy", reason="did not run: CuPy is not installed")
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(10)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(10)
     arrays = {name: cupy.from_dlpack(buffer) for name, buffer in given.items()}
     run(**arrays)
     cupy.cuda.Device().synchronize()
@@ -210,7 +210,7 @@ def test_buffers_of_other_frameworks_and_numpy_are_accepted(gpu: Target) -> None
     assert np.array_equal(host["o"], wanted)
 
 
-WRONG: list[tuple[str, Any, str]] = [
+WRONG_BUFFERS: list[tuple[str, Any, str]] = [
     ("q", lambda b: b["q"].cpu(), "buffer-not-on-device"),
     ("q", lambda b: b["q"].cpu().data_ptr(), "buffer-not-on-device"),
     ("q", lambda b: b["q"].float(), "buffer-type"),
@@ -222,27 +222,27 @@ WRONG: list[tuple[str, Any, str]] = [
         "buffer-misaligned",
     ),
     ("q", lambda b: b["q"].data_ptr() + 2, "buffer-misaligned"),
-    ("q", lambda b: freed_copy(b["q"]), "null-pointer"),
+    ("q", lambda b: make_freed_copy(b["q"]), "null-pointer"),
     ("q", lambda b: None, "missing-buffer"),
     ("q", lambda b: object(), "buffer-not-understood"),
     ("wrong", lambda b: b["q"], "unknown-buffer"),
 ]
 
 
-def freed_copy(tensor: Any) -> Any:
+def make_freed_copy(tensor: Any) -> Any:
     copy = tensor.clone()
     copy.untyped_storage().resize_(0)
     return copy
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "code"), WRONG, ids=[f"{code}-{index}" for index, (_, _, code) in enumerate(WRONG)]
+    ("name", "make", "code"), WRONG_BUFFERS, ids=[f"{code}-{index}" for index, (_, _, code) in enumerate(WRONG_BUFFERS)]
 )
 def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
     gpu: Target, name: str, make: Any, code: str
 ) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(11)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(11)
     with pytest.raises(UsageError) as caught:
         run(**given | {name: make(given)})
     assert caught.value.code == code
@@ -257,8 +257,8 @@ def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
 
 @needs_two_gpus
 def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(12)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(12)
     with pytest.raises(UsageError, match="is on GPU 1"):
         run(**given | {"q": given["q"].to("cuda:1")})
 
@@ -267,8 +267,8 @@ def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
 def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
     errors: list[BaseException] = []
     with torch.cuda.device(1):
-        run = make_executable(forward_graph(), open_target())
-    given = {name: buffer.to("cuda:1") for name, buffer in random_buffers(14).items()}
+        run = make_executable(make_forward_graph(), open_target())
+    given = {name: buffer.to("cuda:1") for name, buffer in make_random_buffers(14).items()}
 
     def call_in_thread() -> None:
         try:
@@ -298,8 +298,8 @@ def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
 
 
 def test_another_buffer_at_a_checked_address_is_checked_again(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(15)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(15)
     run(**given)
     wrong: list[tuple[Any, str]] = [
         (given["q"].view(torch.bfloat16), "buffer-type"),
@@ -316,8 +316,8 @@ def test_another_buffer_at_a_checked_address_is_checked_again(gpu: Target) -> No
 
 
 def test_raw_addresses_are_accepted(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(20)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(20)
     torch.cuda.synchronize()
     run(*(given[name].data_ptr() for name in run.names))
     torch.cuda.synchronize()
@@ -331,21 +331,22 @@ def test_array_interface_is_accepted(gpu: Target) -> None:
         def __init__(self, tensor: Any) -> None:
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
 
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(21)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(21)
     torch.cuda.synchronize()
     run(**{name: NumbaLikeArray(buffer) for name, buffer in given.items()})
     torch.cuda.synchronize()
     check_output(given)
 
 
-JAX = """
+JAX_PROGRAM = """
 import faulthandler
 faulthandler.dump_traceback_later(120, exit=True)
 import jax, torch
-from tests.gpu.execution.test_bound import check_output, forward_graph, make_executable, open_target, random_buffers
-run = make_executable(forward_graph(), open_target())
-given = random_buffers(22)
+from tests.gpu.execution.test_bound import check_output, make_executable, make_forward_graph, make_random_buffers
+from tests.gpu.execution.test_bound import open_target
+run = make_executable(make_forward_graph(), open_target())
+given = make_random_buffers(22)
 torch.cuda.synchronize()
 run(**given | {name: jax.dlpack.from_dlpack(given[name]) for name in "qkv"})
 torch.cuda.synchronize()
@@ -357,14 +358,14 @@ check_output(given)
 def test_jax_arrays_are_accepted() -> None:
     """In a separate process: JAX starts threads, and would take most of the GPU's memory."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
-    command = [sys.executable, "-X", "faulthandler", "-c", JAX]
+    command = [sys.executable, "-X", "faulthandler", "-c", JAX_PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
     assert not done.returncode, done.stderr
 
 
 def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu)
-    given = random_buffers(16)
+    run = make_executable(make_forward_graph(), gpu)
+    given = make_random_buffers(16)
     run(*(given[name].data_ptr() for name in run.names))
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -374,8 +375,8 @@ def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -
 
 
 def test_an_unchecked_call_accepts_any_buffer(gpu: Target) -> None:
-    run = make_executable(forward_graph(), gpu, check=False)
-    given = random_buffers(13)
+    run = make_executable(make_forward_graph(), gpu, check=False)
+    given = make_random_buffers(13)
     run(**given | {"q": given["q"].view(torch.int16)})
     check_output(given)
 
@@ -397,4 +398,4 @@ def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
 
 def test_described_target_cannot_run() -> None:
     with pytest.raises(EnvironmentNotReady, match="described target"):
-        make_executable(forward_graph(), open_target("h100"))
+        make_executable(make_forward_graph(), open_target("h100"))

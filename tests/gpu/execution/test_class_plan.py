@@ -14,11 +14,18 @@ from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.graph.attention.shape_class import ClassBounds, best_class_bounds, class_problem
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
+from tests.support.ragged_attention import (
+    BatchLayout,
+    CallKind,
+    ClassCall,
+    compute_reference_results,
+    compute_relative_error,
+    make_int32_tensor,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 BOUNDS, SMALL = ClassBounds(8, 384, 512), ClassBounds(8, 128, 256)  # small ones use another engine in the forward pass
-KINDS = {
+CALL_KINDS = {
     "plain": CallKind(kv_heads=4),
     "groups": CallKind(causal=True),
     "bfloat16": CallKind(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
@@ -48,17 +55,17 @@ def make_class_plan(
     )
 
 
-def random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
+def draw_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     """Return random lengths, among which 0, 1 and the bound are frequent."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def random_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iterator[ClassCall]:
+def draw_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iterator[ClassCall]:
     rng = random.Random(repr(kind))
-    modes: tuple[Mode, ...] = ("packed", "dense", "padded")
+    modes: tuple[BatchLayout, ...] = ("packed", "dense", "padded")
     for number in range(count):
         batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
-        lens_q = random_lengths(rng, batch, bounds.q)
+        lens_q = draw_lengths(rng, batch, bounds.q)
         # With a bottom-right mask, rows beyond all keys attend to none; without keys, statistics ignore the sink.
         least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
         lens_kv = [rng.randint(own, bounds.kv) for own in least]
@@ -80,11 +87,11 @@ def check_results(call: ClassCall, *, backward: bool) -> None:
 
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CALL_KINDS)
 def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ClassBounds) -> None:
-    kind = KINDS[name]
+    kind = CALL_KINDS[name]
     forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
-    for call in random_calls(kind, 12, bounds):
+    for call in draw_calls(kind, 12, bounds):
         run_call(call, forward)
         run_call(call, backward)
         check_results(call, backward=False)
@@ -92,8 +99,8 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
-    kind = KINDS["groups"]
+def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
+    kind = CALL_KINDS["groups"]
     for way in (False, True):
         problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
@@ -107,7 +114,7 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: M
 @pytest.mark.parametrize(
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
-def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
+def test_decoding_reads_only_rows_of_q(gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]) -> None:
     """Its kernels read a row of each sequence of the class; rows beyond the call begin after Q."""
     held: list[Any] = []
 
@@ -115,7 +122,7 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int
         held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
         return held[-1]
 
-    kind = KINDS["plain"]
+    kind = CALL_KINDS["plain"]
     plan = make_class_plan(kind, gpu, backward=False, bounds=ClassBounds(4, 1, 128), workspace=allocate)
     call = ClassCall(kind, mode, lens_q, [100, 1, 50])
     run_call(call, plan)
@@ -127,7 +134,7 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int
 
 def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None:
     """Change shapes in one and several threads, on several streams, and next to a captured graph of another shape."""
-    kind = KINDS["groups"]
+    kind = CALL_KINDS["groups"]
     plan = make_class_plan(kind, gpu, backward=False)
     made = [ClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
@@ -168,7 +175,7 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
     assert max(worst for _, worst in found) < kind.result_tolerance
 
 
-def page_k_and_v(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
+def copy_k_and_v_to_pages(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
     """Return pages in random order, a block table with -1 for missing pages, and K and V of each sequence."""
     pages = 4 * cols
     k, v = (torch.randn(pages, page, 2, 64, device="cuda", dtype=torch.half) for _ in "kv")
@@ -185,7 +192,7 @@ def page_k_and_v(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, 
 @pytest.mark.parametrize("lens_q", [[64, 1, 30, 5], [1, 1, 1, 1]])
 def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
-    k, v, table, whole = page_k_and_v(lens, page, 40)
+    k, v, table, whole = copy_k_and_v_to_pages(lens, page, 40)
     kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
     base = replace(
         kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
@@ -194,19 +201,21 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
-    cu = int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
-    sequences = Sequences(4, max(lens_q), 512, cu_q=cu, len_kv=int32_tensor(lens), block_table=table, total_q=len(q))
+    cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
+    sequences = Sequences(
+        4, max(lens_q), 512, cu_q=cu, len_kv=make_int32_tensor(lens), block_table=table, total_q=len(q)
+    )
     plan({"q": q, "k": k, "v": v, "o": o, "stats": stats}, sequences, {"q": 256, "o": 256, "stats": 4})
     for i, (own_k, own_v) in enumerate(whole):
         rows = slice(int(cu[i]), int(cu[i + 1]))
         call = ClassCall(kind, "dense", [1], [1])
-        want = reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
-        assert relative_error(o[rows], want["o"]) < 6e-3
-        assert relative_error(stats[rows], want["stats"]) < 6e-3
+        want = compute_reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
+        assert compute_relative_error(o[rows], want["o"]) < 6e-3
+        assert compute_relative_error(stats[rows], want["stats"]) < 6e-3
 
 
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
-    kind = KINDS["groups"]
+    kind = CALL_KINDS["groups"]
     plans = {way: make_class_plan(kind, gpu, backward=way) for way in (False, True)}
     call = ClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
     sequences = call.sequences
@@ -222,7 +231,7 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
             call.buffers[name].normal_()
         call.lens_q = call.lens_kv = lens
         for given in (sequences.len_q, sequences.len_kv):
-            given.copy_(int32_tensor(lens))
+            given.copy_(make_int32_tensor(lens))
         graph.replay()
         torch.cuda.synchronize()
         for way in (False, True):
@@ -237,11 +246,11 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     plan = make_class_plan(
-        KINDS["groups"], gpu, backward=True, bounds=ClassBounds(64, 16384, 16384), workspace=allocate
+        CALL_KINDS["groups"], gpu, backward=True, bounds=ClassBounds(64, 16384, 16384), workspace=allocate
     )
     for batch, length in ((2, 100), (8, 384)):
-        call = ClassCall(KINDS["groups"], "dense", [length] * batch, [length] * batch)
-        run_call(call, make_class_plan(KINDS["groups"], gpu, backward=False))
+        call = ClassCall(CALL_KINDS["groups"], "dense", [length] * batch, [length] * batch)
+        run_call(call, make_class_plan(CALL_KINDS["groups"], gpu, backward=False))
         run_call(call, plan)
         check_results(call, backward=True)
         tokens = batch * length
@@ -250,7 +259,7 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
 
 
 def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Target) -> None:
-    kind = KINDS["groups"]
+    kind = CALL_KINDS["groups"]
     plan = make_class_plan(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
         call = ClassCall(kind, "dense", [length] * 2, [length] * 2)
@@ -260,7 +269,7 @@ def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Targe
 
 
 def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
-    kind = KINDS["groups"]
+    kind = CALL_KINDS["groups"]
     plan = make_class_plan(kind, gpu, backward=False)
     wrong: list[str] = []
 
@@ -287,15 +296,15 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
 
 @pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
 def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
-    plan = make_class_plan(KINDS["plain"], gpu, backward=False)
-    call = ClassCall(KINDS["plain"], "dense", [10], [10])
+    plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
+    call = ClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     with pytest.raises(UsageError, match="class-bounds"):
         plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
 def test_a_missing_buffer_is_reported(gpu: Target) -> None:
-    plan = make_class_plan(KINDS["plain"], gpu, backward=False)
-    call = ClassCall(KINDS["plain"], "dense", [10], [10])
+    plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
+    call = ClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
         run_call(call, plan)

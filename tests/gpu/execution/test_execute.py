@@ -20,8 +20,8 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
 from tests.support.figures import add_figure
-from tests.support.flash import SHAPE, compute_causal_attention, flash_graph
-from tests.support.gpus import first_engine_config
+from tests.support.flash import FLASH_SHAPE, compute_causal_attention, make_flash_graph
+from tests.support.gpus import find_first_engine_config
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +31,17 @@ def gpu() -> Any:
     target.close()
 
 
-def first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
-    return build_plan(first_engine_config(graph, target, mode))
+def build_first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
+    return build_plan(find_first_engine_config(graph, target, mode))
 
 
-def to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
+def round_to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
     """Round to bfloat16 (nearest even) and return its bits."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
+def convert_from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
@@ -49,7 +49,7 @@ def test_two_matmuls_agree_with_float64_or_are_refused_as_removed(gpu: Target) -
     if gpu.library.version >= (9, 25, 0):
         assert not OperationGraph(forum_two_matmul.graph(), gpu).heuristics("A").configs
         return
-    plan = first_plan(forum_two_matmul.graph(), gpu)
+    plan = build_first_plan(forum_two_matmul.graph(), gpu)
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal((1, 1, 10, 64)).astype(np.float16) for _ in range(3))
     o = np.full((1, 1, 10, 64), np.nan, np.float16)
@@ -84,16 +84,16 @@ def test_causal_flash_attention_agrees_with_float64(
         name: rng.standard_normal((2, h, seq, head_dim)) for name, h in (("q", heads), ("k", kv_heads), ("v", kv_heads))
     }
     half = data_type is DataType.HALF
-    stored = {name: x.astype(np.float16) if half else to_bf16(x) for name, x in raw.items()}
-    exact = {name: x.astype(np.float64) if half else from_bf16(x) for name, x in stored.items()}
+    stored = {name: x.astype(np.float16) if half else round_to_bf16(x) for name, x in raw.items()}
+    exact = {name: x.astype(np.float64) if half else convert_from_bf16(x) for name, x in stored.items()}
     repeat = heads // kv_heads
     want_o, want_stats = compute_causal_attention(exact["q"], *(exact[name].repeat(repeat, 1) for name in "kv"))
-    plan = first_plan(graph, gpu)
+    plan = build_first_plan(graph, gpu)
     shape = (2, heads, seq, head_dim)
     o = np.full(shape, np.nan, np.float16) if half else np.full(shape, 0x7FC0, np.uint16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)
     execute(plan, {"q": stored["q"], "k": stored["k"].swapaxes(2, 3), "v": stored["v"], "o": o, "stats": stats})
-    got = o.astype(np.float64) if half else from_bf16(o)
+    got = o.astype(np.float64) if half else convert_from_bf16(o)
     frobenius = float(np.linalg.norm(got - want_o) / np.linalg.norm(want_o))
     stats_error = float(np.abs(stats - want_stats).max())
     add_figure(
@@ -108,16 +108,16 @@ def test_causal_flash_attention_agrees_with_float64(
     assert stats_error < 1e-3
 
 
-def installed_frameworks() -> list[str]:
+def list_installed_frameworks() -> list[str]:
     return [name for name in ("torch", "cupy") if importlib.util.find_spec(name)]
 
 
-@pytest.mark.parametrize("framework", installed_frameworks())
+@pytest.mark.parametrize("framework", list_installed_frameworks())
 def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
     module = __import__(framework)
-    plan = first_plan(flash_graph(), gpu)
+    plan = build_first_plan(make_flash_graph(), gpu)
     rng = np.random.default_rng(2)
-    b, h, s, d = SHAPE
+    b, h, s, d = FLASH_SHAPE
     host = [rng.standard_normal((b, s, h, d)).astype(np.float16) for _ in range(3)]
     if framework == "torch":
         q, k, v = (module.from_numpy(x).cuda() for x in host)
@@ -140,8 +140,8 @@ def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
 def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     from cudnn_backend_py import load_plan
 
-    graph = flash_graph()
-    first_plan(graph, gpu).save(tmp_path / "plan.json")
+    graph = make_flash_graph()
+    build_first_plan(graph, gpu).save(tmp_path / "plan.json")
     plan = load_plan(tmp_path / "plan.json", gpu)
     assert plan.graph == graph
     check_flash_attention(plan)
@@ -161,7 +161,7 @@ def test_numpy_arrays_need_only_the_driver() -> None:
 
 def check_flash_attention(plan: Plan) -> float:
     rng = np.random.default_rng(3)
-    shape = SHAPE
+    shape = FLASH_SHAPE
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
     o = np.full(shape, np.nan, np.float16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)
@@ -172,8 +172,8 @@ def check_flash_attention(plan: Plan) -> float:
     return error
 
 
-def valid_buffers() -> dict[str | int, Any]:
-    shape = SHAPE
+def make_valid_buffers() -> dict[str | int, Any]:
+    shape = FLASH_SHAPE
     x = np.zeros(shape, np.float16)
     return {"q": x, "k": x.swapaxes(2, 3), "v": x, "o": x.copy(), "stats": np.zeros((*shape[:3], 1), np.float32)}
 
@@ -193,16 +193,16 @@ def valid_buffers() -> dict[str | int, Any]:
     ids=lambda value: str(value)[:30],
 )
 def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change: dict[Any, Any], code: str) -> None:
-    plan = first_plan(flash_graph(), gpu)
+    plan = build_first_plan(make_flash_graph(), gpu)
     with pytest.raises(UsageError) as caught:
-        execute(plan, {**valid_buffers(), **change})
+        execute(plan, {**make_valid_buffers(), **change})
     assert caught.value.code == code
     check_flash_attention(plan)
 
 
 def test_missing_buffer_and_workspace_are_refused(gpu: Target) -> None:
-    plan = first_plan(flash_graph(), gpu)
-    buffers = valid_buffers()
+    plan = build_first_plan(make_flash_graph(), gpu)
+    buffers = make_valid_buffers()
     del buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer: no buffer was given for v"):
         execute(plan, buffers)

@@ -23,7 +23,7 @@ from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-KIND = CallKind(causal=True)
+CALL_KIND = CallKind(causal=True)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def build_exact_plan(length: int, gpu: Target, **options: Any) -> Executable:
     return Executable(build(graph, gpu, **options), workspace="torch", check=False)
 
 
-def random_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
+def draw_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
     """Return q, k, v and o [b, h, s, d] stored as b, s, h, d, and statistics stored as b, s, h."""
 
     def random_tensor() -> Any:
@@ -60,20 +60,20 @@ def random_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -
     return made
 
 
-def reference_output(given: dict[str, Any]) -> Any:
+def compute_reference_output(given: dict[str, Any]) -> Any:
     q, k, v = (given[name].float() for name in "qkv")
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def is_right_output(given: dict[str, Any]) -> bool:
-    return bool(torch.allclose(given["o"].float(), reference_output(given), atol=4e-3))
+    return bool(torch.allclose(given["o"].float(), compute_reference_output(given), atol=4e-3))
 
 
 def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
     results = []
     for length in range(64, 96):
         held = pool.get_or_build(length, lambda length=length: build_exact_plan(length, gpu, cache=False))  # type: ignore[misc]
-        given = random_tensors(length)
+        given = draw_tensors(length)
         torch.cuda._sleep(2_000_000)  # so that no work has run when the plan is to be evicted
         held.plan(given["q"], given["k"], given["v"], given["o"])
         results.append(given)
@@ -86,7 +86,7 @@ def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Ta
 def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: Target) -> None:
     held = pool.get_or_build(64, lambda: build_exact_plan(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
-    given = random_tensors(64)
+    given = draw_tensors(64)
     others = [build_exact_plan(length, gpu) for length in (65, 66, 67)]
     held.plan(given["q"], given["k"], given["v"], given["o"])  # loads the kernel, for which CUDA may wait for the GPU
     torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
     )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
-    given = random_tensors(100)
+    given = draw_tensors(100)
     strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
     held.plan({name: given[name] for name in held.plan.names}, Sequences(2, 100, 100), strides)
     torch.cuda.synchronize()
@@ -121,9 +121,9 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
 
 
 def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
-    problem = class_problem(KIND.problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False)
+    problem = class_problem(CALL_KIND.problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
-    call = ClassCall(KIND, "dense", [100] * 2, [100] * 2)
+    call = ClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.offset_multipliers)
     graph, sequences = torch.cuda.CUDAGraph(), call.sequences
     with torch.cuda.graph(graph):
@@ -134,14 +134,14 @@ def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Tar
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize()
-    assert all(found < KIND.result_tolerance for _, found in call.result_errors(backward=False))
+    assert all(found < CALL_KIND.result_tolerance for _, found in call.result_errors(backward=False))
 
 
 def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) -> None:
-    run = plan(KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
+    run = plan(CALL_KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
-    given, other = random_tensors(100), random_tensors(300)
+    given, other = draw_tensors(100), draw_tensors(300)
     given["k"], given["v"] = (given[name][:, :2] for name in "kv")
     other["k"], other["v"] = (other[name][:, :2] for name in "kv")
     run(**given)
@@ -175,7 +175,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
     assert len(pool) == 3
     held = pool.find(205)
     assert held is not None
-    given = random_tensors(205)
+    given = draw_tensors(205)
     held.plan(given["q"], given["k"], given["v"], given["o"])
     assert is_right_output(given)
 
@@ -186,7 +186,7 @@ def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
     for batch, length in ((1, 64), (3, 100), (2, 700), (5, 1), (3, 100)):
-        given = random_tensors(length, batch)
+        given = draw_tensors(length, batch)
         run(**given)
         assert is_right_output(given)
         assert not bool(given["stats"].isnan().any())
@@ -197,7 +197,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
     for _ in range(OFTEN + 1):
-        given = random_tensors(123)
+        given = draw_tensors(123)
         run(**given)
     assert pool.wait()
     run(**given)
@@ -215,8 +215,8 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built(gpu: Target) -
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
-    run(**random_tensors(1000, 8))
-    given = random_tensors(70)
+    run(**draw_tensors(1000, 8))
+    given = draw_tensors(70)
     run(**given)
     assert is_right_output(given)
     assert pool.wait()
@@ -241,11 +241,11 @@ def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**random_tensors(100, heads=2))
+        run(**draw_tensors(100, heads=2))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**random_tensors(100) | {"v": random_tensors(90)["v"]})
+        run(**draw_tensors(100) | {"v": draw_tensors(90)["v"]})
     with pytest.raises(UsageError, match="missing-buffer"):
-        run(**{name: x for name, x in random_tensors(100).items() if name != "k"})
+        run(**{name: x for name, x in draw_tensors(100).items() if name != "k"})
 
 
 @pytest.mark.alone
@@ -256,7 +256,7 @@ def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
     seen = []
     for number in range(4000):
         length, batch = 1 + number * 7919 % 997, 1 + number % 4
-        given = random_tensors(length, batch, 2)
+        given = draw_tensors(length, batch, 2)
         run(**given)
         if number in (1000, 2000, 3000, 3999):
             torch.cuda.synchronize()
@@ -271,10 +271,10 @@ def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
 def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
-    run(**random_tensors(1024, 3, 2))
+    run(**draw_tensors(1024, 3, 2))
     took = []
     for length in range(900, 1000):
-        given = random_tensors(length, 3, 2)
+        given = draw_tensors(length, 3, 2)
         start = time.perf_counter()
         run(**given)
         took.append(time.perf_counter() - start)
@@ -292,7 +292,7 @@ def test_threads_share_a_pool(gpu: Target) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             for number in range(30):
                 length = 40 + (seed * 31 + number * 17) % 200
-                given = random_tensors(length)
+                given = draw_tensors(length)
                 run(**given)
                 torch.cuda.current_stream().synchronize()
                 if not is_right_output(given):

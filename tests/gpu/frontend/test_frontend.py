@@ -14,18 +14,18 @@ from cudnn_backend_py import library
 from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
-from tests.support.gpus import check_program
-from tests.support.seed_cells import PLACES, cells_as_program, find_notebook
+from tests.support.gpus import assert_program_succeeded
+from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook, join_cells
 
-NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
+NO_TORCH_REASON = "did not run: torch is not installed, and the program's tensors are torch's"
 # A process that used torch's autograd sometimes aborts at exit, with either module: one and two of 14 on an H200.
-END = "print('to the end with', cudnn.__file__, flush=True)\nimport os\nos._exit(0)"
-EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("frontend_*.py"))
+PROGRAM_END = "print('to the end with', cudnn.__file__, flush=True)\nimport os\nos._exit(0)"
+FRONTEND_EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("frontend_*.py"))
 
 
 def skip_without_torch() -> None:
     if importlib.util.find_spec("torch") is None:
-        pytest.skip(NO_TORCH)
+        pytest.skip(NO_TORCH_REASON)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -34,25 +34,25 @@ def test_the_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     skip_without_torch()
     path = find_notebook(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
     cells = exported_cells(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"
-    script.write_text(cells_as_program([*cells, END]), encoding="utf-8")
+    script.write_text(join_cells([*cells, PROGRAM_END]), encoding="utf-8")
     done = run_python(["-m", "cudnn_backend_py.frontend", str(script)], timeout_s=300)
-    check_program(done)
+    assert_program_succeeded(done)
     assert f"to the end with {ROOT / 'cudnn_backend_py' / 'frontend'}" in done.stdout
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", FRONTEND_EXAMPLES)
 def test_the_example_agrees_with_torch(name: str) -> None:
     skip_without_torch()
     done = run_python([str(ROOT / "examples" / name)], timeout_s=300)
-    check_program(done)
+    assert_program_succeeded(done)
     assert "agrees with torch" in done.stdout
 
 
-OVERRIDES = """
+OVERRIDE_PROGRAM = """
 import torch
 import cudnn_backend_py.frontend as frontend
 frontend.install()
@@ -85,8 +85,8 @@ print("agrees")
 
 def test_override_shapes_reach_the_kernel() -> None:
     skip_without_torch()
-    done = run_python(["-c", OVERRIDES], timeout_s=120)
-    check_program(done)
+    done = run_python(["-c", OVERRIDE_PROGRAM], timeout_s=120)
+    assert_program_succeeded(done)
     if library().version >= (9, 21, 0):
         assert "agrees" in done.stdout
     else:
@@ -102,7 +102,7 @@ def test_a_first_result_imports_no_unused_module() -> None:
     assert (found["import"], found["plan"], found["result"]) == ([], [], [])
 
 
-CAPTURES = """
+CAPTURE_PROGRAM = """
 import gc, threading
 import torch
 import cudnn_backend_py.frontend as cudnn
@@ -195,6 +195,6 @@ print("all right")
 def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
     """The memory of its launches is kept for the CUDA graph, and freed with it."""
     skip_without_torch()
-    done = run_python(["-c", CAPTURES], timeout_s=300)
-    check_program(done)
+    done = run_python(["-c", CAPTURE_PROGRAM], timeout_s=300)
+    assert_program_succeeded(done)
     assert "all right" in done.stdout

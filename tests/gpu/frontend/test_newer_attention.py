@@ -14,27 +14,27 @@ torch = pytest.importorskip("torch")
 
 QUERIES, KEYS = (37, 128, 5, 64), (91, 128, 77, 64)
 HEADS, KV_HEADS, WIDTH = 8, 2, 64
-SCALE = WIDTH**-0.5
-TYPE = cudnn.data_type
+ATTENTION_SCALE = WIDTH**-0.5
+FrontendType = cudnn.data_type
 
 
-def skip_before(*version: int) -> None:
+def skip_before_version(*version: int) -> None:
     if library().version < version:
         pytest.skip(f"did not run: cuDNN {library().version_text} is older than {version}")
 
 
-def cumulative_lengths(lengths: tuple[int, ...]) -> list[int]:
+def make_cumulative_lengths(lengths: tuple[int, ...]) -> list[int]:
     return [sum(lengths[:at]) for at in range(len(lengths) + 1)]
 
 
-def int32_tensor(values: Any) -> Any:
+def make_int32_tensor(values: Any) -> Any:
     return torch.tensor(values, dtype=torch.int32, device="cuda")
 
 
-def reference_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+def compute_reference_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
     """Return O and the natural log-sum-exp of one sequence as s, h, d."""
     q, k, v = q.double(), *(x.double().repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
-    scores = torch.einsum("shd,thd->hst", q, k) * SCALE
+    scores = torch.einsum("shd,thd->hst", q, k) * ATTENTION_SCALE
     if causal:
         s, t = scores.shape[1:]
         rows, columns = (torch.arange(n, device="cuda") for n in (s, t))
@@ -47,7 +47,7 @@ def reference_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]
 @pytest.mark.parametrize("multiplied", [False, True])
 def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2: bool, causal: bool) -> None:
     """One operation reads ``cu_seq_len`` and, with a multiplier, the same cumulative lengths as ragged offsets."""
-    skip_before(9, 27, 0) if log2 else skip_before(9, 24, 0)
+    skip_before_version(9, 27, 0) if log2 else skip_before_version(9, 24, 0)
     torch.manual_seed(1)
     q = torch.randn(sum(QUERIES), HEADS, WIDTH, device="cuda").half()
     k, v = (torch.randn(sum(KEYS), KV_HEADS, WIDTH, device="cuda").half() for _ in "kv")
@@ -56,19 +56,22 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
     handle = cudnn.create_handle()
     cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
     g = cudnn.pygraph(
-        io_data_type=TYPE.HALF, intermediate_data_type=TYPE.FLOAT, compute_data_type=TYPE.FLOAT, handle=handle
+        io_data_type=FrontendType.HALF,
+        intermediate_data_type=FrontendType.FLOAT,
+        compute_data_type=FrontendType.FLOAT,
+        handle=handle,
     )
     pack: dict[Any, Any] = {}
 
     def add_int32_tensor(name: str, buffer: Any) -> Any:
-        made = g.tensor(name=name, dim=[len(buffer), 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.INT32)
+        made = g.tensor(name=name, dim=[len(buffer), 1, 1, 1], stride=[1, 1, 1, 1], data_type=FrontendType.INT32)
         pack[made] = buffer
         return made
 
     def set_ragged_offset_of(item: Any, lengths: tuple[int, ...], row: int) -> None:
         item.set_ragged_offset(
             add_int32_tensor(
-                f"{item.name} starts", int32_tensor(cumulative_lengths(lengths)) * (1 if multiplied else row)
+                f"{item.name} starts", make_int32_tensor(make_cumulative_lengths(lengths)) * (1 if multiplied else row)
             )
         )
         if multiplied:
@@ -84,19 +87,19 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
         q=made["q"],
         k=made["k"],
         v=made["v"],
-        attn_scale=SCALE,
+        attn_scale=ATTENTION_SCALE,
         generate_stats=True,
         use_padding_mask=True,
         use_causal_mask_bottom_right=causal,
-        cu_seq_len_q=add_int32_tensor("sums of queries", int32_tensor(cumulative_lengths(QUERIES))),
-        cu_seq_len_kv=add_int32_tensor("sums of keys", int32_tensor(cumulative_lengths(KEYS))),
+        cu_seq_len_q=add_int32_tensor("sums of queries", make_int32_tensor(make_cumulative_lengths(QUERIES))),
+        cu_seq_len_kv=add_int32_tensor("sums of keys", make_int32_tensor(make_cumulative_lengths(KEYS))),
         **({"stats_use_log2": True} if log2 else {}),
     )
     dims = [len(QUERIES), HEADS, max(QUERIES), WIDTH]
     made["o"].set_output(True).set_dim(dims).set_stride([HEADS * max(QUERIES) * WIDTH, WIDTH, HEADS * WIDTH, 1])
     set_ragged_offset_of(made["o"], QUERIES, HEADS * WIDTH)
     made["stats"].set_output(True).set_dim([*dims[:3], 1]).set_stride([HEADS * max(QUERIES), 1, HEADS, 1])
-    made["stats"].set_data_type(TYPE.FLOAT)
+    made["stats"].set_data_type(FrontendType.FLOAT)
     set_ragged_offset_of(made["stats"], QUERIES, HEADS)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert len(g.graph().ops) == 1
@@ -107,11 +110,13 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
         stats.fill_(torch.nan)
         g.execute(pack, workspace, handle=handle)
         torch.cuda.synchronize()
-        for one, (first, key) in enumerate(zip(cumulative_lengths(QUERIES), cumulative_lengths(KEYS), strict=True)):
+        for one, (first, key) in enumerate(
+            zip(make_cumulative_lengths(QUERIES), make_cumulative_lengths(KEYS), strict=True)
+        ):
             if one == len(QUERIES):
                 break
             rows, keys = slice(first, first + QUERIES[one]), slice(key, key + KEYS[one])
-            want, sums = reference_attention(q[rows], k[keys], v[keys], causal)
+            want, sums = compute_reference_attention(q[rows], k[keys], v[keys], causal)
             torch.testing.assert_close(o[rows].double(), want, atol=4e-3, rtol=4e-3)
             want_stats = sums / math.log(2) if log2 else sums
             torch.testing.assert_close(stats[rows].double(), want_stats, atol=1e-3, rtol=1e-3)
@@ -119,14 +124,14 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
 
 def test_a_matmul_plan_runs_with_other_dims_and_their_workspace() -> None:
     """Give dims to one plan at each call, and the workspace that cuDNN 9.23 reports for them."""
-    skip_before(9, 23, 0)
+    skip_before_version(9, 23, 0)
     torch.manual_seed(2)
     handle = cudnn.create_handle()
     cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
     g = cudnn.pygraph(
-        io_data_type=TYPE.BFLOAT16,
-        intermediate_data_type=TYPE.FLOAT,
-        compute_data_type=TYPE.FLOAT,
+        io_data_type=FrontendType.BFLOAT16,
+        intermediate_data_type=FrontendType.FLOAT,
+        compute_data_type=FrontendType.FLOAT,
         handle=handle,
         is_override_shape_enabled=True,
     )
@@ -154,7 +159,7 @@ def test_threads_execute_one_graph_with_separate_variant_packs() -> None:
     """Each thread has its own variant pack, handle and stream, and reads its own results."""
     import threading
 
-    g = cudnn.pygraph(io_data_type=TYPE.BFLOAT16, compute_data_type=TYPE.FLOAT)
+    g = cudnn.pygraph(io_data_type=FrontendType.BFLOAT16, compute_data_type=FrontendType.FLOAT)
     a, b = (g.tensor(dim=[1, 64, 64], stride=[4096, 64, 1]) for _ in "ab")
     c = g.matmul(a, b)
     c.set_output(True)

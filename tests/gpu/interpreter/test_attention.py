@@ -19,13 +19,18 @@ from cudnn_backend_py import DataType, Graph, OperationGraph, attention, build_p
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
-from tests.support.attention_runs import LIMITS, AttentionRun, run_cases
+from tests.support.attention_runs import MAX_FROBENIUS_ERRORS, AttentionRun, run_attention_cases
 from tests.support.figures import add_figure
-from tests.support.gpus import first_engine_config, is_measured_here, least_expected, skip_if_not_measured
+from tests.support.gpus import (
+    find_first_engine_config,
+    get_least_expected_count,
+    is_measured_here,
+    skip_if_not_measured,
+)
 from tests.support.torch_attention import compare_with_flash
 
-CASES = 450
-WRONG = ("differs", "failed")
+CASE_COUNT = 450
+WRONG_OUTCOMES = ("differs", "failed")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,9 @@ def gpu() -> Any:
 @pytest.fixture(scope="module")
 def runs_of_random_problems() -> list[AttentionRun]:
     """Run every random problem, forward and backward, in each form that this cuDNN has for it."""
-    found = run_cases([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
+    found = run_attention_cases(
+        [(number, backward, None, False) for number in range(CASE_COUNT) for backward in (False, True)]
+    )
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
         for run in found:
@@ -48,10 +55,10 @@ def runs_of_random_problems() -> list[AttentionRun]:
         outcomes = Counter(f"{run.form}: {run.outcome}" for run in found if run.backward is backward)
         add_figure(
             f"random attention problems, {'backward' if backward else 'forward'}",
-            problems=CASES,
+            problems=CASE_COUNT,
             outcomes=dict(sorted(outcomes.items())),
             largest_error_and_relative_frobenius=dict(worst),
-            wrong=[asdict(run) for run in found if run.backward is backward and run.outcome in WRONG],
+            wrong=[asdict(run) for run in found if run.backward is backward and run.outcome in WRONG_OUTCOMES],
         )
     return found
 
@@ -59,15 +66,15 @@ def runs_of_random_problems() -> list[AttentionRun]:
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_random_problems_agree_with_float64(runs_of_random_problems: list[AttentionRun], backward: bool) -> None:
     mine = [run for run in runs_of_random_problems if run.backward is backward]
-    wrong = [run for run in mine if run.outcome in WRONG]
+    wrong = [run for run in mine if run.outcome in WRONG_OUTCOMES]
     assert not wrong, "\n".join(
         f"{run.number} {run.form} {run.engine} {run.words} {run.errors} {run.problem}" for run in wrong
     )
     composite = [run for run in mine if run.form.startswith("composite") and run.outcome == "agrees"]
     if not composite:
         skip_if_not_measured("no composite form of any random problem is supported")
-    assert len(composite) >= least_expected("random attention problems that agree")
-    assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not is_measured_here()
+    assert len(composite) >= get_least_expected_count("random attention problems that agree")
+    assert {DataType[run.data_type] for run in composite} == set(MAX_FROBENIUS_ERRORS) or not is_measured_here()
 
 
 def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_problems: list[AttentionRun]) -> None:
@@ -77,17 +84,17 @@ def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_pr
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]
-    assert len(both) >= least_expected("random attention problems that agree in both forms")
+    assert len(both) >= get_least_expected_count("random attention problems that agree in both forms")
 
 
 # dropout
 
-DROPOUT = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "dropout": 0.1, "rng_dump": True}
+DROPOUT_PROBLEM = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "dropout": 0.1, "rng_dump": True}
 
 
 def run_graph(graph: Graph, target: Target, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Run the first plan of a graph; fill outputs with NaN first and return them."""
-    plan = build_plan(first_engine_config(graph, target))
+    plan = build_plan(find_first_engine_config(graph, target))
     outputs = {tensor.name: encode(np.full(tensor.dims, np.nan), tensor.data_type) for tensor in graph.outputs}
     if "s" in outputs:  # kernels of the backward pass read all of it, those of the forward pass write up to the lengths
         outputs["s"][...] = 0
@@ -95,7 +102,7 @@ def run_graph(graph: Graph, target: Target, arrays: dict[str, NDArray[Any]]) -> 
     return outputs
 
 
-def dropout_inputs(seed: int, offset: int) -> dict[str, NDArray[Any]]:
+def make_dropout_inputs(seed: int, offset: int) -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((2, 4, 512, 64)).astype(np.float16) for _ in range(3))
     scalars = {"dropout_seed": seed, "dropout_offset": offset}
@@ -108,8 +115,8 @@ def dropout_inputs(seed: int, offset: int) -> dict[str, NDArray[Any]]:
 
 
 def test_dropout_is_philox_and_repeatable(gpu: Target) -> None:
-    graph = attention.sdpa_forward(**DROPOUT, stats=True)
-    inputs = dropout_inputs(99, 5)
+    graph = attention.sdpa_forward(**DROPOUT_PROBLEM, stats=True)
+    inputs = make_dropout_inputs(99, 5)
     first, again = run_graph(graph, gpu, inputs), run_graph(graph, gpu, inputs)
     for name, value in first.items():
         np.testing.assert_array_equal(value, again[name], err_msg=name)
@@ -119,16 +126,16 @@ def test_dropout_is_philox_and_repeatable(gpu: Target) -> None:
     sigma = np.sqrt(0.9 * 0.1 / (mask.size / 4))  # numbers of four rows may repeat
     assert abs(mask.mean() - 0.9) < 4 * sigma
     add_figure("dropout 0.1", keep_rate=float(mask.mean()), sigmas=float(abs(mask.mean() - 0.9) / sigma))
-    other = run_graph(graph, gpu, dropout_inputs(100, 5))["rng_dump"]
+    other = run_graph(graph, gpu, make_dropout_inputs(100, 5))["rng_dump"]
     assert 0.1 < (other != mask).mean() < 0.25
 
 
 def test_the_backward_pass_draws_the_dropout_mask_of_the_forward_pass(gpu: Target) -> None:
-    inputs = dropout_inputs(7, 64)
-    forward = run_graph(attention.sdpa_forward(**DROPOUT, stats=True), gpu, inputs)
+    inputs = make_dropout_inputs(7, 64)
+    forward = run_graph(attention.sdpa_forward(**DROPOUT_PROBLEM, stats=True), gpu, inputs)
     inputs |= {"o": forward["o"], "stats": forward["stats"], "v": inputs["v"].swapaxes(2, 3)}
     inputs["do"] = np.random.default_rng(4).standard_normal((2, 4, 512, 64)).astype(np.float16)
-    backward = run_graph(attention.sdpa_backward(**DROPOUT), gpu, inputs)
+    backward = run_graph(attention.sdpa_backward(**DROPOUT_PROBLEM), gpu, inputs)
     np.testing.assert_array_equal(forward["rng_dump"], backward["rng_dump"])
 
 
@@ -163,7 +170,7 @@ def test_deterministic_backward_repeats_bitwise(gpu: Target, options: dict[str, 
 # the small-sequence patterns
 
 
-def small_inputs(graph: Graph, shared: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def make_small_inputs(graph: Graph, shared: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(6)
     written = {tensor.name for tensor in graph.outputs}
     for tensor in graph.variant_pack_tensors:
@@ -185,7 +192,7 @@ def small_inputs(graph: Graph, shared: dict[str, NDArray[Any]]) -> dict[str, NDA
     return {name: value if value.shape == dims[name] else value.swapaxes(2, 3) for name, value in taken.items()}
 
 
-SMALL = {
+SMALL_SEQUENCE_PROBLEMS = {
     "no mask": {},
     "padding, causal": {"padding": True, "causal": True},
     "mask": {"mask": True},
@@ -194,7 +201,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("options", SMALL.values(), ids=SMALL)
+@pytest.mark.parametrize("options", SMALL_SEQUENCE_PROBLEMS.values(), ids=SMALL_SEQUENCE_PROBLEMS)
 def test_small_sequence_patterns_agree_with_the_interpreter(gpu: Target, options: dict[str, Any]) -> None:
     sizes = {"batch": 2, "heads": 4, "seq_q": 128, **options}
     forward = attention.mha_fprop(**sizes)
@@ -210,11 +217,11 @@ def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str,
 
     forward, training = attention.mha_fprop(**sizes), attention.mha_fprop(**sizes, store_s=True)
     shared: dict[str, NDArray[Any]] = {}
-    arrays = small_inputs(forward, shared)
+    arrays = make_small_inputs(forward, shared)
     o = run_graph(forward, gpu, arrays)["o"]
     numbers = {t.name: decode(arrays[t.name], t.data_type) for t in forward.variant_pack_tensors if t.name in arrays}
     want = interpret(forward, dict(numbers))["o"]
-    rows = rows_within_length(arrays, want)
+    rows = mark_rows_within_length(arrays, want)
     error = float(np.linalg.norm((o.astype(np.float64) - want)[rows]) / np.linalg.norm(want[rows]))
     add_figure(f"mha_fprop {options}", relative_frobenius=error)
     assert error < 2e-3
@@ -222,7 +229,7 @@ def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str,
     np.testing.assert_allclose(trained["o"][rows].astype(np.float64), want[rows], atol=2e-2)
     backward = attention.mha_bprop(**sizes)
     shared["s"] = trained["s"]
-    found = run_graph(backward, gpu, small_inputs(backward, shared))
+    found = run_graph(backward, gpu, make_small_inputs(backward, shared))
     check_small_gradients(options, shared, found)
 
 
@@ -253,7 +260,7 @@ def check_small_gradients(
         assert error < 5e-3, name
 
 
-def rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
+def mark_rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which rows of an output are within the sequence length."""
     rows = np.ones(value.shape, bool)
     if "seq_len_q" in arrays:

@@ -15,7 +15,7 @@ from cudnn_backend_py.plans.build import shared_target
 from tests.support.gpus import skip_if_not_measured
 
 
-def boolean_graph(which: str, dims: tuple[int, ...]) -> Graph:
+def make_boolean_graph(which: str, dims: tuple[int, ...]) -> Graph:
     g = GraphBuilder(which, io_type=DataType.FLOAT)
     a, b = g.tensor("a", dims), g.tensor("b", dims)
     kept: dict[str, Any] = {"name": "y", "virtual": False}
@@ -34,7 +34,7 @@ def boolean_graph(which: str, dims: tuple[int, ...]) -> Graph:
 @pytest.mark.parametrize("dims", [(8, 64, 64), (4, 8, 16), (1, 1, 8)])
 @pytest.mark.parametrize("which", ["written", "read", "read and written"])
 def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
-    graph, target = boolean_graph(which, dims), shared_target()
+    graph, target = make_boolean_graph(which, dims), shared_target()
     rng = np.random.default_rng(3)
     values = {name: rng.standard_normal(dims) for name in ("a", "b")}
     if which != "written":

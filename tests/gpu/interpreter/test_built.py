@@ -12,15 +12,15 @@ from tests.support.figures import add_figure
 from tools.records.built_runs import WORKERS, run_in_child
 from tools.records.operations_page import AGREES, REFUSED, gpu_and_version, read_records
 
-from ...support.built import BUILT, ELSEWHERE
-from ...support.gpus import current_sm, least_expected
+from ...support.built import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
+from ...support.gpus import get_current_sm, get_least_expected_count
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
+        found = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
     add_figure("graphs of operations", seen={name: item["said"] for name, item in found.items()})
     return found
 
@@ -28,7 +28,7 @@ def outcomes() -> dict[str, dict[str, Any]]:
 def test_supported_graphs_agree_with_the_interpreter(outcomes: dict[str, dict[str, Any]]) -> None:
     others = {name: item for name, item in outcomes.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
-    assert sum(item["said"] == AGREES for item in outcomes.values()) >= least_expected(
+    assert sum(item["said"] == AGREES for item in outcomes.values()) >= get_least_expected_count(
         "graphs of operations that agree"
     )
 
@@ -42,13 +42,16 @@ def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes: dict[str, d
     assert {name: outcomes[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
 
 
-@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
+@pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
 def test_operation_kinds_for_other_gpus_are_not_supported_on_hopper(
     outcomes: dict[str, dict[str, Any]], name: str
 ) -> None:
     """Such graphs are refused before they run; a kind newer than the library is reported as newer."""
-    if current_sm() != 90:
-        pytest.skip(f"did not run: {BUILT[name].kind.name} may run here, it needs {ELSEWHERE[BUILT[name].kind]}")
+    if get_current_sm() != 90:
+        pytest.skip(
+            f"did not run: {TYPICAL_GRAPHS[name].kind.name} may run here, "
+            f"it needs {KINDS_FOR_OTHER_GPUS[TYPICAL_GRAPHS[name].kind]}"
+        )
     assert outcomes[name]["said"] == REFUSED
     words = outcomes[name]["words"]
     assert "CUDNN_STATUS_NOT_SUPPORTED" in words or words.startswith("descriptor-newer-than-library"), words

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.edges import CASES, REFUSED
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
 from tests.support.figures import add_figure
 from tools.records.edge_runs import RANDOM, random_names, run_many
 
 from ...support.gpus import is_measured_here, skip_if_not_measured
 
-FAMILIES = ("convolution", "norm")
+OPERATION_FAMILIES = ("convolution", "norm")
 
-Records = dict[str, dict[str, Any]]
+RecordsByCase = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def edge_case_results() -> Records:
+def edge_case_results() -> RecordsByCase:
     """Return the results of every edge case, on each engine that cuDNN has for it."""
-    found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
+    found = {record["name"]: record for record in run_many([*EDGE_CASES, *REFUSED_EDGE_CASES])}
     add_figure(
         "edges of operations",
         outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
@@ -32,22 +32,22 @@ def edge_case_results() -> Records:
 
 
 @pytest.fixture(scope="module")
-def random_problem_results() -> Records:
+def random_problem_results() -> RecordsByCase:
     """Return the results of every random problem."""
     found = {record["name"]: record for record in run_many(random_names(RANDOM))}
-    for family in FAMILIES:
+    for family in OPERATION_FAMILIES:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
         add_figure(
             f"random problems, {family}",
             outcomes=dict(Counter(record["outcome"] for record in those)),
             passed_over=sum(len(record["refused"]) for record in those if "refused" in record),
             engines=dict(Counter(engine for record in those for engine in record.get("engines", ()))),
-            largest=_largest_error_shares(those),
+            largest=_find_largest_error_shares(those),
         )
     return found
 
 
-def _largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
+def _find_largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
     """Return the largest error of each data type, as a share of the allowed error."""
     found: dict[str, float] = {}
     for record in records:
@@ -56,15 +56,15 @@ def _largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: Records, name: str) -> None:
+@pytest.mark.parametrize("name", EDGE_CASES)
+def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: RecordsByCase, name: str) -> None:
     if edge_case_results[name]["outcome"] in ("refused", "no plan"):
         skip_if_not_measured(edge_case_results[name].get("words", ""))
     assert edge_case_results[name]["outcome"] == "agrees", edge_case_results[name]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_cudnn_refuses_the_listed_cases(edge_case_results: Records, name: str) -> None:
+@pytest.mark.parametrize("name", REFUSED_EDGE_CASES)
+def test_cudnn_refuses_the_listed_cases(edge_case_results: RecordsByCase, name: str) -> None:
     """Only a GPU with measurements has to refuse; elsewhere the graph may be supported."""
     expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
     assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]
@@ -72,7 +72,7 @@ def test_cudnn_refuses_the_listed_cases(edge_case_results: Records, name: str) -
 
 @pytest.mark.parametrize("number", range(RANDOM))
 def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
-    random_problem_results: Records, number: int
+    random_problem_results: RecordsByCase, number: int
 ) -> None:
     record = random_problem_results[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
@@ -81,7 +81,9 @@ def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(random_problem_results: Records, number: int) -> None:
+def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(
+    random_problem_results: RecordsByCase, number: int
+) -> None:
     record = random_problem_results[f"random/norm/{number}"]
     if record["outcome"] == "refused":
         skip_if_not_measured(record["words"])

@@ -13,7 +13,7 @@ from tools.records.deep_scores import deep_cases, run_many
 
 from ...support.gpus import is_measured_here, skip_if_not_measured
 
-EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
+CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +22,19 @@ def attention_results() -> list[dict[str, Any]]:
     target = open_target()
     cases = deep_cases(target.library.version)
     target.close()
-    items = list(run_many(cases[::EVERY]))
+    items = list(run_many(cases[::CASE_STEP]))
     add_figure("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
     return items
 
 
-def test_every_wrong_result_has_a_known_issue(attention_results: list[dict[str, Any]]) -> None:
+def test_every_wrong_attention_result_has_a_known_issue(attention_results: list[dict[str, Any]]) -> None:
     unnamed = [
         item for item in attention_results if item["outcome"] not in ("agrees", "refused") and not item["faults"]
     ]
     assert unnamed == []
 
 
-def test_most_results_are_right(attention_results: list[dict[str, Any]]) -> None:
+def test_most_attention_results_with_negative_scores_are_right(attention_results: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in attention_results)
     if not outcomes["agrees"]:
         skip_if_not_measured("no attention of these types is supported")

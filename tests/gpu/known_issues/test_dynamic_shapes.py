@@ -57,14 +57,18 @@ from tests.support.figures import add_figure
 Array = NDArray[Any]
 Dims = tuple[int, ...]
 
-WORKERS = 12
-RIGHT = "agrees"
+WORKER_COUNT = 12
+AGREES = "agrees"
 REFUSED = "refused"
-LIMIT = 0.01  # relative error (Frobenius) beyond rounding
+MAX_FROBENIUS_ERROR = 0.01  # relative error (Frobenius) beyond rounding
 WORKSPACE_BYTES = 64 << 20  # more than any plan here reports: the shape it was built for does not reveal the need
 
-BUILT = {"batch": 2, "seq_q": 256, "seq_kv": 256}  # the shape a plan is built for; CHANGES are the executed ones
-CHANGES: dict[str, dict[str, int]] = {
+BUILT_SHAPE = {
+    "batch": 2,
+    "seq_q": 256,
+    "seq_kv": 256,
+}  # the shape a plan is built for; SHAPE_CHANGES are the executed ones
+SHAPE_CHANGES: dict[str, dict[str, int]] = {
     "as built": {},
     "fewer batches": {"batch": 1},
     "more batches": {"batch": 4},
@@ -78,8 +82,8 @@ CHANGES: dict[str, dict[str, int]] = {
     "fewer and longer": {"batch": 1, "seq_q": 512, "seq_kv": 512},
     "many and longer": {"batch": 9, "seq_q": 1000, "seq_kv": 700},
 }
-FEW = ("as built", "fewer batches", "more batches", "shorter", "longer")
-OPTIONS: dict[str, dict[str, Any]] = {
+COMMON_CHANGES = ("as built", "fewer batches", "more batches", "shorter", "longer")
+ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"causal": True},
     "stats": {"stats": True},
@@ -96,9 +100,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ragged, paged": {"ragged": True, "page_size": 64},
     "ragged, sink": {"ragged": True, "sink": True},
 }
-FORWARD_ONLY = ("stats", "paged", "ragged, stats", "ragged, paged", "ragged, sink")
-MATMUL = {"batch": 4, "m": 256, "n": 256, "k": 256}
-MATMUL_CHANGES: dict[str, dict[str, int]] = {
+FORWARD_ONLY_OPTIONS = ("stats", "paged", "ragged, stats", "ragged, paged", "ragged, sink")
+MATMUL_SHAPE = {"batch": 4, "m": 256, "n": 256, "k": 256}
+MATMUL_SHAPE_CHANGES: dict[str, dict[str, int]] = {
     "as built": {},
     "fewer batches": {"batch": 2},
     "more batches": {"batch": 8},
@@ -107,7 +111,7 @@ MATMUL_CHANGES: dict[str, dict[str, int]] = {
 }
 
 
-class Case(NamedTuple):
+class ShapeChangeCase(NamedTuple):
     """The parameters of a case; its text is also its name.
 
     ``tensors`` is which get other dims and strides: those in memory, all of the graph, all except statistics and
@@ -116,7 +120,7 @@ class Case(NamedTuple):
     first" with the dims it was built for and other strides.
     """
 
-    way: Sharing
+    change_method: Sharing
     form: str
     direction: str
     change: str
@@ -131,39 +135,39 @@ class Case(NamedTuple):
         return "/".join(map(str, self))
 
 
-def cases_of_method(way: Sharing) -> Iterator[Case]:
+def list_cases_of_method(way: Sharing) -> Iterator[ShapeChangeCase]:
     """Yield the cases for a method of changing the shape."""
-    for change in MATMUL_CHANGES:
-        yield Case(way, "matmul", "forward", change)
+    for change in MATMUL_SHAPE_CHANGES:
+        yield ShapeChangeCase(way, "matmul", "forward", change)
     for form in ("composite", "unified"):
         for direction in ("forward", "backward"):
-            for change in CHANGES:
-                yield Case(way, form, direction, change)
-            for options in OPTIONS:
-                if options != "plain" and not (direction == "backward" and options in FORWARD_ONLY):
-                    for change in FEW:
-                        yield Case(way, form, direction, change, options)
+            for change in SHAPE_CHANGES:
+                yield ShapeChangeCase(way, form, direction, change)
+            for options in ATTENTION_OPTIONS:
+                if options != "plain" and not (direction == "backward" and options in FORWARD_ONLY_OPTIONS):
+                    for change in COMMON_CHANGES:
+                        yield ShapeChangeCase(way, form, direction, change, options)
             for config in (1, 2, 3):
-                for change in FEW:
-                    yield Case(way, form, direction, change, config=config)
+                for change in COMMON_CHANGES:
+                    yield ShapeChangeCase(way, form, direction, change, config=config)
         if way == "override shapes" and form == "composite":
             for options in ("plain", "causal", "padding"):
-                for change in (*FEW, "shorter q", "shorter kv"):
-                    yield Case(way, form, "forward", change, options, tensors="k as rows")
+                for change in (*COMMON_CHANGES, "shorter q", "shorter kv"):
+                    yield ShapeChangeCase(way, form, "forward", change, options, tensors="k as rows")
         if way == "override shapes":
             for options in ("plain", "stats", "padding", "ragged"):
-                for change in FEW[1:]:
-                    yield Case(way, form, "forward", change, options, tensors="all")
-            for change in FEW[1:]:
-                yield Case(way, form, "forward", change, "stats", tensors="q, k, v and o")
-            for options in OPTIONS:
+                for change in COMMON_CHANGES[1:]:
+                    yield ShapeChangeCase(way, form, "forward", change, options, tensors="all")
+            for change in COMMON_CHANGES[1:]:
+                yield ShapeChangeCase(way, form, "forward", change, "stats", tensors="q, k, v and o")
+            for options in ATTENTION_OPTIONS:
                 if options.startswith("ragged"):
                     for change in ("longer q", "shorter kv", "fewer and longer", "many and longer"):
-                        yield Case(way, form, "forward", change, options)
+                        yield ShapeChangeCase(way, form, "forward", change, options)
             for change in ("fewer batches", "shorter", "shorter q", "shorter kv"):
-                yield Case(way, form, "forward", change, strides="as built")
-            yield Case(way, form, "forward", "as built", strides="heads first")
-            yield Case(way, form, "forward", "as built", tensors="all", strides="heads first")
+                yield ShapeChangeCase(way, form, "forward", change, strides="as built")
+            yield ShapeChangeCase(way, form, "forward", "as built", strides="heads first")
+            yield ShapeChangeCase(way, form, "forward", "as built", tensors="all", strides="heads first")
 
 
 # Problems: their graphs, and the data of their tensors
@@ -175,7 +179,7 @@ class ProblemTensors:
 
     dims: Mapping[str, Dims]
     strides: Mapping[str, Dims]
-    written: tuple[str, ...]
+    written_tensors: tuple[str, ...]
 
     def element_span(self, name: str) -> int:
         """Return the number of elements from first to last."""
@@ -189,7 +193,7 @@ class ProblemTensors:
         )
 
 
-def matmul_graph(sizes: Mapping[str, int]) -> Graph:
+def make_matmul_graph(sizes: Mapping[str, int]) -> Graph:
     """Return c = a @ b in float16."""
     b, m, n, k = (sizes[name] for name in ("batch", "m", "n", "k"))
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -197,7 +201,7 @@ def matmul_graph(sizes: Mapping[str, int]) -> Graph:
     return g.graph()
 
 
-def matmul_tensors(graph: Graph) -> ProblemTensors:
+def make_matmul_tensors(graph: Graph) -> ProblemTensors:
     tensors = {name: graph.tensor(name) for name in "abc"}
     return ProblemTensors(
         {name: tensor.dims for name, tensor in tensors.items()},
@@ -206,36 +210,36 @@ def matmul_tensors(graph: Graph) -> ProblemTensors:
     )
 
 
-def attention_problem(case: Case, change: Mapping[str, int], layout: Any = None) -> Attention:
+def make_attention_problem(case: ShapeChangeCase, change: Mapping[str, int], layout: Any = None) -> Attention:
     """Return the problem of an experiment for a shape."""
-    options = dict(OPTIONS[case.options])
+    options = dict(ATTENTION_OPTIONS[case.options])
     if case.direction == "backward":
         options.pop("stats", None)
     if layout is not None:
         options["layout"] = layout
-    return Attention(**{"heads": 2, "head_dim": 64, **BUILT, **change, **options})
+    return Attention(**{"heads": 2, "head_dim": 64, **BUILT_SHAPE, **change, **options})
 
 
-def attention_graph(case: Case, problem: Attention, target: Target) -> Graph:
+def make_attention_graph(case: ShapeChangeCase, problem: Attention, target: Target) -> Graph:
     make = sdpa_backward if case.direction == "backward" else sdpa_forward
     form: Any = case.form
     return make(problem, implementation=form, version=target.library.version, sm=target.sm, allow_hazards=True)
 
 
-def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def list_attention_tensors(case: ShapeChangeCase) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the tensors of numbers that are read and written."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
-    return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
+    return ("q", "k", "v"), ("o", "stats") if ATTENTION_OPTIONS[case.options].get("stats") else ("o",)
 
 
-def attention_tensors(case: Case, p: Attention) -> ProblemTensors:
-    read, written = attention_names(case)
+def make_attention_tensors(case: ShapeChangeCase, p: Attention) -> ProblemTensors:
+    read, written = list_attention_tensors(case)
     names = (*read, *written)
     return ProblemTensors({name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written)
 
 
-def length_tensors(p: Attention) -> dict[str, Array]:
+def make_length_tensors(p: Attention) -> dict[str, Array]:
     """Return the length and offset tensors of a problem; ragged sequences start where dense ones would."""
     made: dict[str, Any] = {}
     if p.padding:
@@ -252,9 +256,9 @@ def length_tensors(p: Attention) -> dict[str, Array]:
     return small | ({"sink": np.linspace(-1, 1, p.heads, dtype=np.float32).reshape(1, -1, 1, 1)} if p.sink else {})
 
 
-def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
+def compute_expected_attention(case: ShapeChangeCase, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
     """Return the expected outputs of a problem, in float64, from views of its inputs."""
-    held = length_tensors(p)
+    held = make_length_tensors(p)
     options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
         name: value for name, value in held.items() if name.startswith("seq_len")
     }
@@ -280,35 +284,37 @@ def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], kee
         found, wanted = np.where(real, found, 0.0).astype(np.float64), np.where(real, want[name], 0.0)
         if np.isnan(found).any():
             words.append(f"{name}: not written ({np.isnan(found).sum() / real.sum():.0%})")
-        elif (error := float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-6))) > LIMIT:
+        elif (
+            error := float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-6))
+        ) > MAX_FROBENIUS_ERROR:
             words.append(f"{name}: relative error {error:.2g}")
-    return "; ".join(words) or RIGHT
+    return "; ".join(words) or AGREES
 
 
 @dataclass
 class ChangedShapeRun:
     """A plan that is built for one shape and run with another shape."""
 
-    case: Case
+    case: ShapeChangeCase
     target: Target
 
     def __post_init__(self) -> None:
         case = self.case
         if case.form == "matmul":
-            self.sizes = [MATMUL, {**MATMUL, **MATMUL_CHANGES[case.change]}]
-            self.graphs = [matmul_graph(sizes) for sizes in self.sizes]
-            self.tensors = [matmul_tensors(graph) for graph in self.graphs]
+            self.sizes = [MATMUL_SHAPE, {**MATMUL_SHAPE, **MATMUL_SHAPE_CHANGES[case.change]}]
+            self.graphs = [make_matmul_graph(sizes) for sizes in self.sizes]
+            self.tensors = [make_matmul_tensors(graph) for graph in self.graphs]
             return
-        build_timed_plan = attention_problem(case, {})
-        change = CHANGES[case.change]
+        build_timed_plan = make_attention_problem(case, {})
+        change = SHAPE_CHANGES[case.change]
         layout: Any = None
         if case.strides == "as built":
             layout = {name: build_timed_plan.strides(name) for name in ("q", "k", "v", "o")}
         elif case.strides == "heads first":
             layout = "bhsd"
-        self.problems = [build_timed_plan, attention_problem(case, change, layout)]
-        self.graphs = [attention_graph(case, p, self.target) for p in self.problems]
-        self.tensors = [attention_tensors(case, p) for p in self.problems]
+        self.problems = [build_timed_plan, make_attention_problem(case, change, layout)]
+        self.graphs = [make_attention_graph(case, p, self.target) for p in self.problems]
+        self.tensors = [make_attention_tensors(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
         """Return the engine config for a plan.
@@ -318,7 +324,7 @@ class ChangedShapeRun:
         LookupError
             There is none.
         """
-        cached = self.case.way == "kernel cache"
+        cached = self.case.change_method == "kernel cache"
         operation_graph = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
         found = operation_graph.heuristics("A")
         if len(found.configs) <= self.case.config:
@@ -337,7 +343,7 @@ class ChangedShapeRun:
             return made
 
         first = self.config(self.graphs[0])
-        if self.case.way == "override shapes":
+        if self.case.change_method == "override shapes":
             return build_timed_plan("built_ms", first), figures
         kernels = Descriptor(DescriptorType.KERNEL_CACHE, on=self.target.library)
         if self.target.library.version >= (9, 10, 0):
@@ -348,7 +354,7 @@ class ChangedShapeRun:
 
     def overrides(self) -> Overrides | None:
         """Return the uids, dims and strides in the variant pack."""
-        if self.case.way == "kernel cache":
+        if self.case.change_method == "kernel cache":
             return None
         graph, which = self.graphs[1], self.case.tensors
         named = graph.tensors if which == "all" else [t for t in graph.variant_pack_tensors if not t.by_value]
@@ -368,7 +374,7 @@ class ChangedShapeRun:
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
         case = self.case
-        keys = [*MATMUL] if case.form == "matmul" else [*BUILT]
+        keys = [*MATMUL_SHAPE] if case.form == "matmul" else [*BUILT_SHAPE]
         sizes = self.sizes if case.form == "matmul" else [{key: getattr(p, key) for key in keys} for p in self.problems]
         changed = [key for key in keys if sizes[0][key] != sizes[1][key]]
         outcomes: list[ProblemTensors] = []
@@ -377,13 +383,13 @@ class ChangedShapeRun:
                 mixed = {**sizes[1], **{key: sizes[at][key] for key, at in zip(changed, which, strict=True)}}
                 problem: Any = mixed
                 if case.form == "matmul":
-                    tensors = matmul_tensors(matmul_graph(mixed))
+                    tensors = make_matmul_tensors(make_matmul_graph(mixed))
                 else:
-                    problem = made = attention_problem(case, mixed)
-                    tensors = attention_tensors(case, made)
+                    problem = made = make_attention_problem(case, mixed)
+                    tensors = make_attention_tensors(case, made)
                 if of_strides != "dense":
                     strides = self.tensors[of_strides == "run"].strides
-                    tensors = ProblemTensors(tensors.dims, strides, tensors.written)
+                    tensors = ProblemTensors(tensors.dims, strides, tensors.written_tensors)
                 if tensors not in outcomes:
                     outcomes.append(tensors)
                     changes = [f"{key} {mixed[key]}" for key in changed]
@@ -391,22 +397,22 @@ class ChangedShapeRun:
 
     def expected(self, tensors: ProblemTensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
         """Return the expected results of one of the mixes."""
-        views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written}
+        views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written_tensors}
         if self.case.form == "matmul":
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
-        return expected_attention(self.case, problem, views)
+        return compute_expected_attention(self.case, problem, views)
 
     def real_rows(self) -> dict[str, Array]:
         """Return which rows of the outputs are not padding."""
         if self.case.form == "matmul" or not self.problems[1].padding:
             return {}
         p = self.problems[1]
-        held = length_tensors(p)
+        held = make_length_tensors(p)
         rows = {
             end: (np.arange(n) < held[f"seq_len_{end}"][:, None])[:, None, :, None]
             for end, n in (("q", p.seq_q), ("kv", p.seq_kv))
         }
-        return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
+        return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written_tensors}
 
     def make_arenas(self, *, tight: bool) -> dict[str, Array]:
         """Return a buffer for each tensor, with its data; outputs are filled with NaN."""
@@ -417,10 +423,10 @@ class ChangedShapeRun:
             kind = np.float32 if name == "stats" else np.float16
             spans = [run.element_span(name)] if tight else [4 * one.element_span(name) for one in self.tensors]
             size = max(spans)
-            written = name in run.written
+            written = name in run.written_tensors
             made[name] = np.full(size, np.nan, kind) if written else rng.standard_normal(size).astype(kind)
         if self.case.form != "matmul" and self.case.direction == "backward":
-            forward = expected_attention(
+            forward = compute_expected_attention(
                 self.case._replace(direction="forward"),
                 self.problems[1],
                 {name: run.view(name, made[name]) for name in "qkv"},
@@ -437,7 +443,7 @@ class ChangedShapeRun:
         """Run the plan once, and return the buffers of its outputs, and microseconds if requested."""
         handle = live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
-        small = {} if self.case.form == "matmul" else length_tensors(self.problems[1])
+        small = {} if self.case.form == "matmul" else make_length_tensors(self.problems[1])
         figures: dict[str, float] = {}
         with Memory(handle.device or 0) as memory:
             holds: list[Array] = []
@@ -460,14 +466,16 @@ class ChangedShapeRun:
             memory.synchronize(handle.stream)
             found = {}
             for tensor, address in zip(tensors, addresses, strict=True):
-                if tensor.name in self.tensors[1].written:
+                if tensor.name in self.tensors[1].written_tensors:
                     found[tensor.name] = np.empty_like(arenas[tensor.name])
                     memory.copy_out(address, found[tensor.name])
             if timed:
-                figures["gpu_us"] = gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)
-                figures["pack_us"] = host_us(lambda: launcher.pack(row, workspace, overrides))
+                figures["gpu_us"] = measure_gpu_us(
+                    lambda: launcher.run(handle, pack), handle.device or 0, handle.stream
+                )
+                figures["pack_us"] = measure_host_us(lambda: launcher.pack(row, workspace, overrides))
                 if overrides is not None:
-                    figures["pack_without_us"] = host_us(lambda: launcher.pack(row, workspace))
+                    figures["pack_without_us"] = measure_host_us(lambda: launcher.pack(row, workspace))
                 figures |= self.time_ordinary_plan(launcher.row(*addresses), workspace, memory)
         return found, figures
 
@@ -481,7 +489,7 @@ class ChangedShapeRun:
         handle = live_handle(plan)
         launcher = Launcher(plan.descriptor, [tensor.uid for tensor in graph.variant_pack_tensors])
         pack = launcher.pack(row, workspace)
-        taken = gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)
+        taken = measure_gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)
         memory.synchronize(handle.stream)
         return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
 
@@ -492,30 +500,30 @@ class ChangedShapeRun:
         shape_mixes = self.shape_mixes()
         _, _, requested = next(shape_mixes)
         want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
-        got = {name: run.view(name, found[name]) for name in run.written}
+        got = {name: run.view(name, found[name]) for name in run.written_tensors}
         said["said"] = describe_difference(got, want, self.real_rows())
-        for name in run.written:
+        for name in run.written_tensors:
             mine = np.zeros(found[name].size, bool)
             run.view(name, mine)[...] = True
             if outside := int((~np.isnan(found[name]) & ~mine).sum()):
                 words = f"{name}: {outside} elements outside of it written"
-                said["said"] = words if said["said"] == RIGHT else f"{said['said']}; {words}"
-        if said["said"] != RIGHT and not self.real_rows():
+                said["said"] = words if said["said"] == AGREES else f"{said['said']}; {words}"
+        if said["said"] != AGREES and not self.real_rows():
             said["as_if"] = [
                 words
                 for words, tensors, mixed in shape_mixes
                 if all(tensors.element_span(name) <= arenas[name].size for name in tensors.dims)
                 and describe_difference(
-                    {name: tensors.view(name, found[name]) for name in run.written},
+                    {name: tensors.view(name, found[name]) for name in run.written_tensors},
                     self.expected(tensors, mixed["problem"], arenas),
                     {},
                 )
-                == RIGHT
+                == AGREES
             ]
         return said
 
 
-def gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
+def measure_gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
     """Return the GPU time of a call, averaged over several calls."""
     for _ in range(5):
         call()
@@ -527,7 +535,7 @@ def gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
         return round(timer.microseconds(0, 1) / calls, 2)
 
 
-def host_us(call: Any, calls: int = 300) -> float:
+def measure_host_us(call: Any, calls: int = 300) -> float:
     """Return the host time of a call."""
     start = time.perf_counter()
     for _ in range(calls):
@@ -535,7 +543,7 @@ def host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def outcome_parts(case: Case) -> Iterator[dict[str, Any]]:
+def run_case_in_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case, part by part: the process may crash on the way."""
     run = ChangedShapeRun(case, open_target())
     try:
@@ -551,7 +559,7 @@ def outcome_parts(case: Case) -> Iterator[dict[str, Any]]:
     found, figures = run.launch(plan, arenas, timed=False)
     said = run.compare(arenas, found)
     yield said
-    if said["said"] == RIGHT:
+    if said["said"] == AGREES:
         yield run.launch(plan, arenas, timed=True)[1]
         return
     arenas = run.make_arenas(tight=True)
@@ -559,17 +567,17 @@ def outcome_parts(case: Case) -> Iterator[dict[str, Any]]:
     yield {"in_memory_of_its_size": run.compare(arenas, found)["said"]}
 
 
-def print_outcome(case: Case) -> None:
+def print_outcome(case: ShapeChangeCase) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in outcome_parts(case):
+        for bit in run_case_in_parts(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)
         print(json.dumps({"failed": "illegal address" if "ILLEGAL_ADDRESS" in text else text.splitlines()[0]}))
 
 
-def outcome_in_child(case: Case) -> dict[str, Any]:
+def run_case_in_child(case: ShapeChangeCase) -> dict[str, Any]:
     """Return the outcome of a case in a separate process."""
     outcomes: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
@@ -591,13 +599,13 @@ def outcome_in_child(case: Case) -> dict[str, Any]:
 # Tests
 
 
-def problem_key(case: Case) -> tuple[Any, ...]:
+def get_problem_key(case: ShapeChangeCase) -> tuple[Any, ...]:
     """Return the fields of a case that identify its problem, without the change of shape."""
     return (*case[:3], case.options, case.config)
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[Case, dict[str, Any]]:
+def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
     """Return the outcomes of all cases, which are also recorded as a figure."""
     target = open_target()
     version, sm = target.library.version, target.sm
@@ -605,80 +613,82 @@ def outcomes() -> dict[Case, dict[str, Any]]:
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    all_cases = [case for way in ways for case in cases_of_method(way)]
-    with ThreadPoolExecutor(WORKERS) as pool:
+    all_cases = [case for way in ways for case in list_cases_of_method(way)]
+    with ThreadPoolExecutor(WORKER_COUNT) as pool:
         first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
-        found = dict(zip(first, pool.map(outcome_in_child, first), strict=True))
-        refused = {problem_key(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
-        rest = [case for case in all_cases if case not in found and problem_key(case) not in refused]
-        found |= zip(rest, pool.map(outcome_in_child, rest), strict=True)
+        found = dict(zip(first, pool.map(run_case_in_child, first), strict=True))
+        refused = {get_problem_key(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
+        rest = [case for case in all_cases if case not in found and get_problem_key(case) not in refused]
+        found |= zip(rest, pool.map(run_case_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
     add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
     return found
 
 
-def supported_outcomes(outcomes: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
+def supported_outcomes(outcomes: Mapping[ShapeChangeCase, Mapping[str, Any]]) -> dict[ShapeChangeCase, str]:
     """Return the outcomes of the cases that cuDNN does not refuse."""
     return {case: said["said"] for case, said in outcomes.items() if not said["said"].startswith(REFUSED)}
 
 
-def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     """This is the control: it shows that the methods themselves work."""
     controls = {case.name: said for case, said in supported_outcomes(outcomes).items() if case.form == "matmul"}
-    assert len(controls) >= len(MATMUL_CHANGES)
-    assert {name: said for name, said in controls.items() if said != RIGHT} == {}
+    assert len(controls) >= len(MATMUL_SHAPE_CHANGES)
+    assert {name: said for name, said in controls.items() if said != AGREES} == {}
 
 
-def test_a_plan_run_with_the_shape_of_its_build_is_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+def test_a_plan_run_with_the_shape_of_its_build_is_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     """Override shapes of many operations are excluded: for them the known issue table decides."""
     same = {
         case.name: said
         for case, said in supported_outcomes(outcomes).items()
         if case.change == "as built"
         and case.strides == "dense"
-        and (case.way == "kernel cache" or case.form != "composite")
+        and (case.change_method == "kernel cache" or case.form != "composite")
     }
     assert same
-    assert {name: said for name, said in same.items() if said != RIGHT} == {}
+    assert {name: said for name, said in same.items() if said != AGREES} == {}
 
 
-def test_override_shapes_of_ragged_sequences_are_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+def test_override_shapes_of_ragged_sequences_are_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     """Override shapes are cuDNN's only method by which one attention plan serves many shapes."""
     ragged = {
         case.name: said
         for case, said in supported_outcomes(outcomes).items()
-        if case.way == "override shapes" and OPTIONS.get(case.options, {}).get("ragged")
+        if case.change_method == "override shapes" and ATTENTION_OPTIONS.get(case.options, {}).get("ragged")
     }
-    assert {name: said for name, said in ragged.items() if said != RIGHT} == {}
+    assert {name: said for name, said in ragged.items() if said != AGREES} == {}
 
 
-def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[Case, dict[str, Any]]) -> None:
+def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     target = open_target()
     unknown = {}
     for case, said in supported_outcomes(outcomes).items():
-        if case.form != "matmul" and said != RIGHT:
+        if case.form != "matmul" and said != AGREES:
             form: Any = "unified" if case.form == "unified" else "single operations"
-            use = AttentionUse(attention_problem(case, {}), case.direction == "backward", form)
-            issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
+            use = AttentionUse(make_attention_problem(case, {}), case.direction == "backward", form)
+            issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.change_method)
             if not list(issues):
                 unknown[case.name] = said
     target.close()
     assert unknown == {}
 
 
-def test_the_known_issues_with_changed_shapes_appear_on_this_gpu(outcomes: dict[Case, dict[str, Any]]) -> None:
+def test_the_known_issues_with_changed_shapes_appear_on_this_gpu(
+    outcomes: dict[ShapeChangeCase, dict[str, Any]],
+) -> None:
     """Each known issue about many shapes for this version and architecture must have wrong outcomes."""
     target = open_target()
-    wrong = {case.way for case, said in supported_outcomes(outcomes).items() if said != RIGHT}
+    wrong = {case.change_method for case, said in supported_outcomes(outcomes).items() if said != AGREES}
     holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}
     target.close()
     assert holding <= wrong
 
 
-def parse_case(name: str) -> Case:
+def parse_case(name: str) -> ShapeChangeCase:
     """Return the case with this name."""
     *words, config = name.split("/")
-    return Case._make([*words, int(config)])
+    return ShapeChangeCase._make([*words, int(config)])
 
 
 if __name__ == "__main__":
@@ -686,4 +696,4 @@ if __name__ == "__main__":
         print_outcome(parse_case(sys.argv[1]))
     else:
         ways: tuple[Sharing, ...] = ("kernel cache", "override shapes")
-        print(*(case.name for way in ways for case in cases_of_method(way)), sep="\n")
+        print(*(case.name for way in ways for case in list_cases_of_method(way)), sep="\n")

@@ -49,20 +49,23 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, AnswerWriter, Child, serve
 from cudnn_backend_py.target import Target
 from examples import attention_known_issues
-from tests.known_issues import EXAMPLES, graph_of
-from tests.known_issues.convolution import one_convolution
+from tests.known_issues import EXAMPLES, make_example_graph
+from tests.known_issues.convolution import make_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
-from ...support.gpus import is_measured_here, least_expected, measured_gpus_text
+from ...support.gpus import get_least_expected_count, is_measured_here, list_measured_gpus
 
 Array = NDArray[Any]
-WORKERS = 8
-ROWS: Mapping[str, KnownIssue] = {row.code: row for row in FAULTS}
+WORKER_COUNT = 8
+ISSUE_ROWS: Mapping[str, KnownIssue] = {row.code: row for row in FAULTS}
 RIGHT, NO_ENGINE = "agrees", "none of its engines is here"
-TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library")  # forms of a graph that a version lacks
-ENDED = {  # errors with which a kernel ends the CUDA context
+NEWER_FORM_CODES = (
+    "attribute-newer-than-library",
+    "descriptor-newer-than-library",
+)  # forms of a graph that a version lacks
+CONTEXT_ENDING_ERRORS = {  # errors with which a kernel ends the CUDA context
     "ILLEGAL_ADDRESS": "illegal address",
     "ILLEGAL_INSTRUCTION": "illegal instruction",
     "MISALIGNED_ADDRESS": "misaligned address",
@@ -73,12 +76,12 @@ ENDED = {  # errors with which a kernel ends the CUDA context
 # Executed in a child process
 
 
-def outcome_of_run(run: Callable[[], str]) -> str:
+def describe_run(run: Callable[[], str]) -> str:
     """Return the result of a run, or the error that ended it."""
     try:
         return run()
     except CudnnBackendError as error:
-        for status, words in ENDED.items():
+        for status, words in CONTEXT_ENDING_ERRORS.items():
             if status in str(error):
                 return words
         return f"failed: {str(error).splitlines()[0]}"
@@ -96,7 +99,7 @@ def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], lim
     return "; ".join(words) or RIGHT
 
 
-def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
+def draw_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Return random values for the tensors that a graph reads."""
     rng = np.random.default_rng(seed)
     written = {tensor.uid for tensor in graph.outputs}
@@ -127,7 +130,7 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
 
 def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
     """Describe how the results of a graph differ from those of the interpreter."""
-    values = random_inputs(graph)
+    values = draw_inputs(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
     except LookupError as error:
@@ -135,14 +138,14 @@ def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
     return describe_difference(got, interpret(graph, values, rounding=True))
 
 
-def example_graph(code: str, which: str) -> Graph:
-    row = ROWS[code]
-    return graph_of(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
+def get_example_graph(code: str, which: str) -> Graph:
+    row = ISSUE_ROWS[code]
+    return make_example_graph(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
-def strongly_negative_scores(which: str) -> str:
+def run_strongly_negative_scores(which: str) -> str:
     """Compare a backward pass over rows with a log-sum-exp of about -120."""
-    graph = example_graph("backward-key-tail", which)
+    graph = get_example_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
     rng = np.random.default_rng(0)
@@ -162,10 +165,10 @@ def strongly_negative_scores(which: str) -> str:
     return describe_difference(got, {"dq": back.dq}, limit=0.05)
 
 
-def empty_sequence(length: int) -> str:
+def run_empty_sequence(length: int) -> str:
     """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
-    values = random_inputs(graph)
+    values = draw_inputs(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
     got = run_graph(graph, shared_target(), values)["o"]
     return f"o: NaN ({np.isnan(got).mean():.0%})" if np.isnan(got).any() else RIGHT
@@ -185,7 +188,7 @@ def reuse_cached_kernel(*, shared: bool) -> str:
             cache = Descriptor(DescriptorType.KERNEL_CACHE, on=target.library)
             cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph.descriptor).finalize()
         plan = build_plan(operation_graph.heuristics("A").configs[0], kernel_cache=cache)
-        values = random_inputs(graph)
+        values = draw_inputs(graph)
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
         exact = reference.forward(values["q"], values["k"].swapaxes(2, 3), values["v"])
@@ -193,46 +196,48 @@ def reuse_cached_kernel(*, shared: bool) -> str:
     return said
 
 
-def depthwise_convolutions_in_turn() -> str:
+def run_depthwise_convolutions_in_turn() -> str:
     """Compare depthwise convolutions of different sizes, one after another."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
-        graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
-        values = random_inputs(graph, size)
+        graph = make_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
+        values = draw_inputs(graph, size)
         said = describe_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
             return f"size {size}: {said}"
     return RIGHT
 
 
-def add_with_broadcast() -> str:
+def run_add_with_broadcast() -> str:
     """Compare a sum of [1, 2, 2] and [1, 2, 1] in float32."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
     return compare_with_interpreter(g.graph())
 
 
-def runner_of_first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
+def first_config_runner(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
     """Return a function that runs a graph by its first engine config."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
 
 
-def gradient_of_q_with_other_layout(which: str) -> str:
+def run_gradient_of_q_with_other_layout(which: str) -> str:
     """Compare a backward pass that writes the gradient of Q in another layout than Q."""
-    graph = example_graph("bounded-total-apart", which)
+    graph = get_example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
     numbers = attention_known_issues.ReferenceData(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
-    return attention_known_issues.compare_graph(graph, numbers, runner_of_first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, first_config_runner(graph))
 
 
-def nan_after_sequence_end(which: str) -> str:
+def run_nan_after_sequence_end(which: str) -> str:
     """Compare attention with NaN in K and V after a sequence's end, in its last page or up to the longest sequence."""
-    row = ROWS["paged-tail-not-finite"]
-    graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
+    row = ISSUE_ROWS["paged-tail-not-finite"]
+    graph = make_example_graph(
+        EXAMPLES[row.code].unaffected if which == "padded" else EXAMPLES[row.code].reproductions[which]
+    )
     use = read_attention(graph)
     assert use is not None
     p = use.problem
@@ -245,20 +250,20 @@ def nan_after_sequence_end(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    return attention_known_issues.compare_graph(graph, numbers, runner_of_first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, first_config_runner(graph))
 
 
-def gathered_moe_matmul(which: str) -> str:
+def run_gathered_moe_matmul(which: str) -> str:
     """Compare an MoE matmul over rows that are gathered by indices."""
-    graph = example_graph("moe-gather-32-bits", which)
-    values = random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
+    graph = get_example_graph("moe-gather-32-bits", which)
+    values = draw_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
     return describe_difference(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
 
 
 def compile_bilinear_resampling(which: str) -> str:
     """Return whether a plan of bilinear resampling compiles, as text."""
-    graph = example_graph("bilinear-16-bits", which)
+    graph = get_example_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
         try:
@@ -286,15 +291,15 @@ def compare_as_campaign(
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
-def norms_in_turn() -> str:
+def run_norms_in_turn() -> str:
     """Compare a norm with an operand, after a norm with an operand of other dims."""
-    compare_as_campaign(example_graph("norm-operands-in-turn", "before"))
-    return compare_as_campaign(example_graph("norm-operands-in-turn", ""))
+    compare_as_campaign(get_example_graph("norm-operands-in-turn", "before"))
+    return compare_as_campaign(get_example_graph("norm-operands-in-turn", ""))
 
 
-def filter_gradient_with_split_k() -> str:
+def run_filter_gradient_with_split_k() -> str:
     """Compare a filter gradient by configs of engine 47 with split-K: proposed ones, or one requested explicitly."""
-    graph = example_graph("filter-gradient-split", "")
+    graph = get_example_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
     configs = [config for config in configs if config.knobs.get(KnobType.SPLIT_K, 1) > 1]
@@ -309,18 +314,26 @@ def filter_gradient_with_split_k() -> str:
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
 
-NOT_COMPARED = ("norm-operands-in-turn", "convolution-minus-infinity", "filter-gradient-split", "moe-gather-32-bits")
-COMPARED = [
+CODES_WITH_OWN_RUN = (
+    "norm-operands-in-turn",
+    "convolution-minus-infinity",
+    "filter-gradient-split",
+    "moe-gather-32-bits",
+)
+ROWS_COMPARED_AS_CAMPAIGN = [
     row
     for operation, rows in FAULTS_BY_OPERATION.items()
     for row in rows
-    if operation != "Attention" and row.step == "run" and row.source == MEASURED_ON_GPU and row.code not in NOT_COMPARED
+    if operation != "Attention"
+    and row.step == "run"
+    and row.source == MEASURED_ON_GPU
+    and row.code not in CODES_WITH_OWN_RUN
 ]
 
 
-def random_numbers_of_dropout(which: str) -> str:
+def check_random_numbers_of_dropout(which: str) -> str:
     """Describe the random numbers that a forward pass with dropout writes."""
-    graph = example_graph("dropout-distribution", which)
+    graph = get_example_graph("dropout-distribution", which)
     answer = find_plan(graph, shared_target())
     assert answer.plan is not None
     drawn = run_plan(answer.plan, make_inputs(graph))[0]["rng_dump"]
@@ -330,71 +343,76 @@ def random_numbers_of_dropout(which: str) -> str:
     return RIGHT if (found == {0.0, 1.0} if bits else len(found) > 2) else f"the numbers are {sorted(found)[:9]}"
 
 
-RUNS: dict[str, Callable[[], str]] = {
-    "stats-not-float": lambda: compare_with_interpreter(example_graph("stats-not-float", "")),
-    "stats-not-float:fixed": lambda: compare_with_interpreter(example_graph("stats-not-float", "fixed")),
-    "backward-key-tail": lambda: strongly_negative_scores(""),
-    "backward-key-tail:fixed": lambda: strongly_negative_scores("fixed"),
-    "zero-length-sequences": lambda: empty_sequence(0),
+RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
+    "stats-not-float": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "")),
+    "stats-not-float:fixed": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "fixed")),
+    "backward-key-tail": lambda: run_strongly_negative_scores(""),
+    "backward-key-tail:fixed": lambda: run_strongly_negative_scores("fixed"),
+    "zero-length-sequences": lambda: run_empty_sequence(0),
     "kernel-cache-of-attention": lambda: reuse_cached_kernel(shared=True),
     "kernel-cache-of-attention:fixed": lambda: reuse_cached_kernel(shared=False),
-    "bounded-total-apart": lambda: gradient_of_q_with_other_layout(""),
-    "bounded-total-apart:fixed": lambda: gradient_of_q_with_other_layout("fixed"),
-    "paged-tail-not-finite": lambda: nan_after_sequence_end(""),
-    "moe-gather-32-bits": lambda: gathered_moe_matmul(""),
-    "moe-gather-32-bits:fixed": lambda: gathered_moe_matmul("fixed"),
+    "bounded-total-apart": lambda: run_gradient_of_q_with_other_layout(""),
+    "bounded-total-apart:fixed": lambda: run_gradient_of_q_with_other_layout("fixed"),
+    "paged-tail-not-finite": lambda: run_nan_after_sequence_end(""),
+    "moe-gather-32-bits": lambda: run_gathered_moe_matmul(""),
+    "moe-gather-32-bits:fixed": lambda: run_gathered_moe_matmul("fixed"),
     "bilinear-16-bits": lambda: compile_bilinear_resampling(""),
     "bilinear-16-bits:bfloat16": lambda: compile_bilinear_resampling("bfloat16"),
     "bilinear-16-bits:fixed": lambda: compile_bilinear_resampling("fixed"),
     **{
-        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, graph_of(made), row.engines)
-        for row in COMPARED
+        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, make_example_graph(made), row.engines)
+        for row in ROWS_COMPARED_AS_CAMPAIGN
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
-    **{f"{row.code}:fixed": partial(compare_as_campaign, graph_of(EXAMPLES[row.code].fixed)) for row in COMPARED},
-    "backward-row-sums": lambda: compare_as_campaign(example_graph("backward-row-sums", ""), kinds=["uniform"]),
+    **{
+        f"{row.code}:fixed": partial(compare_as_campaign, make_example_graph(EXAMPLES[row.code].fixed))
+        for row in ROWS_COMPARED_AS_CAMPAIGN
+    },
+    "backward-row-sums": lambda: compare_as_campaign(get_example_graph("backward-row-sums", ""), kinds=["uniform"]),
     "backward-row-sums:half": lambda: compare_as_campaign(
-        example_graph("backward-row-sums", "half"), kinds=["uniform"]
+        get_example_graph("backward-row-sums", "half"), kinds=["uniform"]
     ),
     "backward-row-sums:fixed": lambda: compare_as_campaign(
-        example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
+        get_example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
     ),
-    "scale-not-above-0": lambda: compare_as_campaign(example_graph("scale-not-above-0", ""), kinds=["uniform"]),
+    "scale-not-above-0": lambda: compare_as_campaign(get_example_graph("scale-not-above-0", ""), kinds=["uniform"]),
     "scale-not-above-0:zero": lambda: compare_as_campaign(
-        example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
+        get_example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
     ),
     "scale-not-above-0:fixed": lambda: compare_as_campaign(
-        example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
+        get_example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
     ),
-    "dropout-distribution": lambda: random_numbers_of_dropout(""),
-    "dropout-distribution:normal": lambda: random_numbers_of_dropout("normal"),
-    "dropout-distribution:fixed": lambda: random_numbers_of_dropout("fixed"),
-    "fp8-ragged-no-query": lambda: compare_as_campaign(example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
+    "dropout-distribution": lambda: check_random_numbers_of_dropout(""),
+    "dropout-distribution:normal": lambda: check_random_numbers_of_dropout("normal"),
+    "dropout-distribution:fixed": lambda: check_random_numbers_of_dropout("fixed"),
+    "fp8-ragged-no-query": lambda: compare_as_campaign(get_example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
     "fp8-ragged-no-query:fixed": lambda: compare_as_campaign(
-        example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
+        get_example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
     ),
-    "fp8-backward-key-tail": lambda: compare_as_campaign(example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
+    "fp8-backward-key-tail": lambda: compare_as_campaign(
+        get_example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]
+    ),
     "fp8-backward-key-tail:fixed": lambda: compare_as_campaign(
-        example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
+        get_example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
     ),
     "convolution-minus-infinity": lambda: compare_as_campaign(
-        example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
+        get_example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
     ),
     "convolution-minus-infinity:fixed": lambda: compare_as_campaign(
-        example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
+        get_example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
     ),
-    "filter-gradient-split": filter_gradient_with_split_k,
-    "filter-gradient-split:fixed": lambda: compare_as_campaign(example_graph("filter-gradient-split", "fixed")),
-    "norm-operands-in-turn": norms_in_turn,
-    "norm-operands-in-turn:fixed": lambda: compare_as_campaign(example_graph("norm-operands-in-turn", "fixed")),
+    "filter-gradient-split": run_filter_gradient_with_split_k,
+    "filter-gradient-split:fixed": lambda: compare_as_campaign(get_example_graph("filter-gradient-split", "fixed")),
+    "norm-operands-in-turn": run_norms_in_turn,
+    "norm-operands-in-turn:fixed": lambda: compare_as_campaign(get_example_graph("norm-operands-in-turn", "fixed")),
     # reported by others, or refused without a reason: not known to appear here
-    "depthwise-sequence-of-shapes": depthwise_convolutions_in_turn,
-    "matmul-with-gaps": lambda: compare_with_interpreter(example_graph("matmul-with-gaps", ""), 11),
-    "convolution-int8-relu": lambda: compare_with_interpreter(example_graph("convolution-int8-relu", "")),
-    "broadcast-add": add_with_broadcast,
-    "padded-tail-not-finite": lambda: nan_after_sequence_end("padded"),
+    "depthwise-sequence-of-shapes": run_depthwise_convolutions_in_turn,
+    "matmul-with-gaps": lambda: compare_with_interpreter(get_example_graph("matmul-with-gaps", ""), 11),
+    "convolution-int8-relu": lambda: compare_with_interpreter(get_example_graph("convolution-int8-relu", "")),
+    "broadcast-add": run_add_with_broadcast,
+    "padded-tail-not-finite": lambda: run_nan_after_sequence_end("padded"),
 }
-UNKNOWN = (
+UNMEASURED_GRAPHS = (
     "padded-tail-not-finite",
     "zero-length-sequences",
     "depthwise-sequence-of-shapes",
@@ -405,7 +423,7 @@ UNKNOWN = (
 # fp8-alibi:backward was NaN once, next to a right bound; its reproduction is right with 9.19.0.
 MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:fixed")
 # The memory that dbias-of-shared-rows overwrites is after the compared tensors.
-UNKNOWN_ATTENTION = (
+UNMEASURED_ATTENTION = (
     "decoding-causal-groups",
     "backward-large-head-dims",
     "fp8-alibi:backward",
@@ -415,7 +433,7 @@ UNKNOWN_ATTENTION = (
 
 
 # Earlier builds in the process decide; the other cases share processes.
-ALONE = ("norm-", "kernel-cache-of-attention", "depthwise-sequence-of-shapes")
+GRAPHS_IN_OWN_PROCESS = ("norm-", "kernel-cache-of-attention", "depthwise-sequence-of-shapes")
 LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the first of a process, which loads cuDNN
 
 
@@ -424,7 +442,7 @@ def serve_outcomes() -> None:
 
     def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
-        words = outcome_of_run(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
+        words = describe_run(RUN_BY_GRAPH[name]) if name in RUN_BY_GRAPH else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))
 
     serve(send_outcome)
@@ -445,10 +463,12 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
     return words
 
 
-def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
+def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
     """Return the outcomes of graphs, and the seconds that each took."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # first those that need a process
+    for name in sorted(
+        names, key=lambda name: not name.startswith(GRAPHS_IN_OWN_PROCESS)
+    ):  # first those that need a process
         left.put(name)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -463,7 +483,7 @@ def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]
             except queue.Empty:
                 break
             began = time.monotonic()
-            alone = name.startswith(ALONE)
+            alone = name.startswith(GRAPHS_IN_OWN_PROCESS)
             first = alone or child is None or not child.usable
             if first:
                 if child is not None:
@@ -477,20 +497,23 @@ def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]
         if child is not None:
             child.end()
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for done in [pool.submit(judge_in_thread) for _ in range(WORKERS)]:
+    with ThreadPoolExecutor(WORKER_COUNT) as pool:
+        for done in [pool.submit(judge_in_thread) for _ in range(WORKER_COUNT)]:
             done.result()
     return {name: found[name] for name in names}, seconds
 
 
 # Tests
 
-RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # according to their rows
+FIXED_SINCE_VERSION = {
+    "row-statistics-alone": (9, 28, 0),
+    "paged-decoding-sink:longer": (9, 28, 0),
+}  # according to their rows
 
 
 def is_expected_to_be_wrong(name: str, version: tuple[int, int, int], sm: int) -> bool:
-    row = ROWS.get(name.partition(":")[0])  # None: reported, without a row
-    right = name in RIGHT_SINCE and version >= RIGHT_SINCE[name]
+    row = ISSUE_ROWS.get(name.partition(":")[0])  # None: reported, without a row
+    right = name in FIXED_SINCE_VERSION and version >= FIXED_SINCE_VERSION[name]
     return not right and (row is None or row.affects_version(version, sm))
 
 
@@ -504,33 +527,37 @@ def outcomes() -> dict[str, str]:
     refused += [
         name
         for name in attention_known_issues.OTHERS
-        if name.endswith(":fixed") and ROWS[name.removesuffix(":fixed")].refused
+        if name.endswith(":fixed") and ISSUE_ROWS[name.removesuffix(":fixed")].refused
     ]
     names = [
         name
-        for name in dict.fromkeys((*refused, *RUNS, *UNKNOWN_ATTENTION, *MEASURED_ATTENTION))
+        for name in dict.fromkeys((*refused, *RUN_BY_GRAPH, *UNMEASURED_ATTENTION, *MEASURED_ATTENTION))
         if is_expected_to_be_wrong(name, version, sm)
     ]
-    every, seconds = outcomes_of(names)
-    found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
+    every, seconds = run_graphs_in_children(names)
+    found = {
+        name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(NEWER_FORM_CODES)
+    }
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
     return found
 
 
 def test_known_issues_of_this_gpu_give_wrong_results(outcomes: dict[str, str]) -> None:
-    certain = {name: words for name, words in outcomes.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+    certain = {
+        name: words for name, words in outcomes.items() if name not in (*UNMEASURED_GRAPHS, *UNMEASURED_ATTENTION)
+    }
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
     if unlike and not is_measured_here():
-        pytest.skip(f"did not run: these rows were measured on {measured_gpus_text()}, not here: {', '.join(unlike)}")
+        pytest.skip(f"did not run: these rows were measured on {list_measured_gpus()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) >= least_expected("known issues that show")
+    assert len(wrong) >= get_least_expected_count("known issues that show")
 
 
 def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
     fixed = {name: words for name, words in outcomes.items() if name.endswith(":fixed")}
-    assert len(fixed) >= least_expected("known issues with a fix that is right")
+    assert len(fixed) >= get_least_expected_count("known issues with a fix that is right")
     if not is_measured_here():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
@@ -538,10 +565,10 @@ def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
 
 def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
     """The recorded outcomes show whether a row must be narrowed, or applies to this GPU as well."""
-    unknown = {name: words for name, words in outcomes.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
-    assert len(unknown) >= least_expected("known issues not known to show")
+    unknown = {name: words for name, words in outcomes.items() if name in (*UNMEASURED_GRAPHS, *UNMEASURED_ATTENTION)}
+    assert len(unknown) >= get_least_expected_count("known issues not known to show")
     assert all(unknown.values())
 
 
 if __name__ == "__main__":
-    print(outcome_of_run(RUNS[sys.argv[1]]))
+    print(describe_run(RUN_BY_GRAPH[sys.argv[1]]))

@@ -12,8 +12,8 @@ from cudnn_backend_py import open_target, plan
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward
 from cudnn_backend_py.known_issues import FAULTS
 
-ORDERS = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)]  # of b, h and s in memory
-ISSUE = next(issue for issue in FAULTS if issue.code == "backward-stats-layout")
+STATS_AXIS_ORDERS = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)]  # of b, h and s in memory
+STATS_LAYOUT_ISSUE = next(issue for issue in FAULTS if issue.code == "backward-stats-layout")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the buffers are torch's, which is not installed")
@@ -22,7 +22,7 @@ def test_gradients_equal_those_of_packed_statistics(seed: int) -> None:
     import torch
 
     target = open_target()
-    if ISSUE.affects_version(target.library.version, target.sm):
+    if STATS_LAYOUT_ISSUE.affects_version(target.library.version, target.sm):
         pytest.skip("did not run: the known issue is of this architecture and version")
     draw = random.Random(seed)
     b, h, s, d = draw.randint(2, 8), draw.randint(2, 6), draw.randint(64, 1500), draw.choice([32, 64, 128, 208, 256])
@@ -45,7 +45,7 @@ def test_gradients_equal_those_of_packed_statistics(seed: int) -> None:
     stats = scores.logsumexp(-1, keepdim=True)
     o = (scores.softmax(-1) @ buffers["v"].float()).half()
     buffers["o"] = o.transpose(1, 2).contiguous().transpose(1, 2)
-    order, gap, strides, step = draw.choice(ORDERS), draw.choice([0, 8]), [0, 0, 0], 1
+    order, gap, strides, step = draw.choice(STATS_AXIS_ORDERS), draw.choice([0, 8]), [0, 0, 0], 1
     for axis in reversed(order):
         strides[axis], step = step, step * ((b, h, s)[axis] + gap)
     other = torch.full((step + 64,), float("nan"), device="cuda").as_strided((b, h, s, 1), (*strides, 1))

@@ -20,10 +20,10 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.target import Target, device_profile, read_device
-from tests.gpu.execution.test_execute import check_flash_attention, first_plan
+from tests.gpu.execution.test_execute import build_first_plan, check_flash_attention
 from tests.support.figures import add_figure
-from tests.support.flash import flash_graph
-from tests.support.gpus import first_engine_config
+from tests.support.flash import make_flash_graph
+from tests.support.gpus import find_first_engine_config
 
 AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
 
@@ -43,7 +43,7 @@ def test_the_properties_of_the_device_can_be_saved_and_opened_as_a_target(tmp_pa
     path.write_text(json.dumps(properties))
     target = open_target(str(path))
     assert target.profile.title == properties["deviceName"]
-    assert first_engine_config(flash_graph(), target).tag
+    assert find_first_engine_config(make_flash_graph(), target).tag
 
 
 def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
@@ -66,7 +66,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
     from cuda.bindings import runtime
 
     target = open_target()
-    plan = first_plan(flash_graph(), target)
+    plan = build_first_plan(make_flash_graph(), target)
     last = library().driver.devices - 1
     assert int(runtime.cudaSetDevice(last)[0]) == 0
     try:
@@ -80,7 +80,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
                 with pytest.raises(UsageError, match="bound to GPU 0, the given objects to GPU 1"):
                     plan.descriptor.execute(other, pack)
                 config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
-                best = first_engine_config(flash_graph(), target)
+                best = find_first_engine_config(make_flash_graph(), target)
                 with pytest.raises(UsageError, match="handle-of-another-device"):
                     config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
     finally:
@@ -122,14 +122,14 @@ def test_handle_made_before_fork_is_refused_after_it() -> None:
 
 def test_the_log_has_the_execute_call() -> None:
     target = open_target()
-    plan = first_plan(flash_graph(), target)
+    plan = build_first_plan(make_flash_graph(), target)
     with capture_log() as log:
         check_flash_attention(plan)
     assert "cudnnBackendExecute" in {record.function for record in log.records}
     target.close()
 
 
-def given_plan_files() -> list[str]:
+def find_given_plan_files() -> list[str]:
     """Return the paths of given plan files, which were made on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
@@ -138,8 +138,8 @@ def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
     """Run the plan of this machine, too, which is the only one if no plan files are given."""
     target = open_target()
     own = tmp_path / "own.json"
-    first_plan(flash_graph(), target).save(own)
-    for path in [*given_plan_files(), str(own)]:
+    build_first_plan(make_flash_graph(), target).save(own)
+    for path in [*find_given_plan_files(), str(own)]:
         check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
     target.close()
 
@@ -149,7 +149,7 @@ def check_loaded_plan(path: str, what: str, target: Target) -> None:
     plan = load_plan(path, target)
     load_ms = (time.perf_counter() - start) * 1e3
     error = check_flash_attention(plan)
-    live = first_plan(flash_graph(), target)
+    live = build_first_plan(make_flash_graph(), target)
     add_figure(
         what,
         engine=plan.tag,

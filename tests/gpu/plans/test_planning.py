@@ -21,22 +21,22 @@ from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.flash import compute_causal_attention
-from tests.support.gpus import first_engine_config
+from tests.support.gpus import find_first_engine_config
 
 pytestmark = pytest.mark.usefixtures("cache")
-AHEAD = """
+PLAN_AHEAD_PROGRAM = """
 import sys
 from tests.gpu.plans.test_planning import *
-print(build(flash_attention(), sys.argv[1]).tag)
+print(build(make_flash_attention(), sys.argv[1]).tag)
 """
 
 
-def flash_attention() -> Graph:
+def make_flash_attention() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
 def check_result(made: Plan) -> None:
-    """Run a plan of ``flash_attention()`` and compare with float64."""
+    """Run a plan of ``make_flash_attention()`` and compare with float64."""
     graph = made.graph
     rng = np.random.default_rng(1)
     arrays = {
@@ -54,9 +54,9 @@ def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, buil
     described = tmp_path / "device.json"
     described.write_text(json.dumps(read_device(current_device())))
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    tag = run_python(["-c", AHEAD, str(described)], environment=no_gpu, check=True).stdout.strip()
-    found = build(flash_attention())
-    assert builds == [], "it was built ahead of time"
+    tag = run_python(["-c", PLAN_AHEAD_PROGRAM, str(described)], environment=no_gpu, check=True).stdout.strip()
+    found = build(make_flash_attention())
+    assert builds == [], "the plan was built again on the GPU"
     assert found.tag == tag
     assert found.target.is_live
     check_result(found)
@@ -71,34 +71,36 @@ def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
         if profile.properties["deviceName"] == here.profile.properties["deviceName"]
     ]
     for profile in named:
-        assert plan_key(flash_attention(), shared_target(profile), {}) == plan_key(flash_attention(), here, {})
+        assert plan_key(make_flash_attention(), shared_target(profile), {}) == plan_key(
+            make_flash_attention(), here, {}
+        )
 
 
 def test_plans_for_the_gpu_are_shared_and_found_again(builds: list[str]) -> None:
     assert shared_target() is shared_target("gpu")
-    first = build(flash_attention())
-    assert build(flash_attention(), "gpu") is first
+    first = build(make_flash_attention())
+    assert build(make_flash_attention(), "gpu") is first
     check_result(first)
     forget_plans()
-    check_result(build(flash_attention()))
+    check_result(build(make_flash_attention()))
     assert len(builds) == 1
 
 
 def test_a_target_opened_by_the_caller_has_its_own_plans(builds: list[str]) -> None:
-    shared = build(flash_attention())
+    shared = build(make_flash_attention())
     mine = open_target()
-    own = build(flash_attention(), mine)
+    own = build(make_flash_attention(), mine)
     assert own is not shared
     assert own.target is mine
-    assert len(builds) == 1, "the second came from the disk"
+    assert len(builds) == 1, "the second plan was built instead of read from the cache"
     check_result(own)
     mine.close()
-    check_result(build(flash_attention()))
+    check_result(build(make_flash_attention()))
 
 
 def test_plan_returns_a_callable_with_the_built_plan() -> None:
-    run = plan(flash_attention())
-    assert run.plan is build(flash_attention())
+    run = plan(make_flash_attention())
+    assert run.plan is build(make_flash_attention())
     check_result(run.plan)
 
 
@@ -107,7 +109,7 @@ def test_plans_are_built_in_one_and_in_four_threads() -> None:
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
-        configs = [first_engine_config(graph, shared_target()) for graph in graphs]
+        configs = [find_first_engine_config(graph, shared_target()) for graph in graphs]
         begin = time.perf_counter()
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin

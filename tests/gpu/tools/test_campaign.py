@@ -14,7 +14,7 @@ from tools.campaign.graphs import FAMILIES, random_graph
 from tools.campaign.one import find_plan, run_and_compare
 from tools.campaign.runner import Options, run_campaign
 
-from ...support.gpus import least_expected, skip_if_not_measured
+from ...support.gpus import get_least_expected_count, skip_if_not_measured
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def is_wrong(graph: Graph, data: str, target: Target) -> bool:
+def is_reported_wrong(graph: Graph, data: str, target: Target) -> bool:
     got = find_plan(graph, target)
     if got.plan is None:
         return False
@@ -35,16 +35,16 @@ def is_wrong(graph: Graph, data: str, target: Target) -> bool:
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
-def test_random_graphs_are_right(gpu: Target, family: str) -> None:
+def test_cudnn_computes_random_graphs_right(gpu: Target, family: str) -> None:
     graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
     offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
-    assert offered >= least_expected("random graphs of a family with an engine")
-    assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
+    assert offered >= get_least_expected_count("random graphs of a family with an engine")
+    assert not [graph.name for graph in graphs if is_reported_wrong(graph, "uniform", gpu)]
 
 
-def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_scale_in_the_interpreter_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter multiplies every matmul result by 1.01; cuDNN is right."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")
@@ -53,10 +53,10 @@ def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.M
     z = g.pointwise(PointwiseMode.MUL, y, g.tensor("scale", per), strides=y.strides)
     z = g.pointwise(PointwiseMode.ADD, z, g.tensor("bias", per), strides=y.strides)
     g.pointwise(PointwiseMode.RELU_FWD, z, virtual=False, strides=y.strides)
-    assert not is_wrong(g.graph(), "uniform", gpu)
+    assert not is_reported_wrong(g.graph(), "uniform", gpu)
     monkeypatch.setitem(pointwise.BINARY, PointwiseMode.MUL, lambda x, b: x * b * 1.01)
-    assert is_wrong(g.graph(), "uniform", gpu)
-    made = reduce_failure(g.graph(), "uniform", lambda graph, data: is_wrong(graph, data, gpu), budget_s=30)
+    assert is_reported_wrong(g.graph(), "uniform", gpu)
+    made = reduce_failure(g.graph(), "uniform", lambda graph, data: is_reported_wrong(graph, data, gpu), budget_s=30)
     (op,) = made.graph.ops
     assert op.kind is DescriptorType.OPERATION_POINTWISE
     assert op.parameters()["mode"] is PointwiseMode.MUL
@@ -65,6 +65,6 @@ def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.M
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
     found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
     assert found.total_counts()["graphs"] == 30
-    assert found.total_counts()["compared"] >= least_expected("graphs of a campaign that are compared")
+    assert found.total_counts()["compared"] >= get_least_expected_count("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
     assert set(found.counts) <= set(FAMILIES)

@@ -26,54 +26,54 @@ from cudnn_backend_py.info import start_record
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
 from tests.support.torch_reference import (
     Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    compute_reference_gradients,
     fill_pages,
-    frobenius_error,
     pack_tokens,
-    reference_attention,
-    reference_gradients,
     unpack_tokens,
 )
 
-LIMITS = {"float16": 2e-3, "bfloat16": 1.6e-2}  # relative Frobenius, gradients get twice that
-MOST = 1024  # tokens of a sequence
-CAUSAL = {"causal": True}
-WINDOW = {"causal": True, "left_bound": 65}
+MAX_FROBENIUS_ERRORS = {"float16": 2e-3, "bfloat16": 1.6e-2}  # relative Frobenius, gradients get twice that
+MAX_SEQUENCE_LENGTH = 1024  # tokens of a sequence
+CAUSAL_OPTIONS = {"causal": True}
+WINDOW_OPTIONS = {"causal": True, "left_bound": 65}
 # name: options of the operator, heads of Q and K, head dim, type, layout
-DENSE: dict[str, tuple[dict[str, Any], int, int, int, str, str]] = {
+DENSE_OPTIONS: dict[str, tuple[dict[str, Any], int, int, int, str, str]] = {
     "plain": ({}, 4, 4, 64, "float16", "bshd"),
-    "causal": (CAUSAL, 4, 4, 64, "float16", "bshd"),
-    "causal, heads first": (CAUSAL, 4, 4, 64, "bfloat16", "bhsd"),
-    "slices of one buffer": (CAUSAL, 4, 4, 64, "float16", "packed"),
-    "window": (WINDOW, 4, 4, 128, "bfloat16", "bshd"),
-    "grouped heads": (CAUSAL, 8, 2, 128, "float16", "bshd"),
-    "grouped heads, heads first": (CAUSAL, 4, 2, 64, "float16", "bhsd"),
-    "padding": ({"lengths": True, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
+    "causal": (CAUSAL_OPTIONS, 4, 4, 64, "float16", "bshd"),
+    "causal, heads first": (CAUSAL_OPTIONS, 4, 4, 64, "bfloat16", "bhsd"),
+    "slices of one buffer": (CAUSAL_OPTIONS, 4, 4, 64, "float16", "packed"),
+    "window": (WINDOW_OPTIONS, 4, 4, 128, "bfloat16", "bshd"),
+    "grouped heads": (CAUSAL_OPTIONS, 8, 2, 128, "float16", "bshd"),
+    "grouped heads, heads first": (CAUSAL_OPTIONS, 4, 2, 64, "float16", "bhsd"),
+    "padding": ({"lengths": True, **CAUSAL_OPTIONS}, 4, 4, 64, "float16", "bshd"),
     "padding, heads first": ({"lengths": True}, 4, 4, 64, "float16", "bhsd"),
     "bias": ({"bias": True}, 4, 4, 64, "float16", "bshd"),
-    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
-    "sink": ({"sink": True, **CAUSAL}, 4, 2, 64, "bfloat16", "bshd"),
-    "alibi": ({"alibi": True, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL_OPTIONS}, 4, 4, 64, "float16", "bshd"),
+    "sink": ({"sink": True, **CAUSAL_OPTIONS}, 4, 2, 64, "bfloat16", "bshd"),
+    "alibi": ({"alibi": True, **CAUSAL_OPTIONS}, 4, 4, 64, "float16", "bshd"),
 }
-VARLEN: dict[str, tuple[dict[str, Any], int, int, int, str]] = {
+VARLEN_OPTIONS: dict[str, tuple[dict[str, Any], int, int, int, str]] = {
     "plain": ({}, 4, 4, 64, "float16"),
-    "causal": (CAUSAL, 4, 4, 64, "bfloat16"),
-    "causal, grouped heads": (CAUSAL, 8, 2, 128, "float16"),
-    "causal, top left": ({"alignment": "top_left", **CAUSAL}, 4, 2, 64, "float16"),
-    "window": (WINDOW, 4, 2, 64, "float16"),
-    "sink": ({"sink": True, **CAUSAL}, 4, 2, 64, "bfloat16"),
-    "sink, window": ({"sink": True, **WINDOW}, 4, 4, 64, "float16"),
-    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 4, 64, "float16"),
+    "causal": (CAUSAL_OPTIONS, 4, 4, 64, "bfloat16"),
+    "causal, grouped heads": (CAUSAL_OPTIONS, 8, 2, 128, "float16"),
+    "causal, top left": ({"alignment": "top_left", **CAUSAL_OPTIONS}, 4, 2, 64, "float16"),
+    "window": (WINDOW_OPTIONS, 4, 2, 64, "float16"),
+    "sink": ({"sink": True, **CAUSAL_OPTIONS}, 4, 2, 64, "bfloat16"),
+    "sink, window": ({"sink": True, **WINDOW_OPTIONS}, 4, 4, 64, "float16"),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL_OPTIONS}, 4, 4, 64, "float16"),
 }
-PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
+PAGED_OPTIONS: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
     "plain": ({}, 4, 4, 64, "float16", 16),
-    "causal, grouped heads": (CAUSAL, 8, 2, 128, "bfloat16", 64),
-    "window": (WINDOW, 8, 2, 64, "float16", 16),
-    "sink": ({"sink": True, **CAUSAL}, 8, 2, 64, "float16", 32),
-    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 2, 64, "float16", 128),
+    "causal, grouped heads": (CAUSAL_OPTIONS, 8, 2, 128, "bfloat16", 64),
+    "window": (WINDOW_OPTIONS, 8, 2, 64, "float16", 16),
+    "sink": ({"sink": True, **CAUSAL_OPTIONS}, 8, 2, 64, "float16", 32),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL_OPTIONS}, 4, 2, 64, "float16", 128),
 }
 
 
-class Record:
+class CampaignRecord:
     """The counts and errors of the problems that have run, by part."""
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class Record:
 
     def add(self, part: str, problem: dict[str, Any], kind: str, errors: dict[str, float], host_ms: float) -> None:
         """Add a problem that has run, with its errors."""
-        limits = {name: LIMITS[kind] * (2 if name.startswith("d") else 1) for name in errors}
+        limits = {name: MAX_FROBENIUS_ERRORS[kind] * (2 if name.startswith("d") else 1) for name in errors}
         wrong = {name: value for name, value in errors.items() if not value < limits[name]}
         self._add_problem(part, problem, wrong or None, errors)
         self.parts[part]["host_ms"].append(host_ms)
 
-    def fail(self, part: str, problem: dict[str, Any], failure: Exception) -> None:
+    def add_failure(self, part: str, problem: dict[str, Any], failure: Exception) -> None:
         """Add a problem that could not be run."""
         self._add_problem(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
 
@@ -107,47 +107,47 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON data, with host times as quantiles."""
-        return {name: part | {"host_ms": _quantiles(part["host_ms"])} for name, part in self.parts.items()}
+        return {name: part | {"host_ms": _compute_quantiles(part["host_ms"])} for name, part in self.parts.items()}
 
 
-def _quantiles(values: list[float]) -> dict[str, float]:
+def _compute_quantiles(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
     at = {"median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in at.items() if ordered}
 
 
-def _log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
+def _draw_log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
     """Return a random number between two bounds, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def _random_length(rng: random.Random, most: int) -> int:
-    return rng.choice((0, 1, _log_uniform(rng, most), _log_uniform(rng, most), _log_uniform(rng, most)))
+def _draw_length(rng: random.Random, most: int) -> int:
+    return rng.choice((0, 1, _draw_log_uniform(rng, most), _draw_log_uniform(rng, most), _draw_log_uniform(rng, most)))
 
 
-class Inputs:
+class RandomInputs:
     """Random tensors of one seed on the GPU."""
 
     def __init__(self, torch: Any, kind: str, seed: int) -> None:
         self.torch, self.type = torch, getattr(torch, kind)
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def random_normal(self, *dims: int, dtype: Any = None) -> Any:
+    def draw_normal(self, *dims: int, dtype: Any = None) -> Any:
         """Return normally distributed numbers in the type of Q, or in another type."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
-    def random_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
+    def draw_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
         """Return a random [b, h, s, d] tensor in the requested layout."""
         if layout == "bhsd":
-            return self.random_normal(b, h, s, d)
-        return self.random_normal(b, s, h, d).transpose(1, 2)
+            return self.draw_normal(b, h, s, d)
+        return self.draw_normal(b, s, h, d).transpose(1, 2)
 
-    def int32_tensor(self, values: list[int]) -> Any:
+    def make_int32_tensor(self, values: list[int]) -> Any:
         """Return these integers as an int32 tensor."""
         return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
 
 
-def _reference_masks(options: dict[str, Any], bottom_right: bool) -> Masks:
+def _make_reference_masks(options: dict[str, Any], bottom_right: bool) -> Masks:
     return Masks(
         left_bound=options.get("left_bound"),
         right_bound=0 if options.get("causal") else None,
@@ -164,37 +164,37 @@ def _time_call(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     return found, (time.perf_counter() - begin) * 1e3
 
 
-def dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE)) -> dict[str, Any]:
+def draw_dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE_OPTIONS)) -> dict[str, Any]:
     """Return a random problem of dense tensors."""
     name = rng.choice(names)
     while True:
-        b, s_q = _log_uniform(rng, 32), _log_uniform(rng, MOST)
-        s_kv = s_q if rng.random() < 0.7 else _log_uniform(rng, MOST)
+        b, s_q = _draw_log_uniform(rng, 32), _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)
+        s_kv = s_q if rng.random() < 0.7 else _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)
         if b * s_q * s_kv <= 1 << 22:
             break
-    lengths = [[_random_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
+    lengths = [[_draw_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
     return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
 
 
-def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+def run_dense(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of dense tensors, forward and backward."""
-    options, heads, kv_heads, d, kind, layout = DENSE[p["name"]]
+    options, heads, kv_heads, d, kind, layout = DENSE_OPTIONS[p["name"]]
     options = dict(options)
-    new = Inputs(torch, kind, p["seed"])
+    new = RandomInputs(torch, kind, p["seed"])
     b, s_q, s_kv = p["batch"], p["seq_q"], p["seq_kv"]
     if layout == "packed":
         s_kv = s_q
-        q, k, v = (x.transpose(1, 2) for x in new.random_normal(b, s_q, 3, heads, d).unbind(2))
+        q, k, v = (x.transpose(1, 2) for x in new.draw_normal(b, s_q, 3, heads, d).unbind(2))
     else:
-        q = new.random_heads(b, heads, s_q, d, layout)
-        k, v = (new.random_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
-    d_o, inputs, others = new.random_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
+        q = new.draw_heads(b, heads, s_q, d, layout)
+        k, v = (new.draw_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
+    d_o, inputs, others = new.draw_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
     if options.pop("lengths", False):
-        others = {"len_q": new.int32_tensor(p["lengths"][0]), "len_kv": new.int32_tensor(p["lengths"][1])}
+        others = {"len_q": new.make_int32_tensor(p["lengths"][0]), "len_kv": new.make_int32_tensor(p["lengths"][1])}
     if options.pop("bias", False):
-        inputs["bias"] = new.random_normal(1, heads, s_q, s_kv)
+        inputs["bias"] = new.draw_normal(1, heads, s_q, s_kv)
     if options.pop("sink", False):
-        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.draw_normal(heads, dtype=torch.float32)
     slopes = {}
     if options.pop("alibi", False):
         slopes["alibi_slopes"] = 2.0 ** -torch.arange(1, heads + 1, device="cuda", dtype=torch.float32)
@@ -211,43 +211,43 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     # Rows beyond the lengths are 0, regardless of the gradient of the output there.
-    want = reference_gradients(inputs, d_o, _reference_masks(options, False), **others, **slopes)
-    errors = {"o": frobenius_error(o, want["o"])} | {
-        f"d{name}": frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
+    want = compute_reference_gradients(inputs, d_o, _make_reference_masks(options, False), **others, **slopes)
+    errors = {"o": compute_frobenius_error(o, want["o"])} | {
+        f"d{name}": compute_frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
     has_keys = want["stats"] != float("-inf")
-    errors["stats"] = frobenius_error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
+    errors["stats"] = compute_frobenius_error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
     record.add("dense", p, kind, errors, host)
     record.parts["dense"]["host_ms"].append(host_backward)
 
 
-def varlen_problem(rng: random.Random) -> dict[str, Any]:
+def draw_varlen_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem of packed tokens."""
-    name = rng.choice(list(VARLEN))
-    b = _log_uniform(rng, 16)
-    many_q = [_random_length(rng, MOST // 2) for _ in range(b)]
+    name = rng.choice(list(VARLEN_OPTIONS))
+    b = _draw_log_uniform(rng, 16)
+    many_q = [_draw_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
     same = rng.random() < 0.6
-    many_kv = many_q if same else [_random_length(rng, MOST // 2) for _ in range(b)]
+    many_kv = many_q if same else [_draw_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
     return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
 
 
-def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+def run_varlen(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of packed tokens, forward and backward."""
-    options, heads, kv_heads, d, kind = VARLEN[p["name"]]
+    options, heads, kv_heads, d, kind = VARLEN_OPTIONS[p["name"]]
     options = dict(options)
-    new = Inputs(torch, kind, p["seed"])
+    new = RandomInputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
-    q, d_o = (new.random_normal(sum(many_q), heads, d) for _ in range(2))
+    q, d_o = (new.draw_normal(sum(many_q), heads, d) for _ in range(2))
     inputs = {
         "q": q,
-        "k": new.random_normal(sum(many_kv), kv_heads, d),
-        "v": new.random_normal(sum(many_kv), kv_heads, d),
+        "k": new.draw_normal(sum(many_kv), kv_heads, d),
+        "v": new.draw_normal(sum(many_kv), kv_heads, d),
     }
     if options.pop("sink", False):
-        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.draw_normal(heads, dtype=torch.float32)
     for x in inputs.values():
         x.requires_grad_(True)
-    cu_q, cu_kv = (new.int32_tensor([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
+    cu_q, cu_kv = (new.make_int32_tensor([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
     longest, longest_kv = max(many_q), max(many_kv)
     more = {"sink": inputs["sink"]} if "sink" in inputs else {}
 
@@ -265,65 +265,71 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         else unpack_tokens(x.detach(), *((many_q, longest) if name == "q" else (many_kv, longest_kv)))
         for name, x in inputs.items()
     }
-    want = reference_gradients(
+    want = compute_reference_gradients(
         wide,
         unpack_tokens(d_o, many_q, longest),
-        _reference_masks(options, True),
-        len_q=new.int32_tensor(many_q),
-        len_kv=new.int32_tensor(many_kv),
+        _make_reference_masks(options, True),
+        len_q=new.make_int32_tensor(many_q),
+        len_kv=new.make_int32_tensor(many_kv),
     )
     errors = {
-        "o": frobenius_error(o, pack_tokens(want["o"], many_q)),
-        "dq": frobenius_error(found[0], pack_tokens(want["dq"], many_q)),
+        "o": compute_frobenius_error(o, pack_tokens(want["o"], many_q)),
+        "dq": compute_frobenius_error(found[0], pack_tokens(want["dq"], many_q)),
     }
     errors |= {
-        f"d{name}": frobenius_error(x, pack_tokens(want[f"d{name}"], many_kv))
+        f"d{name}": compute_frobenius_error(x, pack_tokens(want[f"d{name}"], many_kv))
         for name, x in zip("kv", found[1:3], strict=True)
     }
     if more:
-        errors["dsink"] = frobenius_error(found[3], want["dsink"])
+        errors["dsink"] = compute_frobenius_error(found[3], want["dsink"])
     lse = pack_tokens(want["stats"], many_q)
     has_keys = lse != float("-inf")
-    errors["stats"] = frobenius_error(stats[has_keys], lse[has_keys])
+    errors["stats"] = compute_frobenius_error(stats[has_keys], lse[has_keys])
     record.add("varlen", p, kind, errors, host)
     record.parts["varlen"]["host_ms"].append(host_backward)
 
 
-def paged_problem(rng: random.Random) -> dict[str, Any]:
+def draw_paged_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem with paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
-    name, way = rng.choice(list(PAGED)), rng.choice(("decode", "chunk", "packed"))
-    b = _log_uniform(rng, 32)
-    chunk = 1 if way == "decode" else _log_uniform(rng, 256, 2)
-    many_q = [chunk] * b if way != "packed" else [_random_length(rng, 256) for _ in range(b)]
+    name, way = rng.choice(list(PAGED_OPTIONS)), rng.choice(("decode", "chunk", "packed"))
+    b = _draw_log_uniform(rng, 32)
+    chunk = 1 if way == "decode" else _draw_log_uniform(rng, 256, 2)
+    many_q = [chunk] * b if way != "packed" else [_draw_length(rng, 256) for _ in range(b)]
     # The queries' own keys are in the pages; some sequences have only those, some none at all.
-    many_kv = [n + rng.choice((0, 1, _log_uniform(rng, MOST), _log_uniform(rng, MOST))) for n in many_q]
-    if rng.random() < 0.2 and "causal" not in PAGED[name][0]:
+    many_kv = [
+        n + rng.choice((0, 1, _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH), _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)))
+        for n in many_q
+    ]
+    if rng.random() < 0.2 and "causal" not in PAGED_OPTIONS[name][0]:
         many_kv[rng.randrange(b)] = rng.choice((0, 1))
     return {"name": name, "way": way, "len_q": many_q, "len_kv": many_kv, "seed": rng.randrange(1 << 30)}
 
 
-def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+def run_paged(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of paged K and V."""
-    options, heads, kv_heads, d, kind, page_size = PAGED[p["name"]]
+    options, heads, kv_heads, d, kind, page_size = PAGED_OPTIONS[p["name"]]
     options = dict(options)
-    new = Inputs(torch, kind, p["seed"])
+    new = RandomInputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
-    k, v = (new.random_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
+    k, v = (new.draw_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
     # The same pages for every problem of a kind, as in a server: few of them are used.
     k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
-    q = new.random_heads(b, heads, longest, d, "bshd")
-    more = {"sink": new.random_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
+    q = new.draw_heads(b, heads, longest, d, "bshd")
+    more = {"sink": new.draw_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
     packed: dict[str, Any] = {}
     given = q.transpose(1, 2)
     if p["way"] == "packed":
         given = pack_tokens(q, many_q)
-        packed = {"cu_seqlens_q": new.int32_tensor([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
+        packed = {
+            "cu_seqlens_q": new.make_int32_tensor([sum(many_q[:i]) for i in range(b + 1)]),
+            "max_seqlen_q": longest,
+        }
 
     def forward() -> Any:
         return attention_with_kvcache(
-            *(given, k_pages, v_pages, table, new.int32_tensor(many_kv)),
+            *(given, k_pages, v_pages, table, new.make_int32_tensor(many_kv)),
             **(options | more | packed),
             shapes=shapes,
             return_stats=True,
@@ -333,11 +339,11 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
-    want, lse = reference_attention(
+    want, lse = compute_reference_attention(
         *wide.values(),
-        _reference_masks(options, True),
-        len_q=new.int32_tensor(many_q),
-        len_kv=new.int32_tensor(many_kv),
+        _make_reference_masks(options, True),
+        len_q=new.make_int32_tensor(many_q),
+        len_kv=new.make_int32_tensor(many_kv),
         **{name: x.double() for name, x in more.items()},
     )
     if packed:
@@ -349,21 +355,21 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
         "paged",
         p,
         kind,
-        {"o": frobenius_error(o, want), "stats": frobenius_error(stats[has_keys], lse[has_keys])},
+        {"o": compute_frobenius_error(o, want), "stats": compute_frobenius_error(stats[has_keys], lse[has_keys])},
         host,
     )
 
 
-def decode_long_sequences(torch: Any, record: Record) -> None:
+def decode_long_sequences(torch: Any, record: CampaignRecord) -> None:
     """Decode 64 sequences with up to 32k tokens."""
     rng = random.Random(64)
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
-        new = Inputs(torch, "bfloat16", heads + page_size)
-        many = [32768, 1, 2, *(_log_uniform(rng, 32768) for _ in range(61))]
-        k, v = (new.random_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
+        new = RandomInputs(torch, "bfloat16", heads + page_size)
+        many = [32768, 1, 2, *(_draw_log_uniform(rng, 32768) for _ in range(61))]
+        k, v = (new.draw_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
         k_pages, table = fill_pages(k, many, page_size, 7, 1)
         v_pages, _ = fill_pages(v, many, page_size, 7, 1)
-        q, lens = new.random_normal(64, 1, heads, d), new.int32_tensor(many)
+        q, lens = new.draw_normal(64, 1, heads, d), new.make_int32_tensor(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
         (o, stats), host = _time_call(
             torch,
@@ -372,40 +378,51 @@ def decode_long_sequences(torch: Any, record: Record) -> None:
             ),
         )
         wants = [
-            reference_attention(
+            compute_reference_attention(
                 *(x[i : i + 8].double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens[i : i + 8]
             )
             for i in range(0, 64, 8)
         ]
         want, lse = (torch.cat(parts) for parts in zip(*wants, strict=True))
-        errors = {"o": frobenius_error(o.transpose(1, 2), want), "stats": frobenius_error(stats.squeeze(-1), lse)}
+        errors = {
+            "o": compute_frobenius_error(o.transpose(1, 2), want),
+            "stats": compute_frobenius_error(stats.squeeze(-1), lse),
+        }
         record.add("decode", p, "bfloat16", errors, host)
 
 
-PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
-    "dense": (dense_problem, run_dense, 1000),
-    "varlen": (varlen_problem, run_varlen, 500),
-    "paged": (paged_problem, run_paged, 500),
+CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "dense": (draw_dense_problem, run_dense, 1000),
+    "varlen": (draw_varlen_problem, run_varlen, 500),
+    "paged": (draw_paged_problem, run_paged, 500),
 }
 
 
-def largest_problems(part: str) -> list[dict[str, Any]]:
+def list_largest_problems(part: str) -> list[dict[str, Any]]:
     """Return the largest problems of a part, one of each kind; their class plans then serve all other problems."""
     if part == "dense":
-        full = [[MOST] * 32] * 2
+        full = [[MAX_SEQUENCE_LENGTH] * 32] * 2
         return [
-            {"name": name, "batch": 32, "seq_q": MOST, "seq_kv": MOST, "lengths": full, "seed": 1} for name in DENSE
+            {
+                "name": name,
+                "batch": 32,
+                "seq_q": MAX_SEQUENCE_LENGTH,
+                "seq_kv": MAX_SEQUENCE_LENGTH,
+                "lengths": full,
+                "seed": 1,
+            }
+            for name in DENSE_OPTIONS
         ]
     if part == "varlen":
         return [
             {"name": name, "len_q": many, "len_kv": many, "same": same, "seed": 1}
-            for name in VARLEN
-            for many in [[MOST // 2] * 16]
+            for name in VARLEN_OPTIONS
+            for many in [[MAX_SEQUENCE_LENGTH // 2] * 16]
             for same in (True, False)
         ]
     return [
-        {"name": name, "way": way, "len_q": [n] * 32, "len_kv": [MOST + 256] * 32, "seed": 1}
-        for name in PAGED
+        {"name": name, "way": way, "len_q": [n] * 32, "len_kv": [MAX_SEQUENCE_LENGTH + 256] * 32, "seed": 1}
+        for name in PAGED_OPTIONS
         for way, n in (("decode", 1), ("chunk", 256), ("packed", 256))
     ]
 
@@ -426,7 +443,7 @@ def main() -> None:
     parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
     parts = parts or [(part, "") for part in chosen.parts.split(",")]
     if len(parts) == 1:
-        found = _record_of_part(*parts[0], chosen)
+        found = _run_part_and_get_record(*parts[0], chosen)
     else:
         records = [chosen.output.with_suffix(f".{number}.json") for number in range(len(parts))]
         asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
@@ -446,12 +463,12 @@ def main() -> None:
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _record_of_part(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run one part, or one option of dense tensors, and return its record."""
     import torch
 
     begin = time.perf_counter()
-    record = Record()
+    record = CampaignRecord()
     if part == "decode":
         decode_long_sequences(torch, record)
     else:
@@ -476,19 +493,23 @@ def _record_of_part(part: str, name: str, chosen: argparse.Namespace) -> dict[st
     }
 
 
-def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace, begin: float, name: str) -> None:
-    make, run, count = PARTS[part]
+def _run_part(
+    torch: Any, part: str, record: CampaignRecord, chosen: argparse.Namespace, begin: float, name: str
+) -> None:
+    make, run, count = CAMPAIGN_PARTS[part]
     if name:
-        make = partial(dense_problem, names=(name,))
+        make = partial(draw_dense_problem, names=(name,))
 
     def build_plans(problem: dict[str, Any]) -> None:
         try:
             run(torch, problem, None, chosen.shapes)
         except Exception as failure:  # a campaign records errors and continues
-            record.fail(f"{part}, plans", problem, failure)
+            record.add_failure(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(build_plans, [problem for problem in largest_problems(part) if name in ("", problem["name"])]))
+        list(
+            pool.map(build_plans, [problem for problem in list_largest_problems(part) if name in ("", problem["name"])])
+        )
     torch.cuda.synchronize()
     rng = random.Random(chosen.seed)
     for _ in range(int(count * chosen.share)):
@@ -498,7 +519,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
         try:
             run(torch, problem, record, chosen.shapes)
         except Exception as failure:  # a campaign records errors and continues
-            record.fail(part, problem, failure)
+            record.add_failure(part, problem, failure)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,18 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
 from tests.support.torch_reference import (
     Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    compute_reference_gradients,
     fill_pages,
-    frobenius_error,
     pack_tokens,
-    reference_attention,
-    reference_gradients,
     unpack_tokens,
 )
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
-def int32_tensor(values: list[int]) -> Any:
+def make_int32_tensor(values: list[int]) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
@@ -41,7 +41,7 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     t, longest = 512, 300
     q, k, v, d_o = (torch.randn(t, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
-    cu = int32_tensor([0, 100, 200, 300, 512])
+    cu = make_int32_tensor([0, 100, 200, 300, 512])
 
     def forward_and_backward() -> Any:
         o = attention_varlen(*inputs, cu, None, longest, causal=True)
@@ -50,22 +50,22 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     graph, found = capture_cuda_graph(forward_and_backward)
     for many in ([100, 100, 100, 212], [1, 0, 300, 211], [300, 200, 12, 0]):
         with torch.no_grad():
-            cu.copy_(int32_tensor([sum(many[:i]) for i in range(5)]))
+            cu.copy_(make_int32_tensor([sum(many[:i]) for i in range(5)]))
             for x in inputs:
                 x.copy_(torch.randn_like(x))
         graph.replay()
         wide = {name: unpack_tokens(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
-        lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
-        want = reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
+        lens = {"len_q": make_int32_tensor(many), "len_kv": make_int32_tensor(many)}
+        want = compute_reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
         for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
-            assert frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
+            assert compute_frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
     b, s, longest = 4, 1, 320
     q = torch.randn(b, s, 8, 64, device="cuda", dtype=torch.half)
-    lens, table = int32_tensor([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
+    lens, table = make_int32_tensor([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
     pages = [torch.zeros(200, 16, 2, 64, device="cuda", dtype=torch.half) for _ in range(2)]
     graph, o = capture_cuda_graph(lambda: attention_with_kvcache(q, *pages, table, lens, causal=True, shapes=shapes))
     for many in ([320, 1, 17, 64], [5, 200, 1, 1]):
@@ -74,11 +74,11 @@ def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -
             filled, order = fill_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
             x.copy_(filled)
         table.copy_(order)
-        lens.copy_(int32_tensor(many))
+        lens.copy_(make_int32_tensor(many))
         q.copy_(torch.randn_like(q))
         graph.replay()
-        want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
-        assert frobenius_error(o.transpose(1, 2), want) < 2e-3
+        want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
+        assert compute_frobenius_error(o.transpose(1, 2), want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -87,8 +87,8 @@ def test_a_graph_of_dense_attention_replays_with_other_numbers(shapes: str) -> N
     graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -108,8 +108,8 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
     assert float(kept[0]) == 2, "the capture must stay valid"
     graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
@@ -143,8 +143,8 @@ def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
         stop.set()
         thread.join()
     assert not failed, failed
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 def test_a_graph_replays_after_its_plan_has_been_evicted() -> None:
@@ -155,5 +155,5 @@ def test_a_graph_replays_after_its_plan_has_been_evicted() -> None:
         attention(x, x, x, shapes="any")
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert compute_frobenius_error(o, want) < 2e-3

@@ -26,19 +26,19 @@ from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
-WORDS = 6  # of a row
-STREAM = 4096
-NUMBERS = (None, 0.5, "top_left")
+ROW_LENGTH = 6  # of a row
+STREAM_ADDRESS = 4096
+SCALAR_ARGUMENTS = (None, 0.5, "top_left")
 Address = ctypes.c_void_p
 
 
-class Launches:
+class LaunchRecorder:
     """Replacements of the step's launch and CUDA functions: record the row of each launch, and return a status."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
         self.status = 0
-        self.stream, self.is_captured = STREAM, 0
+        self.stream, self.is_captured = STREAM_ADDRESS, 0
         self.requests: list[tuple[Any, ...]] = []  # gradients requested from Python
         self.parameters = (ctypes.c_int64 * 4)()
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._launch)
@@ -49,7 +49,7 @@ class Launches:
 
     def _launch(self, address: int) -> int:
         call = _CallStruct.from_address(address)
-        row = (ctypes.c_uint64 * WORDS).from_address(call.row)
+        row = (ctypes.c_uint64 * ROW_LENGTH).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
         return self.status
@@ -71,14 +71,18 @@ class Launches:
         raise ValueError(f"function {function} answered {status}")
 
 
-def address_of_function(function: Any) -> int | None:
+def get_function_address(function: Any) -> int | None:
     return ctypes.cast(function, Address).value
 
 
 @pytest.fixture
-def launches(step_module: Any) -> Iterator[Launches]:
-    made = Launches()
-    functions = (address_of_function(made.go), address_of_function(made.current), address_of_function(made.capturing))
+def launches(step_module: Any) -> Iterator[LaunchRecorder]:
+    made = LaunchRecorder()
+    functions = (
+        get_function_address(made.go),
+        get_function_address(made.current),
+        get_function_address(made.capturing),
+    )
     step_module.connect(*functions, made.differentiate, "cpu")
     yield made
     step_module.forget(None)
@@ -95,9 +99,9 @@ def random_tensors() -> Any:
     return torch.randn(3, 1, 2, 8, 4).unbind()
 
 
-def describe_plan(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
+def describe_plan(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return a plan in the form that ``learn`` accepts."""
-    words = (ctypes.c_uint64 * WORDS)()
+    words = (ctypes.c_uint64 * ROW_LENGTH)()
     call = _CallStruct()
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
@@ -123,22 +127,24 @@ def describe_plan(launches: Launches, outputs: Any, row: Any, **more: Any) -> tu
     )
 
 
-def output_like(x: Any) -> tuple[Any, ...]:
+def make_output_description(x: Any) -> tuple[Any, ...]:
     return torch.empty(0, dtype=x.dtype), tuple(x.shape), tuple(x.stride()), None
 
 
-ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
+LAUNCH_ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
 
 
-def teach_plan(step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, **more: Any) -> None:
+def teach_plan(
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, **more: Any
+) -> None:
     """Let the step learn a plan without statistics."""
     assert step_module.learn(
-        describe_plan(launches, (output_like(random_tensors[0]),), ROW, **more),
+        describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, **more),
         False,
         0,
         operator_number,
         *random_tensors,
-        *NUMBERS,
+        *SCALAR_ARGUMENTS,
         False,
     )
 
@@ -161,7 +167,7 @@ class DLTensor(ctypes.Structure):
 
 
 def test_the_tensor_reader_and_dlpack_agree(
-    step_module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
+    step_module: Any, launches: LaunchRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
     found = find_exchange(torch.Tensor)
@@ -186,7 +192,7 @@ def test_the_tensor_reader_and_dlpack_agree(
     ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(random_tensors))
 
 
-def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launches: Launches) -> None:
+def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launches: LaunchRecorder) -> None:
     read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(step_module.reader()[0])
     inside: list[int] = []
 
@@ -207,15 +213,15 @@ def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launc
 
 
 def test_the_launch_row_has_the_addresses_of_the_call(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    row = (*ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
+    row = (*LAUNCH_ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
     parameters = ((1, NUMBER, 0, 42), (2, PIECE, 1, 0))
     plan = describe_plan(
-        launches, (output_like(random_tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1
+        launches, (make_output_description(random_tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1
     )
-    assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
-    o = step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+    assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
+    o = step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
     assert (o.shape, o.stride(), o.dtype) == (
         random_tensors[0].shape,
         random_tensors[0].stride(),
@@ -231,24 +237,24 @@ def test_the_launch_row_has_the_addresses_of_the_call(
 
 
 def test_the_variant_pack_is_refilled_only_for_other_addresses(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    row = ROW[:3]
+    row = LAUNCH_ROW[:3]
     assert step_module.learn(
-        describe_plan(launches, (), row), False, 0, operator_number, *random_tensors, *NUMBERS, True
+        describe_plan(launches, (), row), False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, True
     )
     for given in (random_tensors, random_tensors, [x.clone() for x in random_tensors]):
-        step_module.call(operator_number, *given, *NUMBERS, True)
+        step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_calls_unlike_the_learned_one_are_left_to_python(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+def test_the_step_leaves_calls_unlike_the_learned_one_to_python(
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
     q, k, v = random_tensors
 
-    def call(*given: Any, numbers: Any = NUMBERS) -> Any:
+    def call(*given: Any, numbers: Any = SCALAR_ARGUMENTS) -> Any:
         return step_module.call(operator_number, *given, *numbers, False)
 
     assert call(q, k, v) is not None
@@ -262,7 +268,7 @@ def test_calls_unlike_the_learned_one_are_left_to_python(
         (None, q, "top_left"),
     ):
         assert call(q, k, v, numbers=numbers) is None
-    assert step_module.call(operator_number, q, k, v, *NUMBERS, True) is None
+    assert step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, True) is None
     launches.stream += 1
     assert call(q, k, v) is None
     launches.stream -= 1
@@ -275,12 +281,12 @@ def test_calls_unlike_the_learned_one_are_left_to_python(
     thread.join()
     assert found == [None]
     assert step_module.call(operator_number) is None
-    assert step_module.call(99, q, k, v, *NUMBERS, False) is None
+    assert step_module.call(99, q, k, v, *SCALAR_ARGUMENTS, False) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_calls_under_tracing_or_transforms_are_left_to_python(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+def test_the_step_leaves_calls_under_tracing_or_transforms_to_python(
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PassThroughDispatchMode(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -297,7 +303,7 @@ def test_calls_under_tracing_or_transforms_are_left_to_python(
     q, k, v = random_tensors
 
     def call(x: Any = q) -> Any:
-        return step_module.call(operator_number, x, k, v, *NUMBERS, False)
+        return step_module.call(operator_number, x, k, v, *SCALAR_ARGUMENTS, False)
 
     def check(x: Any) -> Any:
         assert call(x) is None
@@ -320,81 +326,81 @@ def test_calls_under_tracing_or_transforms_are_left_to_python(
 
 
 def test_statistics_are_computed_for_gradients_and_returned_on_request(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = random_tensors
     q.requires_grad_()
-    assert step_module.call(operator_number, q, k, v, *NUMBERS, False) is None
+    assert step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False) is None
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), float("-inf"))
-    plan = describe_plan(launches, (output_like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
-    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, True)
-    o = step_module.call(operator_number, q, k, v, *NUMBERS, False)
+    plan = describe_plan(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, True)
+    o = step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     assert o.requires_grad
-    o, found = step_module.call(operator_number, q, k, v, *NUMBERS, True)
+    o, found = step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, True)
     assert (found == float("-inf")).all()
     assert not found.requires_grad
     with torch.no_grad():
-        assert step_module.call(operator_number, q, k, v, *NUMBERS, False) is None
+        assert step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False) is None
     packed: list[Any] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
-        step_module.call(operator_number, q, k, v, *NUMBERS, False)
+        step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     assert len(packed) == 5
 
 
 @pytest.fixture
-def learned_forward_call(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+def teach_forward_call(
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> Callable[..., Any]:
     """Let the step learn a forward pass with statistics, and return a function that calls it."""
     q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
-    plan = describe_plan(launches, (output_like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
-    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, True)
-    return lambda *given: step_module.call(operator_number, *given, *NUMBERS, True)
+    plan = describe_plan(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, True)
+    return lambda *given: step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
 
 
 def test_gradients_come_from_python_until_the_step_has_learned_them(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
     d_o = torch.ones_like(q)
-    o, stats = learned_forward_call(q, k, v)
+    o, stats = teach_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert ((d_q == 1) & (d_k == 2)).all()
-    assert launches.requests == [(operator_number, 6, NUMBERS, 0)]
+    assert launches.requests == [(operator_number, 6, SCALAR_ARGUMENTS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
-    plan = describe_plan(launches, (output_like(q), output_like(k)), row)
-    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *NUMBERS)
-    o, stats = learned_forward_call(q, k, v)
+    plan = describe_plan(launches, (make_output_description(q), make_output_description(k)), row)
+    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *SCALAR_ARGUMENTS)
+    o, stats = teach_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
     assert launches.seen[-1][0] == found
     assert len(launches.requests) == 1
     # A gradient that is optional is another plan, and so are gradients of gradients.
-    o, _ = learned_forward_call(q, k, v.requires_grad_())
+    o, _ = teach_forward_call(q, k, v.requires_grad_())
     torch.autograd.grad(o, v, d_o)
-    assert launches.requests[-1] == (operator_number, 6, NUMBERS, 0b100)
+    assert launches.requests[-1] == (operator_number, 6, SCALAR_ARGUMENTS, 0b100)
     v.requires_grad_(False)
-    o, _ = learned_forward_call(q, k, v)
+    o, _ = teach_forward_call(q, k, v)
     torch.autograd.grad(o, q, d_o, create_graph=True)
     assert len(launches.requests) == 3
-    o, _ = learned_forward_call(q, k, v)
+    o, _ = teach_forward_call(q, k, v)
     launches.status = 7
     with pytest.raises(ValueError, match="function 0 answered 7"):
         torch.autograd.grad(o, q, d_o)
 
 
 def test_gradients_of_a_pass_share_one_allocation(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     """The gradients are separate aligned tensors in one allocation, which lives as long as one of them does."""
     q, k = (x.detach().clone().requires_grad_() for x in random_tensors[:2])
     v, d_o = random_tensors[2], torch.ones_like(q)
-    o, stats = learned_forward_call(q, k, v)
+    o, stats = teach_forward_call(q, k, v)
     row = ((0, INPUT, 0, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     rows_first = torch.empty(0), tuple(k.shape), (64, 4, 8, 1), 3.0
-    plan = describe_plan(launches, (output_like(q), rows_first), row)
-    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *NUMBERS)
+    plan = describe_plan(launches, (make_output_description(q), rows_first), row)
+    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *SCALAR_ARGUMENTS)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert launches.requests == []
     assert launches.seen[-1][0][4:] == [d_q.data_ptr(), d_k.data_ptr()]
@@ -410,57 +416,57 @@ def test_gradients_of_a_pass_share_one_allocation(
 
 
 def test_autograd_still_checks_for_second_use_and_inplace_changes(
-    launches: Launches, random_tensors: Any, learned_forward_call: Any
+    launches: LaunchRecorder, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     q, k, v = random_tensors
     q.requires_grad_()
     d_o = torch.ones_like(q)
-    o, _ = learned_forward_call(q, k, v)
+    o, _ = teach_forward_call(q, k, v)
     o.backward(d_o)
     with pytest.raises(RuntimeError, match="second time"):
         o.backward(d_o)
-    o, _ = learned_forward_call(q, k, v)
+    o, _ = teach_forward_call(q, k, v)
     k.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.backward(d_o)
 
 
 def test_a_failed_launch_raises_an_error(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
     launches.status = 9
     with pytest.raises(ValueError, match="function 0 answered 9"):
-        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+        step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
 
 
 def test_inputs_marked_as_copied_are_copied(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = (x.transpose(1, 2) for x in random_tensors)
-    plan = describe_plan(launches, (output_like(q),), ROW, copied=0b1)
-    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, False)
-    step_module.call(operator_number, q, k, v, *NUMBERS, False)
+    plan = describe_plan(launches, (make_output_description(q),), LAUNCH_ROW, copied=0b1)
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
+    step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     found = launches.seen[-1][0]
     assert found[0] != q.data_ptr()
     assert found[1] == k.data_ptr()
 
 
-LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
+DIM_CONDITIONS = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launches: Launches) -> None:
+def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
-    plan = describe_plan(launches, (output_like(x),), ())
+    plan = describe_plan(launches, (make_output_description(x),), ())
     assert not step_module.learn(plan, False, 0, operator_number, x, y, False)
     assert step_module.learn(plan, False, 0, operator_number, x, x, False)
     assert step_module.call(operator_number, y, y, False) is not None
     assert step_module.call(operator_number, x, y, False) is None
 
 
-def test_calls_that_differ_only_in_loose_numbers_share_a_plan(step_module: Any, launches: Launches) -> None:
-    operator_number = step_module.define(3, 0, 0, LOOSE, ())
+def test_calls_that_differ_only_in_unchecked_numbers_share_a_plan(step_module: Any, launches: LaunchRecorder) -> None:
+    operator_number = step_module.define(3, 0, 0, DIM_CONDITIONS, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
     def teach_plan(most: int) -> None:
@@ -494,7 +500,7 @@ def test_calls_that_differ_only_in_loose_numbers_share_a_plan(step_module: Any, 
 
 
 def test_the_number_of_learned_plans_is_bounded(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PlanHolder:
         pass
@@ -505,7 +511,7 @@ def test_the_number_of_learned_plans_is_bounded(
     del held
     assert step_module.used(2) > step_module.used(3) == 0
     for index in range(3000):
-        plan = describe_plan(launches, (output_like(random_tensors[0]),), ())
+        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), ())
         assert step_module.learn(plan, False, 0, operator_number, *random_tensors, None, index, "top_left", False)
     gc.collect()
     assert gone() is None
@@ -515,7 +521,7 @@ def test_the_number_of_learned_plans_is_bounded(
 
 
 def test_plans_of_ended_threads_are_released_by_the_next_thread(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PlanHolder:
         pass
@@ -545,7 +551,7 @@ def test_plans_of_ended_threads_are_released_by_the_next_thread(
 
 
 def test_a_plan_is_not_released_during_its_launch(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     steps: list[str] = []
     begun, proceed = threading.Event(), threading.Event()
@@ -558,16 +564,16 @@ def test_a_plan_is_not_released_during_its_launch(
 
     slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(launch_slowly)
     step_module.connect(
-        address_of_function(slow),
-        address_of_function(launches.current),
-        address_of_function(launches.capturing),
+        get_function_address(slow),
+        get_function_address(launches.current),
+        get_function_address(launches.capturing),
         launches.differentiate,
         "cpu",
     )
 
     def learn_and_call() -> None:
         teach_plan(step_module, launches, operator_number, random_tensors)
-        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+        step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
 
     thread = threading.Thread(target=learn_and_call)
     thread.start()

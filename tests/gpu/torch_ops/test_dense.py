@@ -17,11 +17,14 @@ from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_produc
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from cudnn_backend_py.torch_ops.compiled import STEP
 from tests.support.figures import add_figure
-from tests.support.streams import blocked_stream
+from tests.support.streams import block_stream
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
-LIMITS = {"float16": (1e-3, 3e-3), "bfloat16": (8e-3, 2e-2)}  # relative Frobenius: of the output, of gradients
+MAX_FROBENIUS_ERRORS = {
+    "float16": (1e-3, 3e-3),
+    "bfloat16": (8e-3, 2e-2),
+}  # relative Frobenius: of the output, of gradients
 B, H, S, D = 2, 8, 384, 64
 
 
@@ -32,9 +35,7 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     set_shapes(former)
 
 
-def random_inputs(
-    kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D
-) -> list[Any]:
+def draw_inputs(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D) -> list[Any]:
     """Return q, k, v and the gradient of the output; q, k, v need gradients."""
     torch.manual_seed(7)
     found = []
@@ -47,7 +48,7 @@ def random_inputs(
     return [x.requires_grad_(True) for x in found[:3]] + found[3:]
 
 
-def float32_reference(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
+def compute_float32_reference(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
     """Return the output and the gradients of torch's math backend in float32."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -58,19 +59,19 @@ def float32_reference(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
     return [o.detach(), *torch.autograd.grad(o, wide, d_o.float())]
 
 
-def relative_error(found: Any, want: Any) -> float:
+def compute_relative_error(found: Any, want: Any) -> float:
     return float((found.detach().float() - want).norm() / want.norm())
 
 
 def check_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
-    errors = [relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
+    errors = [compute_relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
     add_figure(f"torch operator, {name}, {kind}", relative_frobenius=errors)
-    forward, backward = LIMITS[kind]
+    forward, backward = MAX_FROBENIUS_ERRORS[kind]
     assert errors[0] < forward, errors
     assert max(errors[1:]) < backward, errors
 
 
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+DENSE_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "causal": ({}, {"is_causal": True}),
     "causal, rows before heads": ({"layout": "bshd"}, {"is_causal": True}),
@@ -80,14 +81,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", LIMITS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", MAX_FROBENIUS_ERRORS)
+@pytest.mark.parametrize("case", DENSE_CASES)
 def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
-    how, options = CASES[case]
-    *inputs, d_o = random_inputs(kind, **how)
+    how, options = DENSE_CASES[case]
+    *inputs, d_o = draw_inputs(kind, **how)
     o = scaled_dot_product_attention(*inputs, **options)
     assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
-    check_errors(kind, [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o, **options), case)
+    check_errors(
+        kind, [o, *torch.autograd.grad(o, inputs, d_o)], compute_float32_reference(inputs, d_o, **options), case
+    )
 
 
 def test_slices_of_one_buffer_are_used_in_place() -> None:
@@ -99,13 +102,13 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     # Memory for the output and its statistics, but not for copies of the inputs.
     assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
-    want = float32_reference(inputs, d_o, is_causal=True)
+    want = compute_float32_reference(inputs, d_o, is_causal=True)
     check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
 
 
 @pytest.mark.parametrize("how", ["expanded", "misaligned", "scattered"])
 def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
-    *inputs, d_o = random_inputs("float16")
+    *inputs, d_o = draw_inputs("float16")
     q, k, v = (x.detach() for x in inputs)
     if how == "expanded":
         v = v[:, :1].expand(-1, H, -1, -1)
@@ -115,31 +118,33 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
         v = torch.randn(B, H, D, S, device="cuda", dtype=torch.half).transpose(2, 3)
     found = [x.requires_grad_(True) for x in (q, k, v)]
     o = scaled_dot_product_attention(*found)
-    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], float32_reference(found, d_o), how)
+    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], compute_float32_reference(found, d_o), how)
     o = scaled_dot_product_attention(*found)
     (gradient,) = torch.autograd.grad(o.sum(), found[:1])  # a gradient of the output that is one number, expanded
     assert torch.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
-def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
-    *inputs, d_o = random_inputs("float16")
+def test_dense_attention_applies_a_bool_mask(dims: tuple[int, ...]) -> None:
+    *inputs, d_o = draw_inputs("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    want = float32_reference(inputs, d_o, attn_mask=mask)
+    want = compute_float32_reference(inputs, d_o, attn_mask=mask)
     check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
 
 
-def test_float_mask_gets_its_gradient() -> None:
-    *inputs, d_o = random_inputs("float16")
+def test_dense_attention_computes_the_gradient_of_a_float_mask() -> None:
+    *inputs, d_o = draw_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
-    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o), "float mask")
+    check_errors(
+        "float16", [o, *torch.autograd.grad(o, inputs, d_o)], compute_float32_reference(inputs, d_o), "float mask"
+    )
 
 
 def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
     """Measure with the operator itself how much a step along the gradient changes the result."""
-    *inputs, d_o = random_inputs("float16")
+    *inputs, d_o = draw_inputs("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)
     for index, gradient in enumerate(gradients):
@@ -156,7 +161,7 @@ def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
 
 
 def test_stats_padding_and_sink_are_right() -> None:
-    q, k, v, d_o = random_inputs("float16")
+    q, k, v, d_o = draw_inputs("float16")
     lens = torch.tensor([S, 100], device="cuda", dtype=torch.int32)
     o, stats = attention(q, k, v, seq_len_q=lens, seq_len_kv=lens, return_stats=True)
     scores = (q.detach().float() @ k.detach().float().transpose(2, 3)) / math.sqrt(D)
@@ -174,7 +179,7 @@ def test_stats_padding_and_sink_are_right() -> None:
 
 
 def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() -> None:
-    q, k, _, d_o = random_inputs("float16")
+    q, k, _, d_o = draw_inputs("float16")
     v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
     results = []
     for seed in (1, 1, 2):
@@ -193,7 +198,7 @@ def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() 
 
 
 def test_deterministic_backward_is_repeatable() -> None:
-    q, k, v, d_o = random_inputs("float16", layout="bshd")
+    q, k, v, d_o = draw_inputs("float16", layout="bshd")
     torch.use_deterministic_algorithms(True)
     try:
         runs = [torch.autograd.grad(scaled_dot_product_attention(q, k, v), (q, k, v), d_o) for _ in range(5)]
@@ -212,17 +217,17 @@ def test_dense_attention_compiles_as_one_graph(dynamic: bool) -> None:
         return scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
     torch._dynamo.reset()
-    *inputs, d_o = random_inputs("float16", layout="bshd")
+    *inputs, d_o = draw_inputs("float16", layout="bshd")
     o = compiled_attention(*inputs)
     plain = scaled_dot_product_attention(inputs[0] * 2, *inputs[1:], is_causal=True) + 1
     assert torch.equal(o, plain)
     found, want = (torch.autograd.grad(x, inputs, d_o) for x in (o, plain))
-    assert all(relative_error(mine, other.float()) < 2e-3 for mine, other in zip(found, want, strict=True))
+    assert all(compute_relative_error(mine, other.float()) < 2e-3 for mine, other in zip(found, want, strict=True))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
-    q, k, v, _ = random_inputs("float16", kv_heads=2, layout="bshd")
+    q, k, v, _ = draw_inputs("float16", kv_heads=2, layout="bshd")
     rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
     empty = [None] * (len(TENSORS) - 4)
     options = (None, dropout, None, 0, False, None, True, None, None, policy)
@@ -231,7 +236,7 @@ def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
 
 
 def test_calls_are_captured_in_a_cuda_graph() -> None:
-    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     scaled_dot_product_attention(q, k, v)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -246,12 +251,12 @@ def test_calls_are_captured_in_a_cuda_graph() -> None:
 
 
 def test_dense_attention_runs_on_the_current_stream() -> None:
-    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     fresh = torch.zeros_like(q)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), blocked_stream(torch, stream):  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), block_stream(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         found = scaled_dot_product_attention(fresh, k, v)
         assert not stream.query()
@@ -287,7 +292,7 @@ def test_threads_use_separate_streams() -> None:
 
 
 def test_operators_and_the_compiled_step_give_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    *inputs, d_o = random_inputs("float16", layout="bshd")
+    *inputs, d_o = draw_inputs("float16", layout="bshd")
     found = []
     for way in ("short", "operator"):
         if way == "operator":
@@ -309,7 +314,7 @@ def test_dispatch_modes_and_transforms_see_the_operators() -> None:
             names.append(func.name())
             return func(*args, **(kwargs or {}))
 
-    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     want = attention(q, k, v)
     assert not names
     with RecordingMode():
@@ -323,7 +328,7 @@ def test_dispatch_modes_and_transforms_see_the_operators() -> None:
 
 
 def test_unsupported_arguments_are_reported() -> None:
-    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     wrong: list[tuple[type[Exception], str, Any]] = [
         (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),
         (UsageError, "k is on cpu, q on cuda:0", lambda: scaled_dot_product_attention(q, k.cpu(), v)),
@@ -337,18 +342,18 @@ def test_unsupported_arguments_are_reported() -> None:
     for kind, words, call in wrong:
         with pytest.raises(kind, match=words or None):
             call()
-    assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the context is still usable"
+    assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the CUDA context must stay usable"
 
 
 def test_a_second_derivative_is_refused() -> None:
-    q, k, v, _ = random_inputs("float16")
+    q, k, v, _ = draw_inputs("float16")
     (gradient,) = torch.autograd.grad(scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
     with pytest.raises(UsageError, match="no second derivative"):
         gradient.sum().backward()
 
 
-def test_plans_can_be_released() -> None:
-    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
+def test_plans_of_dense_attention_can_be_released() -> None:
+    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     clear_plans()
     assert torch.equal(scaled_dot_product_attention(q, k, v), want)

@@ -8,24 +8,30 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
-from tests.support.torch_reference import Masks, fill_pages, frobenius_error, pack_tokens, reference_attention
+from tests.support.torch_reference import (
+    Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    fill_pages,
+    pack_tokens,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-CASES: dict[str, tuple[dict[str, Any], Masks]] = {
+PAGED_CASES: dict[str, tuple[dict[str, Any], Masks]] = {
     "plain": ({}, Masks()),
     "causal": ({"causal": True}, Masks(right_bound=0, bottom_right=True)),
     "window": ({"causal": True, "left_bound": 33}, Masks(right_bound=0, left_bound=33, bottom_right=True)),
     "soft cap": ({"soft_cap": 4.0, "causal": True}, Masks(right_bound=0, bottom_right=True, soft_cap=4.0)),
     "sink": ({"causal": True, "sink": True}, Masks(right_bound=0, bottom_right=True)),
 }
-KV = [300, 1, 64, 17, 128]
+KV_LENGTHS = [300, 1, 64, 17, 128]
 
 
-def int32_tensor(values: list[int]) -> Any:
+def make_int32_tensor(values: list[int]) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
-def random_paged_inputs(
+def draw_paged_inputs(
     many_kv: list[int], longest_q: int, *, heads: int = 8, kv_heads: int = 2, d: int = 64, page_size: int = 16
 ) -> tuple[Any, ...]:
     """Return q, k, v [b, h, s, d], the pages of k and v, and the block table."""
@@ -37,20 +43,20 @@ def random_paged_inputs(
     return q, k, v, k_pages, fill_pages(v, many_kv, page_size, 9, 3)[0], table
 
 
-def reference_result(
+def compute_reference_result(
     q: Any, k: Any, v: Any, masks: Masks, many_q: list[int], many_kv: list[int], sink: Any = None
 ) -> Any:
     wide = [x.double() for x in (q, k, v)]
-    return reference_attention(
+    return compute_reference_attention(
         *wide,
         masks,
-        len_q=int32_tensor(many_q),
-        len_kv=int32_tensor(many_kv),
+        len_q=make_int32_tensor(many_q),
+        len_kv=make_int32_tensor(many_kv),
         sink=None if sink is None else sink.double(),
     )
 
 
-def with_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
+def add_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
     """Return the options with a random sink tensor, if they have a sink."""
     return options | ({"sink": torch.randn(heads, device="cuda")} if "sink" in options else {})
 
@@ -58,72 +64,79 @@ def with_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
 def check_errors(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
     (o, stats), (want_o, lse) = found, want
     has_keys = lse != float("-inf")
-    errors = frobenius_error(o, want_o), frobenius_error(stats[has_keys], lse[has_keys])
+    errors = compute_frobenius_error(o, want_o), compute_frobenius_error(stats[has_keys], lse[has_keys])
     assert max(errors) < limit, errors
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 @pytest.mark.parametrize("chunk", [1, 2, 40])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PAGED_CASES)
 def test_chunks_of_equal_length_are_right(case: str, chunk: int, shapes: str) -> None:
-    options, masks = CASES[case]
-    options = with_sink_tensor(options)
-    many_kv = [n + chunk for n in KV]
-    q, k, v, k_pages, v_pages, table = random_paged_inputs(many_kv, chunk)
+    options, masks = PAGED_CASES[case]
+    options = add_sink_tensor(options)
+    many_kv = [n + chunk for n in KV_LENGTHS]
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, chunk)
     o, stats = attention_with_kvcache(
-        q.transpose(1, 2), k_pages, v_pages, table, int32_tensor(many_kv), **options, shapes=shapes, return_stats=True
+        q.transpose(1, 2),
+        k_pages,
+        v_pages,
+        table,
+        make_int32_tensor(many_kv),
+        **options,
+        shapes=shapes,
+        return_stats=True,
     )
-    assert o.shape == (len(KV), chunk, 8, 64)
-    want = reference_result(q, k, v, masks, [chunk] * len(KV), many_kv, options.get("sink"))
+    assert o.shape == (len(KV_LENGTHS), chunk, 8, 64)
+    want = compute_reference_result(q, k, v, masks, [chunk] * len(KV_LENGTHS), many_kv, options.get("sink"))
     check_errors((o.transpose(1, 2), stats.squeeze(-1)), want)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PAGED_CASES)
 def test_packed_prefill_is_right(case: str) -> None:
-    options, masks = CASES[case]
-    options = with_sink_tensor(options)
+    options, masks = PAGED_CASES[case]
+    options = add_sink_tensor(options)
     many_q = [10, 1, 0, 17, 128]
-    many_kv = [n + m for n, m in zip(KV, many_q, strict=True)]
-    q, k, v, k_pages, v_pages, table = random_paged_inputs(many_kv, 128)
-    cu = int32_tensor([sum(many_q[:i]) for i in range(len(many_q) + 1)])
+    many_kv = [n + m for n, m in zip(KV_LENGTHS, many_q, strict=True)]
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 128)
+    cu = make_int32_tensor([sum(many_q[:i]) for i in range(len(many_q) + 1)])
     o, stats = attention_with_kvcache(
-        *(pack_tokens(q, many_q), k_pages, v_pages, table, int32_tensor(many_kv)),
+        *(pack_tokens(q, many_q), k_pages, v_pages, table, make_int32_tensor(many_kv)),
         **options,
         cu_seqlens_q=cu,
         max_seqlen_q=128,
         return_stats=True,
     )
-    want, lse = reference_result(q, k, v, masks, many_q, many_kv, options.get("sink"))
+    want, lse = compute_reference_result(q, k, v, masks, many_q, many_kv, options.get("sink"))
     check_errors((o, stats), (pack_tokens(want, many_q), pack_tokens(lse, many_q)))
 
 
 @pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
 @pytest.mark.parametrize("kv_layout", ["NHD", "HND"])
-def test_all_page_sizes_are_right(kv_layout: str, page_size: int) -> None:
-    many_kv = [n + 3 for n in KV]
-    q, k, v, k_pages, v_pages, table = random_paged_inputs(many_kv, 3, page_size=page_size)
+def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: int) -> None:
+    many_kv = [n + 3 for n in KV_LENGTHS]
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 3, page_size=page_size)
     if kv_layout == "HND":
         k_pages, v_pages = (x.transpose(1, 2).contiguous() for x in (k_pages, v_pages))
     found = attention_with_kvcache(
-        *(q.transpose(1, 2), k_pages, v_pages, table, int32_tensor(many_kv)),
+        *(q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(many_kv)),
         causal=True,
         kv_layout=kv_layout,
         return_stats=True,
     )
-    want = reference_result(q, k, v, Masks(right_bound=0, bottom_right=True), [3] * len(KV), many_kv)
+    want = compute_reference_result(q, k, v, Masks(right_bound=0, bottom_right=True), [3] * len(KV_LENGTHS), many_kv)
     check_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
 def test_pages_of_k_and_v_share_one_buffer() -> None:
-    q, k, v, k_pages, v_pages, table = random_paged_inputs(KV, 1)
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
     both = torch.stack([k_pages, v_pages], 1)  # [pages, 2, tokens, h, d]
-    wide_table = torch.full((len(KV), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
+    wide_table = torch.full((len(KV_LENGTHS), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
     wide_table[:, : table.shape[1]] = table
     for some_table in (wide_table, wide_table[:, : table.shape[1]]):
         found = attention_with_kvcache(
-            *(q.transpose(1, 2), both[:, 0], both[:, 1], some_table, int32_tensor(KV)), return_stats=True
+            *(q.transpose(1, 2), both[:, 0], both[:, 1], some_table, make_int32_tensor(KV_LENGTHS)), return_stats=True
         )
-        want = reference_result(q, k, v, Masks(), [1] * len(KV), KV)
+        want = compute_reference_result(q, k, v, Masks(), [1] * len(KV_LENGTHS), KV_LENGTHS)
         check_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
@@ -131,26 +144,26 @@ def test_pages_of_k_and_v_share_one_buffer() -> None:
 @pytest.mark.parametrize("n", [4, 43, 107])
 def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> None:
     """A tile of keys extends beyond the block table's end: pages of other sequences, here NaN, must not contribute."""
-    q, k, v, k_pages, v_pages, table = random_paged_inputs([n], 3, heads=4, kv_heads=4)
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
     o = attention_with_kvcache(
-        q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, int32_tensor([n]), shapes=shapes
+        q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, make_int32_tensor([n]), shapes=shapes
     )
-    assert frobenius_error(o.transpose(1, 2), reference_result(q, k, v, Masks(), [3], [n])[0]) < 2e-3
+    assert compute_frobenius_error(o.transpose(1, 2), compute_reference_result(q, k, v, Masks(), [3], [n])[0]) < 2e-3
 
 
-def test_sequences_without_keys_are_zero() -> None:
+def test_output_of_sequences_without_keys_is_zero() -> None:
     many_kv = [30, 0, 1]
-    q, k, v, k_pages, v_pages, table = random_paged_inputs(many_kv, 1)
-    o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, int32_tensor(many_kv))
-    want, _ = reference_result(q, k, v, Masks(), [1] * 3, many_kv)
-    assert frobenius_error(o.transpose(1, 2), want) < 2e-3
+    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 1)
+    o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(many_kv))
+    want, _ = compute_reference_result(q, k, v, Masks(), [1] * 3, many_kv)
+    assert compute_frobenius_error(o.transpose(1, 2), want) < 2e-3
     assert not o[1].any()
 
 
-def test_out_is_written_in_place() -> None:
-    q, _, _, k_pages, v_pages, table = random_paged_inputs(KV, 1)
-    paged = (q.transpose(1, 2), k_pages, v_pages, table, int32_tensor(KV))
+def test_paged_attention_writes_the_out_tensor() -> None:
+    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    paged = (q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS))
     want = attention_with_kvcache(*paged)
     out = torch.zeros_like(want)
     found = attention_with_kvcache(*paged, out=out)
@@ -158,16 +171,18 @@ def test_out_is_written_in_place() -> None:
     assert torch.equal(out, want)
 
 
-def test_backward_is_refused() -> None:
-    q, _, _, k_pages, v_pages, table = random_paged_inputs(KV, 1)
-    o = attention_with_kvcache(q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, int32_tensor(KV))
+def test_backward_pass_of_paged_attention_is_refused() -> None:
+    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    o = attention_with_kvcache(
+        q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS)
+    )
     with pytest.raises(UsageError, match="paged K and V has no gradient"):
         o.sum().backward()
 
 
 def test_unsupported_arguments_are_reported() -> None:
-    q, _, _, k_pages, v_pages, table = random_paged_inputs(KV, 1)
-    q, lens = q.transpose(1, 2), int32_tensor(KV)
+    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    q, lens = q.transpose(1, 2), make_int32_tensor(KV_LENGTHS)
     call = attention_with_kvcache
     wrong: list[tuple[str, Any]] = [
         (r"block_table is int64", lambda: call(q, k_pages, v_pages, table.long(), lens)),
@@ -182,7 +197,7 @@ def test_unsupported_arguments_are_reported() -> None:
         ("k_cache has 3 dims", lambda: call(q, k_pages[0], v_pages, table, lens)),
         (
             "max_seqlen_q",
-            lambda: call(q[:, 0], k_pages, v_pages, table, lens, cu_seqlens_q=int32_tensor([0, 1, 2, 3, 4, 5])),
+            lambda: call(q[:, 0], k_pages, v_pages, table, lens, cu_seqlens_q=make_int32_tensor([0, 1, 2, 3, 4, 5])),
         ),
         ("kv_layout 'DHN'", lambda: call(q, k_pages, v_pages, table, lens, kv_layout="DHN")),
         ("the pages of k have strides", lambda: call(q, k_pages.repeat(1, 1, 1, 2)[..., ::2], v_pages, table, lens)),
@@ -192,7 +207,7 @@ def test_unsupported_arguments_are_reported() -> None:
         with pytest.raises(UsageError, match=words) as caught:
             run()
         assert caught.value.code in ("torch-tensor", "torch-option")
-    assert torch.isfinite(call(q, k_pages, v_pages, table, lens)).all(), "the context is still usable"
+    assert torch.isfinite(call(q, k_pages, v_pages, table, lens)).all(), "the CUDA context must stay usable"
 
 
 # 8-bit floats
@@ -204,40 +219,42 @@ def quantize_to_fp8(x: Any) -> tuple[Any, Any]:
     return (x.float() / factor).to(torch.float8_e4m3fn), factor.reshape(1)
 
 
-def fp8_scales(q: Any, k: Any, v: Any) -> Scales:
+def make_fp8_scales(q: Any, k: Any, v: Any) -> Scales:
     one = torch.ones(1, device="cuda")
     return Scales(q, k, v, one / 256, one * 256, one * 64)
 
 
 @pytest.mark.parametrize("form", ["dense", "packed", "paged"])
-def test_fp8_forward_is_right(form: str) -> None:
+def test_paged_attention_in_fp8_is_right(form: str) -> None:
     torch.manual_seed(4)
     b, s, heads, d = 2, 128, 4, 128
     wide = [torch.randn(b, s, heads, d, device="cuda") for _ in range(3)]
     small, factors = zip(*map(quantize_to_fp8, wide), strict=True)
-    scales = fp8_scales(*factors)
+    scales = make_fp8_scales(*factors)
     options: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
     if form == "dense":
         o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **options)
     elif form == "packed":
         o, stats, amax_s, amax_o = attention_varlen(
-            *(x.flatten(0, 1) for x in small), int32_tensor([0, s, 2 * s]), None, s, **options
+            *(x.flatten(0, 1) for x in small), make_int32_tensor([0, s, 2 * s]), None, s, **options
         )
         o, stats = o.view(b, s, heads, d).transpose(1, 2), stats.t().view(b, s, heads, 1).transpose(1, 2)
     else:
         pages = [x.view(b * s // 16, 16, heads, d) for x in small[1:]]
-        table = int32_tensor(list(range(b * s // 16))).view(b, -1)
-        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, int32_tensor([s] * b), **options)
+        table = make_int32_tensor(list(range(b * s // 16))).view(b, -1)
+        o, stats, amax_s, amax_o = attention_with_kvcache(
+            small[0], *pages, table, make_int32_tensor([s] * b), **options
+        )
         o = o.transpose(1, 2)
     exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
-    want, lse = reference_attention(*exact, Masks())
-    assert frobenius_error(o.float() / 64, want, 0.05) < 0.06
-    assert frobenius_error(stats.squeeze(-1), lse) < 2e-2
+    want, lse = compute_reference_attention(*exact, Masks())
+    assert compute_frobenius_error(o.float() / 64, want, 0.05) < 0.06
+    assert compute_frobenius_error(stats.squeeze(-1), lse) < 2e-2
     assert abs(float(amax_o) - float(want.abs().max())) < 0.1 * float(want.abs().max())
     assert 0 < float(amax_s) <= 1
 
 
-def test_fp8_needs_its_scales() -> None:
+def test_paged_attention_in_fp8_requires_scales() -> None:
     q = torch.zeros(1, 4, 64, 128, device="cuda").to(torch.float8_e4m3fn)
     one = torch.ones(1, device="cuda")
     with pytest.raises(UsageError, match="its scales are needed"):

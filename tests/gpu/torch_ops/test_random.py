@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.torch_ops.campaign import PARTS, Record
+from tests.gpu.torch_ops.campaign import CAMPAIGN_PARTS, CampaignRecord
 from tests.support.figures import add_figure
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of known issues that others reported
-COUNT = 40
+PROBLEM_COUNT = 40
 
 
 @pytest.mark.parametrize("shapes", ["any", "adaptive"])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", CAMPAIGN_PARTS)
 def test_random_problems_are_right(part: str, shapes: str) -> None:
-    make, run, _ = PARTS[part]
-    rng, record = random.Random(f"{part} {shapes}"), Record()
-    for _ in range(COUNT):
+    make, run, _ = CAMPAIGN_PARTS[part]
+    rng, record = random.Random(f"{part} {shapes}"), CampaignRecord()
+    for _ in range(PROBLEM_COUNT):
         run(torch, make(rng), record, shapes)
     found = record.to_dict()[part]
     add_figure(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
-    assert found["right"] == COUNT, found["wrong"]
+    assert found["right"] == PROBLEM_COUNT, found["wrong"]

@@ -8,12 +8,12 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError
 from cudnn_backend_py.torch_ops import attention
-from tests.support.torch_refusals import REFUSED
+from tests.support.torch_refusals import REFUSED_CALLS
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REFUSED_CALLS)
 def test_real_and_meta_tensors_raise_the_same_error(case: str) -> None:
     found = []
     for device in ("cuda", "meta"):
@@ -21,7 +21,7 @@ def test_real_and_meta_tensors_raise_the_same_error(case: str) -> None:
         def zero_tensor(*dims: int, kind: str = "float16", device: str = device) -> Any:
             return torch.zeros(dims, dtype=getattr(torch, kind), device=device)
 
-        function, tensors, options = REFUSED[case](zero_tensor)
+        function, tensors, options = REFUSED_CALLS[case](zero_tensor)
         with pytest.raises(CudnnBackendError) as caught:
             function(*tensors, **options)
         found.append((type(caught.value), str(caught.value).replace("cuda:0", "meta")))

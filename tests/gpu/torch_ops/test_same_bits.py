@@ -14,10 +14,10 @@ from tests.support.figures import add_figure
 from tests.support.torch_reference import fill_pages
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-Tensors = tuple[Any, ...]
-PROBLEMS = random_problems(40, seed=7)
-CALLS = 100
-ORDERS = (((2, 70),), ((8, 1000), (2, 70)), ((2, 128), (2, 65), (2, 70)), ((1, 20), (8, 1000), (3, 90), (2, 70)))
+TensorTuple = tuple[Any, ...]
+RANDOM_PROBLEMS = random_problems(40, seed=7)
+CALL_COUNT = 100
+SHAPE_ORDERS = (((2, 70),), ((8, 1000), (2, 70)), ((2, 128), (2, 65), (2, 70)), ((1, 20), (8, 1000), (3, 90), (2, 70)))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def deterministic_torch() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def random_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
+def draw_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
     """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(s)
     dims = (b * s, heads, dim) if packed else (b, s, heads, dim)
@@ -35,9 +35,9 @@ def random_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool
     return [(x if packed else x.transpose(1, 2)).detach().requires_grad_(n < 3) for n, x in enumerate(made)]
 
 
-def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> Tensors:
+def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> TensorTuple:
     """Return the output and the gradients of a causal call."""
-    q, k, v, d_o = random_inputs(b, s, packed=packed)
+    q, k, v, d_o = draw_inputs(b, s, packed=packed)
     if packed:
         starts = torch.arange(0, (b + 1) * s, s, device="cuda", dtype=torch.int32)
         o = attention_varlen(q, k, v, starts, None, s, causal=True, **options)
@@ -46,7 +46,7 @@ def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any
     return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
 
 
-def have_equal_bits(found: Tensors, want: Tensors) -> bool:
+def have_equal_bits(found: TensorTuple, want: TensorTuple) -> bool:
     return all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
 
 
@@ -56,11 +56,11 @@ def call_other_shapes() -> None:
         forward_and_backward(b, s)
 
 
-@pytest.mark.parametrize("first", range(0, len(PROBLEMS), 10))
+@pytest.mark.parametrize("first", range(0, len(RANDOM_PROBLEMS), 10))
 def test_equal_calls_have_equal_bits(first: int) -> None:
     clear_plans()
-    problems = PROBLEMS[first : first + 10]
-    rows, refused = check_group(problems, CALLS)
+    problems = RANDOM_PROBLEMS[first : first + 10]
+    rows, refused = check_group(problems, CALL_COUNT)
     several = [row for row in rows if " s1x" not in row["problem"]]
     single = [row for row in rows if " s1x" in row["problem"]]
     add_figure(
@@ -78,7 +78,7 @@ def test_equal_calls_have_equal_bits(first: int) -> None:
 @pytest.mark.parametrize("policy", ["any", "exact"])
 def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None:
     found = []
-    for order in ORDERS:
+    for order in SHAPE_ORDERS:
         clear_plans()
         *_, last = [forward_and_backward(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
         found.append(last)
@@ -87,7 +87,7 @@ def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None
 
 def test_results_of_a_repeated_shape_keep_their_bits() -> None:
     clear_plans()
-    q, k, v = (x.detach() for x in random_inputs(2, 333)[:3])
+    q, k, v = (x.detach() for x in draw_inputs(2, 333)[:3])
     want = attention(q, k, v, causal=True)
     for _ in range(300):
         assert torch.equal(attention(q, k, v, causal=True), want)
@@ -137,7 +137,7 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
     want = forward_and_backward(2, 333, deterministic=True)
-    q, k, v, d_o = random_inputs(2, 333)
+    q, k, v, d_o = draw_inputs(2, 333)
 
     def checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, deterministic=True)
@@ -152,9 +152,9 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
 
 
 def test_graph_replays_have_the_bits_of_direct_calls() -> None:
-    q, k, v, d_o = random_inputs(2, 300)
+    q, k, v, d_o = draw_inputs(2, 300)
 
-    def attention_step() -> Tensors:
+    def attention_step() -> TensorTuple:
         o = attention(q, k, v, causal=True, deterministic=True)
         return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
 
@@ -173,7 +173,7 @@ def test_graph_replays_have_the_bits_of_direct_calls() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_compiled_code_has_the_bits_of_direct_calls() -> None:
     torch._dynamo.reset()
-    q, k, v, _ = random_inputs(2, 300)
+    q, k, v, _ = draw_inputs(2, 300)
     call: Callable[..., Any] = torch.compile(lambda *x: attention(*x, causal=True), fullgraph=True, backend="aot_eager")
     want = attention(q, k, v, causal=True)
     for _ in range(3):

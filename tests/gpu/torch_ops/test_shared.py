@@ -32,12 +32,12 @@ from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noq
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _empty_output, _empty_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
-from tests.gpu.torch_ops.test_compiled import Launches, address_of_function  # noqa: E402
+from tests.gpu.torch_ops.test_compiled import LaunchRecorder, get_function_address  # noqa: E402
 
 H, D = 4, 16
-OPTIONS = OperatorOptions(None, 0.0, None, 0, False, None, False, None, None, "any")
-LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffer")
-WORKSPACE = 4096
+OPERATOR_OPTIONS = OperatorOptions(None, 0.0, None, 0, False, None, False, None, None, "any")
+TENSOR_LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffer")
+WORKSPACE_BYTES = 4096
 
 
 class DescribedClassPlan(ClassPlan):
@@ -46,7 +46,7 @@ class DescribedClassPlan(ClassPlan):
     def __init__(self, problem: Any, bounds: ClassBounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
         self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
-        self.plan = SimpleNamespace(workspace_bytes=WORKSPACE)  # type: ignore[assignment]
+        self.plan = SimpleNamespace(workspace_bytes=WORKSPACE_BYTES)  # type: ignore[assignment]
         self._state = SimpleNamespace(
             stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
         )
@@ -83,7 +83,7 @@ class FakePrepareKernel:
 class StepWithRecipes:
     """The compiled step with the recipes that the test teaches, and its last launch."""
 
-    def __init__(self, step_module: Any, launches: Launches) -> None:
+    def __init__(self, step_module: Any, launches: LaunchRecorder) -> None:
         self.module, self.launches = step_module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
@@ -107,29 +107,29 @@ class StepWithRecipes:
         assert recipe.operator == DENSE_CLASS
         return bool(
             self.module.learn(
-                recipe.to_tuple(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more
+                recipe.to_tuple(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPERATOR_OPTIONS, *more
             )
         )
 
 
 @pytest.fixture
 def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWithRecipes]:
-    launches = Launches()
+    launches = LaunchRecorder()
     made = StepWithRecipes(step_module, launches)
     monkeypatch.setattr(compiled, "TupleCall", FakeCall)
     monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (
-        address_of_function(made.go),
-        address_of_function(launches.current),
-        address_of_function(launches.capturing),
+        get_function_address(made.go),
+        get_function_address(launches.current),
+        get_function_address(launches.capturing),
     )
     step_module.connect(*functions, launches.differentiate, "cpu")
     yield made
     step_module.forget(None)
 
 
-def random_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
+def draw_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
     if layout == "rows first":
         return torch.randn(b, s, heads, D).half().transpose(1, 2)
     if layout == "heads first":
@@ -139,37 +139,37 @@ def random_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
     return torch.randn(b, s + 7, heads, D).half()[:, :s].transpose(1, 2)
 
 
-def tensors_by_name(inputs: Any, outputs: Any) -> dict[str, Any]:
+def name_tensors(inputs: Any, outputs: Any) -> dict[str, Any]:
     return dict.fromkeys(("stats", "dbias", "dsink")) | dict(inputs) | dict(outputs)
 
 
-def forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
+def make_forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
     outputs = {"o": _empty_output(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
-def backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
-    inputs, outputs = forward_call(q, k, v, True)
+def make_backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
+    inputs, outputs = make_forward_call(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
     return inputs, [(f"d{name}", _empty_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
-class PythonClass:
+class PythonShapeClass:
     """The shape class that Python selects for a call, and the launch that Python makes with it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
-        self.backward, named = backward, tensors_by_name(inputs, outputs)
-        self.reading = read_call(backward, named, OPTIONS)
+        self.backward, named = backward, name_tensors(inputs, outputs)
+        self.reading = read_call(backward, named, OPERATOR_OPTIONS)
         problem = describe_problem(backward, named, self.reading)
         self.problem, self.bounds = problem, best_class_bounds(problem, self.reading.needed)
         self.plan = DescribedClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
         return make_class_recipe(
-            *(self.plan, self.sequences(tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
+            *(self.plan, self.sequences(name_tensors(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
-            options=OPTIONS,
+            options=OPERATOR_OPTIONS,
             bounds=self.bounds,
             heads_folded=self.reading.heads_folded,
             copied=self.reading.copied,
@@ -180,7 +180,7 @@ class PythonClass:
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python uses this class for a call without copying tensors."""
-        r = read_call(self.backward, tensors_by_name(inputs, outputs), OPTIONS)
+        r = read_call(self.backward, name_tensors(inputs, outputs), OPERATOR_OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
@@ -193,8 +193,8 @@ class PythonClass:
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
-        named = tensors_by_name(inputs, outputs)
-        r, plan = read_call(self.backward, named, OPTIONS), self.plan
+        named = name_tensors(inputs, outputs)
+        r, plan = read_call(self.backward, named, OPERATOR_OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
         scratch, workspace = row[-len(plan.scratch) :] if plan.scratch else [], row[len(given)]
@@ -204,7 +204,7 @@ class PythonClass:
         want = plan.prepared_row(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
-            (0, _address_of(named["seq_len_q"]), 0, _address_of(named["seq_len_kv"])),
+            (0, _get_address(named["seq_len_q"]), 0, _get_address(named["seq_len_kv"])),
             r.multipliers,
             (0, 0, 0),
             tables,
@@ -215,11 +215,11 @@ class PythonClass:
         assert [b - a for a, b in pairwise(scratch)] == [-(-x // 128) * 128 for x in sizes[:-1]]
 
 
-def _address_of(x: Any) -> int:
+def _get_address(x: Any) -> int:
     return 0 if x is None else int(x.data_ptr())
 
 
-def random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
+def draw_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
     rng = random.Random(seed)
     for _ in range(count):
         b = rng.choice((1, 3, 4, 4, 4, 4))
@@ -228,17 +228,17 @@ def random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("stats", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", TENSOR_LAYOUTS)
 def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout: str, stats: bool) -> None:
-    first = [random_tensor(layout, 4, 100) for _ in "qkv"]
-    inputs, outputs = forward_call(*first, stats)
-    found = PythonClass(False, inputs, outputs)
+    first = [draw_tensor(layout, 4, 100) for _ in "qkv"]
+    inputs, outputs = make_forward_call(*first, stats)
+    found = PythonShapeClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, stats)
     served = 0
-    for b, s_q, s_kv in random_shapes(layout):
-        q, k, v = random_tensor(layout, b, s_q), random_tensor(layout, b, s_kv), random_tensor(layout, b, s_kv)
-        inputs, outputs = forward_call(q, k, v, stats)
-        made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
+    for b, s_q, s_kv in draw_shapes(layout):
+        q, k, v = draw_tensor(layout, b, s_q), draw_tensor(layout, b, s_kv), draw_tensor(layout, b, s_kv)
+        inputs, outputs = make_forward_call(q, k, v, stats)
+        made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, stats)
         if made is not None:
             assert found.accepts(inputs, outputs), (b, s_q, s_kv)
             found.check_launch(inputs, outputs, made if stats else (made,), step.seen[-1])
@@ -249,27 +249,29 @@ def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout:
     assert served > 5
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
+@pytest.mark.parametrize("layout", [*TENSOR_LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
 def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
-        q, k, v, d_o = (random_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
+        q, k, v, d_o = (draw_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
         if layout in ("slices", "part of a longer buffer") and not is_copied:
             q = q.transpose(1, 2).contiguous().transpose(1, 2)
         return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
 
     *first, d_o = tensors(4, 100, 100)
-    inputs, outputs = forward_call(*first, True)
-    forward = PythonClass(False, inputs, outputs)
-    taught = backward_call(*first, d_o)
-    backward = PythonClass(True, *taught)
+    inputs, outputs = make_forward_call(*first, True)
+    forward = PythonShapeClass(False, inputs, outputs)
+    taught = make_backward_call(*first, d_o)
+    backward = PythonShapeClass(True, *taught)
     served = 0
-    for b, s_q, s_kv in [(4, 100, 100), *random_shapes(layout + "b")]:
+    for b, s_q, s_kv in [(4, 100, 100), *draw_shapes(layout + "b")]:
         *given, d_o = tensors(b, s_q, s_kv)
-        inputs, outputs = forward_call(*given, True)
-        assert step.teach(forward.recipe(*forward_call(*first, True)), False, forward_call(*first, True)[0], True)
-        o = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)
+        inputs, outputs = make_forward_call(*given, True)
+        assert step.teach(
+            forward.recipe(*make_forward_call(*first, True)), False, make_forward_call(*first, True)[0], True
+        )
+        o = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False)
         if o is None:
             continue
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
@@ -281,9 +283,9 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
-        inputs, outputs = backward_call(*detached, d_o)
+        inputs, outputs = make_backward_call(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read_call(True, tensors_by_name(inputs, outputs), OPTIONS)
+        r = read_call(True, name_tensors(inputs, outputs), OPERATOR_OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
@@ -310,25 +312,25 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
 def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
     def call(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
-        return forward_call(*[random_tensor("slices", b, s) for _ in "qkv"], True, lens)
+        return make_forward_call(*[draw_tensor("slices", b, s) for _ in "qkv"], True, lens)
 
     inputs, outputs = call(4, 100)
-    found = PythonClass(False, inputs, outputs)
+    found = PythonShapeClass(False, inputs, outputs)
     assert not found.recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
     assert step.teach(found.recipe(inputs, outputs), False, inputs, True)
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = call(b, s)
-        made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, True)
+        made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, True)
         found.check_launch(inputs, outputs, made, step.seen[-1])
 
 
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:
-    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    found = PythonClass(False, inputs, outputs)
+    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    found = PythonShapeClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
     for s in (100, 100, 90, 90, 100):
-        inputs, _ = forward_call(*[random_tensor("rows first", 4, s) for _ in "qkv"], False)
-        assert step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
+        inputs, _ = make_forward_call(*[draw_tensor("rows first", 4, s) for _ in "qkv"], False)
+        assert step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
@@ -340,13 +342,13 @@ def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: St
         notices.append((unreported, shape))
         return next(answers)
 
-    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonClass(False, inputs, outputs).recipe(inputs, outputs)
+    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
 
     def call(s: int) -> bool:
-        inputs, _ = forward_call(*[random_tensor("rows first", 4, s) for _ in "qkv"], False)
-        return step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
+        inputs, _ = make_forward_call(*[draw_tensor("rows first", 4, s) for _ in "qkv"], False)
+        return step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
 
     assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
     assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
@@ -356,8 +358,8 @@ def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> Non
     def notice(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
-    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonClass(False, inputs, outputs).recipe(inputs, outputs)
+    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
     with pytest.raises(KeyboardInterrupt):
-        step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)
+        step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False)

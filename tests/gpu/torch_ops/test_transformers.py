@@ -11,60 +11,60 @@ pytest.importorskip("transformers", reason="did not run: transformers is not ins
 
 from cudnn_backend_py.torch_ops.transformers import register_transformers  # noqa: E402
 from tests.support.figures import add_figure  # noqa: E402
-from tests.support.torch_reference import frobenius_error  # noqa: E402
+from tests.support.torch_reference import compute_frobenius_error  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
-    DECODERS,
-    ENCODERS,
-    RUNS,
-    Results,
+    DECODER_OPTIONS,
+    DECODER_RUNS,
+    ENCODER_OPTIONS,
+    NamedTensors,
     make_decoder,
     make_encoder,
     run_encoder,
 )
 
 pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning", "default::UserWarning")
-HALF = {"device": "cuda", "dtype": torch.half}
+CUDA_HALF = {"device": "cuda", "dtype": torch.half}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registered() -> None:
+def register_attention() -> None:
     register_transformers()
 
 
-def compare(found: Results, eager: Results, exact: Results) -> None:
+def compare_errors(found: NamedTensors, eager: NamedTensors, exact: NamedTensors) -> None:
     """Check that errors against float32 are at most three times those of eager attention in float16."""
     assert found.keys() == exact.keys()
     for name, want in exact.items():
-        ours, theirs = (frobenius_error(x[name], want.double()) for x in (found, eager))
+        ours, theirs = (compute_frobenius_error(x[name], want.double()) for x in (found, eager))
         assert ours <= max(3 * theirs, 4e-3), (name, ours, theirs)
 
 
-def run_all(make: Any, name: str, run: Any) -> tuple[Results, Results, Results]:
+def run_all_implementations(make: Any, name: str, run: Any) -> tuple[NamedTensors, NamedTensors, NamedTensors]:
     """Return the results with this attention, with eager attention, and with eager attention in float32."""
     with torch.no_grad():
         exact = run(make(name, device="cuda"))
-        model = make(name, **HALF)
+        model = make(name, **CUDA_HALF)
         eager = run(model)
         model.set_attn_implementation("cudnn")
         return run(model), eager, exact
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", DECODER_OPTIONS)
 def test_decoder_is_as_exact_as_eager_attention(name: str) -> None:
-    for run in RUNS.values():
-        compare(*run_all(make_decoder, name, run))
-    add_figure("transformers models with equal results", **{name: len(RUNS)})
+    for run in DECODER_RUNS.values():
+        compare_errors(*run_all_implementations(make_decoder, name, run))
+    add_figure("transformers models with equal results", **{name: len(DECODER_RUNS)})
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ENCODER_OPTIONS)
 def test_encoder_is_as_exact_as_eager_attention(name: str) -> None:
-    compare(*run_all(make_encoder, name, run_encoder))
+    compare_errors(*run_all_implementations(make_encoder, name, run_encoder))
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])
-def test_compiled_model_agrees(name: str) -> None:
+def test_compiled_model_agrees_with_uncompiled_model(name: str) -> None:
     torch._dynamo.reset()
-    model = make_decoder(name, **HALF)
+    model = make_decoder(name, **CUDA_HALF)
     model.set_attn_implementation("cudnn")
     ids = torch.arange(3, 43, device="cuda").view(2, 20)
     mask = torch.ones_like(ids)
@@ -72,4 +72,4 @@ def test_compiled_model_agrees(name: str) -> None:
     compiled = torch.compile(model, backend="aot_eager")
     with torch.no_grad():
         want, found = (call(ids, attention_mask=mask).logits[mask.bool()] for call in (model, compiled))
-    assert frobenius_error(found, want.double()) < 2e-3
+    assert compute_frobenius_error(found, want.double()) < 2e-3

@@ -9,31 +9,31 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, scaled_dot_product_attention
-from tests.support.torch_reference import Masks, frobenius_error, reference_attention
+from tests.support.torch_reference import Masks, compute_frobenius_error, compute_reference_attention
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 from torch.func import grad, jacrev, jvp, vjp, vmap  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which compiles for forward mode
 B, H, S, D = 2, 4, 40, 64
-SAMPLES = 3
+SAMPLE_COUNT = 3
 
 
-def random_half(*dims: int) -> Any:
+def draw_half(*dims: int) -> Any:
     return torch.randn(dims, device="cuda", dtype=torch.half)
 
 
-def float64_reference(q: Any, k: Any, v: Any) -> Any:
-    return reference_attention(q, k, v, Masks(right_bound=0))[0]
+def compute_float64_reference(q: Any, k: Any, v: Any) -> Any:
+    return compute_reference_attention(q, k, v, Masks(right_bound=0))[0]
 
 
 def compare_transform(transform: Callable[..., Any], attention_function: Callable[..., Any], *tensors: Any) -> None:
     """Compare a transform of attention with the same transform of the float64 reference."""
     leaves = torch.utils._pytree.tree_leaves
     found = leaves(transform(attention_function)(*tensors))
-    want = leaves(transform(float64_reference)(*(x.double() for x in tensors)))
+    want = leaves(transform(compute_float64_reference)(*(x.double() for x in tensors)))
     assert len(found) == len(want) > 0
-    assert max(frobenius_error(x, y) for x, y in zip(found, want, strict=True)) < 4e-3
+    assert max(compute_frobenius_error(x, y) for x, y in zip(found, want, strict=True)) < 4e-3
 
 
 @pytest.fixture(params=["attention", "drop-in"])
@@ -44,7 +44,7 @@ def attention_function(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def test_gradients_by_torch_func_are_right(attention_function: Callable[..., Any]) -> None:
-    tensors = random_half(B, H, S, D), random_half(B, 2, S, D), random_half(B, 2, S, D)
+    tensors = draw_half(B, H, S, D), draw_half(B, 2, S, D), draw_half(B, 2, S, D)
     weight = torch.randn(B, H, S, D, device="cuda")
     compare_transform(
         lambda f: grad(lambda *x: (f(*x) * weight).sum(), argnums=(0, 1, 2)), attention_function, *tensors
@@ -56,9 +56,9 @@ def test_jacobians_are_right(attention_function: Callable[..., Any]) -> None:
     compare_transform(
         lambda f: jacrev(f, argnums=(0, 1, 2)),
         attention_function,
-        random_half(1, 2, 8, 16),
-        random_half(1, 2, 8, 16),
-        random_half(1, 2, 8, 16),
+        draw_half(1, 2, 8, 16),
+        draw_half(1, 2, 8, 16),
+        draw_half(1, 2, 8, 16),
     )
 
 
@@ -68,7 +68,7 @@ def test_calls_mapped_by_vmap_are_right(
 ) -> None:
     given = []
     for dim, heads in zip(in_dims, (H, 2, 2), strict=True):
-        x = random_half(B, heads, S, D) if dim is None else random_half(SAMPLES, B, heads, S, D).movedim(0, dim)
+        x = draw_half(B, heads, S, D) if dim is None else draw_half(SAMPLE_COUNT, B, heads, S, D).movedim(0, dim)
         given.append(x)
     compare_transform(lambda f: vmap(f, in_dims=in_dims), attention_function, *given)
 
@@ -80,15 +80,15 @@ def test_calls_mapped_by_vmap_are_right(
 
 def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
     starts = torch.tensor([0, 20, 50, 90], device="cuda", dtype=torch.int32)
-    q, k, v = (random_half(SAMPLES, 90, H, D) for _ in range(3))
+    q, k, v = (draw_half(SAMPLE_COUNT, 90, H, D) for _ in range(3))
     found = vmap(lambda *x: attention_varlen(*x, starts, None, 40, causal=True))(q, k, v)
-    for index in range(SAMPLES):
+    for index in range(SAMPLE_COUNT):
         want = attention_varlen(q[index], k[index], v[index], starts, None, 40, causal=True)
-        assert frobenius_error(found[index], want) < 1e-3
+        assert compute_frobenius_error(found[index], want) < 1e-3
 
 
 def test_other_derivatives_are_refused(attention_function: Callable[..., Any]) -> None:
-    q, k, v = (random_half(B, H, S, D) for _ in range(3))
+    q, k, v = (draw_half(B, H, S, D) for _ in range(3))
     with pytest.raises(UsageError, match="no second derivative"):
         grad(lambda x: grad(lambda y: attention_function(y, k, v).sum())(x).sum())(q)
     with pytest.raises(UsageError, match="no forward-mode derivative"):

@@ -19,12 +19,12 @@ from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_word
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 from tests.support.figures import add_figure
 from tests.support.gpus import skip_if_not_measured
-from tests.support.wrong_scales import CASES, FACTORS, MODES, with_wrong_mode, with_wrong_scale
+from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
-GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
+GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
 
 def run_supported_trial(graph: Graph, **options: Any) -> Trial:
@@ -36,7 +36,7 @@ def run_supported_trial(graph: Graph, **options: Any) -> Trial:
     return trial
 
 
-def scaled_matmul(factor: float) -> Graph:
+def make_scaled_matmul(factor: float) -> Graph:
     g = GraphBuilder("scaled")
     c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
     g.pointwise(PointwiseMode.MUL, c, g.scalar(factor, rank=3), virtual=False)
@@ -44,9 +44,9 @@ def scaled_matmul(factor: float) -> Graph:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", GRAPH_NAMES)
 def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
-    trial = run_supported_trial(BUILT[name].make(), data=kind, configs=3, time=False)
+    trial = run_supported_trial(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
     assert trial.configs
     assert all(item.comparisons for item in trial.configs if item.state == "right")
 
@@ -70,19 +70,19 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.expect
-    wrong = scaled_matmul(1.01)
-    run_supported_trial(scaled_matmul(1.0), data=data, time=False)
+    wrong = make_scaled_matmul(1.01)
+    run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
 
     def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
     monkeypatch.setattr(module, "expect", expect_wrong_graph)
-    trial = run_graph(scaled_matmul(1.0), data=data, time=False)
+    trial = run_graph(make_scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words
 
 
-def is_wrong(graph: Graph, data: str) -> bool:
+def is_reported_wrong(graph: Graph, data: str) -> bool:
     """Return whether cuDNN's result is reported as wrong; intermediate graphs known to crash it are not run."""
     target = shared_target()
     if find_ending_problems(graph, target.sm, target.library.version):
@@ -95,7 +95,7 @@ def is_wrong(graph: Graph, data: str) -> bool:
 
 def reduce_wrong_graph(graph: Graph) -> Reduced:
     """Return the smallest form of a graph that is still wrong; large graphs get more time."""
-    made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
+    made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
     add_figure("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
@@ -104,47 +104,47 @@ def reduce_wrong_graph(graph: Graph) -> Reduced:
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds],
+    [(name, kind) for name, (*_, kinds) in WRONG_SCALES.items() for kind in kinds],
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str, kind: DataType) -> None:
     """Plant a wrong scale in one operation of the interpreter; the reduced graph must have the operation."""
-    make, operation, _ = CASES[family]
+    make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
     run_supported_trial(graph, seed=1, time=False)
-    for factor in FACTORS[kind]:
-        with with_wrong_scale(operation, factor):
+    for factor in SCALE_FACTORS[kind]:
+        with use_wrong_scale(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
         assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
-    with with_wrong_scale(operation, FACTORS[kind][0]):
+    with use_wrong_scale(operation, SCALE_FACTORS[kind][0]):
         made = reduce_wrong_graph(graph)
     assert operation in {op.kind for op in made.graph.ops}
     assert len(made.graph.ops) <= (len(graph.ops) if "attention" in family else 2)
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", WRONG_MODES)
 def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
     """Let the interpreter compute another mode, or a mask that is off by one; the reduced graph must have the mode."""
-    make, mode, other = MODES[name]
+    make, mode, other = WRONG_MODES[name]
     graph = make()
     run_supported_trial(graph, seed=1, time=False)
-    with with_wrong_mode(mode, other):
+    with use_wrong_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
         made = reduce_wrong_graph(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}
 
 
 def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
-    trial = run_supported_trial(scaled_matmul(1.0), configs="all", time=False)
+    trial = run_supported_trial(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
-    assert decode_word(word) == scaled_matmul(1.0)
+    assert decode_word(word) == make_scaled_matmul(1.0)
     again = run_graph(decode_word(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 
 
 def test_a_child_process_gives_the_same_trial() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     with Runner(limit_s=60) as runner:
         there = runner.run(graph, configs=2, time=False)
     here = run_graph(graph, configs=2, time=False)

@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
 from tests.support.figures import add_figure
-from tests.support.gpus import first_engine_config
+from tests.support.gpus import find_first_engine_config
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def forward_graph(**options: Any) -> Graph:
+def make_forward_graph(**options: Any) -> Graph:
     shape: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 1024, "head_dim": 64, "causal": True, "stats": True}
     return attention.sdpa_forward(**shape | options)
 
@@ -38,7 +38,9 @@ def forward_graph(**options: Any) -> Graph:
 def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp_path: Path) -> None:
     cache = PlanCache(tmp_path / "plans")
     progress: list[float] = []
-    tuned = autotune(forward_graph(), gpu, budget_s=8, cache=cache, progress=lambda text, done: progress.append(done))
+    tuned = autotune(
+        make_forward_graph(), gpu, budget_s=8, cache=cache, progress=lambda text, done: progress.append(done)
+    )
     evidence = tuned.evidence
     assert json.loads(json.dumps(evidence, allow_nan=False)) == evidence
     timed = {item["tag"]: item for item in evidence["candidates"] if item["state"] == "timed"}
@@ -49,7 +51,7 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert progress == sorted(progress)
-    key = plan_key(forward_graph(), gpu, tuned_options(None, gpu))
+    key = plan_key(make_forward_graph(), gpu, tuned_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None
@@ -58,17 +60,17 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
 
 
 def test_the_first_config_is_the_first_choice_of_the_heuristics(gpu: Target) -> None:
-    tuned = autotune(forward_graph(), gpu, budget_s=4, cache=False)
-    assert tuned.evidence["first"] == first_engine_config(forward_graph(), gpu).tag
+    tuned = autotune(make_forward_graph(), gpu, budget_s=4, cache=False)
+    assert tuned.evidence["first"] == find_first_engine_config(make_forward_graph(), gpu).tag
 
 
 def test_the_tuned_plan_computes_the_same_as_the_first_choice(gpu: Target) -> None:
-    graph = forward_graph()
+    graph = make_forward_graph()
     rng = np.random.default_rng(5)
     arrays = {name: rng.standard_normal((2, 8, 1024, 64)).astype(np.float16) for name in "qkv"}
     arrays["k"] = arrays["k"].swapaxes(2, 3)
     results = []
-    plans = build_plan(first_engine_config(graph, gpu)), autotune(graph, gpu, cache=False).plan
+    plans = build_plan(find_first_engine_config(graph, gpu)), autotune(graph, gpu, cache=False).plan
     for plan in plans:
         o, stats = np.zeros((2, 8, 1024, 64), np.float16), np.zeros((2, 8, 1024, 1), np.float32)
         execute(plan, {**arrays, "o": o, "stats": stats})
@@ -77,7 +79,7 @@ def test_the_tuned_plan_computes_the_same_as_the_first_choice(gpu: Target) -> No
 
 
 def test_without_tolerance_only_configs_with_equal_bits_are_timed(gpu: Target) -> None:
-    tuned = autotune(forward_graph(data_type=DataType.BFLOAT16), gpu, budget_s=6, tolerance=0.0, cache=False)
+    tuned = autotune(make_forward_graph(data_type=DataType.BFLOAT16), gpu, budget_s=6, tolerance=0.0, cache=False)
     for item in tuned.evidence["candidates"]:
         relative = [difference["relative"] for difference in item.get("differences", {}).values()]
         if item["state"] == "timed":
@@ -101,16 +103,16 @@ def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target)
 
 
 def test_every_tuned_candidate_satisfies_the_selection(gpu: Target) -> None:
-    first = first_engine_config(forward_graph(), gpu)
+    first = find_first_engine_config(make_forward_graph(), gpu)
     wanted = Selection(unwanted_behavior=(), shared_memory_bytes=first.shared_memory_bytes - 1)
-    tuned = autotune(forward_graph(), gpu, selection=wanted, budget_s=4, cache=False)
+    tuned = autotune(make_forward_graph(), gpu, selection=wanted, budget_s=4, cache=False)
     refused = [item for item in tuned.evidence["candidates"] if item["tag"] == first.tag]
     assert [item["state"] for item in refused] == ["refused"]
     assert tuned.plan.tag != first.tag
 
 
 def test_given_buffers_are_used_and_wrong_ones_refused(gpu: Target) -> None:
-    graph = forward_graph(batch=1, heads=2, seq_q=128)
+    graph = make_forward_graph(batch=1, heads=2, seq_q=128)
     with Memory(0) as memory:
         o = memory.zeros(2 * 128 * 64 * 2)
         v = memory.zeros(2 * 128 * 64 * 2)

@@ -11,7 +11,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.upgrade import time_changes
 
 
-def without_kernel_code(candidate: Candidate) -> Candidate:
+def remove_kernel_code(candidate: Candidate) -> Candidate:
     return replace(candidate, kernels=None)
 
 
@@ -19,7 +19,7 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict: Verdict = judge(Query(graph, "gpu", build=True))
     assert verdict.supported
-    hidden = replace(verdict, candidates=tuple(map(without_kernel_code, verdict.candidates)))
+    hidden = replace(verdict, candidates=tuple(map(remove_kernel_code, verdict.candidates)))
     same, open_one = Change("same", "gpu", verdict, verdict), Change("open", "gpu", hidden, hidden)
     run: list[object] = []
     found = time_changes(
@@ -37,7 +37,7 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
 def test_graphs_beyond_the_time_limit_are_listed_and_not_run() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict = judge(Query(graph, "gpu", build=True))
-    hidden = replace(verdict, candidates=tuple(map(without_kernel_code, verdict.candidates)))
+    hidden = replace(verdict, candidates=tuple(map(remove_kernel_code, verdict.candidates)))
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
     progress: list[Upgrade] = []
     upgrade = Upgrade("old", "new", (None, None), changes)

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_releases
-from tests.support.sdpa_answers import answer_of_torch, call_of_case, machine_of_record
+from tests.support.sdpa_answers import make_torch_call, read_machine, read_torch_answer
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-NUMBER = 320
+CASE_COUNT = 320
 
 
 def list_differences(record: dict[str, Any]) -> list[str]:
     """Return a line for each case in which our answer differs from torch's."""
-    machine, found = machine_of_record(record), []
+    machine, found = read_machine(record), []
     for item in record["cases"]:
         case, answer = item["case"], item["answer"]
         if "unmade" in answer or not isinstance(answer["cudnn"], bool):
             continue
-        call = call_of_case(case)
+        call = make_torch_call(case)
         ours = find_blocker(call, machine)
         gate = ours.gate if ours else None
         reported = find_gate_by_message(tuple(answer["words"]))
@@ -37,7 +37,7 @@ def list_differences(record: dict[str, Any]) -> list[str]:
             found.append(f"{short}: torch {reported}, ours {gate}")
         elif answer["cudnn"] and isinstance(answer["choice"], int) and (answer["choice"] == 3) != (gate is None):
             found.append(f"{short}: torch chose {answer['choice']}, ours {gate}")
-        named = find_blocker(call, machine, answer_of_torch(answer))
+        named = find_blocker(call, machine, read_torch_answer(answer))
         if (named is None) != (answer["choice"] == 3):
             found.append(f"{short}: torch chose {answer['choice']}, asked: {named and named.gate}")
     return found
@@ -50,9 +50,9 @@ def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> No
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}
-    subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(NUMBER)], check=True, env=environment)
+    subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(CASE_COUNT)], check=True, env=environment)
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert find_releases(machine_of_record(record).torch), "no gates of this torch are known"
+    assert find_releases(read_machine(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
-    assert len(answered) > NUMBER * 0.9
+    assert len(answered) > CASE_COUNT * 0.9
     assert list_differences(record) == []

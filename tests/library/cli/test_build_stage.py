@@ -19,9 +19,9 @@ from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import find_case
-from tests.library.diagnose.test_rules import backward, forward
-from tests.support.child import children_cpu_s
-from tests.support.zoo import ZOO
+from tests.library.diagnose.test_rules import make_backward, make_forward
+from tests.support.child import measure_children_cpu_s
+from tests.support.zoo import VARIED_GRAPHS
 
 MODES = ("A", "FALLBACK")
 SECONDS = 40.0  # limit of processor time for any machine, however busy; the time is printed
@@ -30,7 +30,7 @@ MXFP8 = find_case("mxfp8 d512")
 
 def attention_that_does_not_compile() -> Graph:
     """Return a graph that passes its support check on sm_100, but its only plan does not compile."""
-    return backward(head_dim=256)
+    return make_backward(head_dim=256)
 
 
 def matmul_without_batch_dim() -> Graph:
@@ -66,10 +66,10 @@ def test_plan_that_does_not_compile_has_a_cause(
 ) -> None:
     graph = make()  # type: ignore[operator]
     assert judge.run_query(Query(graph, "sm100")).stage == "plan", "a known issue of builds is built without a request"
-    start = children_cpu_s()
+    start = measure_children_cpu_s()
     with Judge(limit_s=300) as own:
         verdict = own.run_query(Query(graph, "sm100", build=True))
-    took_s = children_cpu_s() - start
+    took_s = measure_children_cpu_s() - start
     print(f"{took_s:.2f} s: {verdict.cause}")
     assert took_s < SECONDS
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "plan")
@@ -95,12 +95,12 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
 
 def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
     """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
-    padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
+    padded = next(one for one in changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
         assert supports(padded.graph, target, MODES)
         assert not builds(padded.graph, target, MODES).found
     for build, asked in ((False, "support check"), (True, "built")):
-        cause = judge.run_query(Query(backward(head_dim=192), "sm100", build=build)).cause
+        cause = judge.run_query(Query(make_backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
         assert "is 192, at most 128 is supported next to 192 of q, k" in cause.headline
         assert cause.asked == asked
@@ -117,14 +117,14 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
         )
         case = Case((), graph, target, MODES, budget=Budget())
         assert not case.supports(graph)
-        assert case.supports(forward())
+        assert case.supports(make_forward())
 
 
 def test_a_bounded_number_of_variations_is_built() -> None:
     """The bound does not depend on time: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
-        case = Case((), forward(), target, MODES, budget=Budget(8))
-        assert [case.run_query(forward()) for _ in range(3)] == [True, True, None]
+        case = Case((), make_forward(), target, MODES, budget=Budget(8))
+        assert [case.run_query(make_forward()) for _ in range(3)] == [True, True, None]
     with using("sm100") as target:
         case = Case((), attention_that_does_not_compile(), target, MODES, budget=Budget(1))
         assert [case.run_query(attention_that_does_not_compile()) for _ in range(2)] == [False, None]
@@ -141,7 +141,7 @@ def test_a_search_for_the_cause_that_takes_too_long_is_reported(monkeypatch: pyt
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._PATIENCE", 600)
     with collect_reports() as lines, using("sm90") as target:
-        assert not Case((), forward(), target, MODES, budget=Budget()).supports(forward())
+        assert not Case((), make_forward(), target, MODES, budget=Budget()).supports(make_forward())
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
 
 
@@ -213,7 +213,7 @@ def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:
 
 
 def test_whatif_changes_nothing_in_a_supported_graph(tmp_path: Path) -> None:
-    assert whatif(forward(), "sm90", build=True) == []
+    assert whatif(make_forward(), "sm90", build=True) == []
     done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="forward()")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
@@ -239,14 +239,14 @@ def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
 
 def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> None:
     """FALLBACK alone supports no forward attention; each remedy is judged with the given modes."""
-    assert whatif(forward(), "sm90", modes=("A",)) == []
-    found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
+    assert whatif(make_forward(), "sm90", modes=("A",)) == []
+    found = whatif(make_forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
     done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
-        whatif(forward(), "sm90", modes=("C",))
+        whatif(make_forward(), "sm90", modes=("C",))
 
 
 # only FALLBACK
@@ -277,7 +277,7 @@ def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool
 
 @pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
 def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
-    graph = forward() if "A" in modes else double_convolution()
+    graph = make_forward() if "A" in modes else double_convolution()
     verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
     assert verdict.only_fallback is None
@@ -298,15 +298,19 @@ def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> N
 
 def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Path) -> None:
     """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
-    removed = run_on_graph(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    removed = run_on_graph(
+        tmp_path, "explain", "-v", "--target", "sm80", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
+    )
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None
     assert said.endswith("[passes its support check, not built]")
-    asked = Query(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
+    asked = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
         assert judge.run_query(asked).supported
-    never = run_on_graph(tmp_path, "explain", "-v", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
+    never = run_on_graph(
+        tmp_path, "explain", "-v", "--target", "sm89", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
+    )
     assert "rule:        pattern-removed" in never.stdout
     assert "remedy:" not in never.stdout
     assert "not support it" in never.stdout

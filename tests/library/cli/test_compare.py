@@ -24,11 +24,11 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
 from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_or_none
-from tests.support.child import OLDER, FinishedChild, run_python
-from tests.support.logs import LOGS
+from tests.support.child import OLDER_VERSION, FinishedChild, run_python
+from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import random_graph
 
-LOG = str(LOGS / "torch-training-9.19.0.log.gz")
+LOG = str(LOG_FOLDER / "torch-training-9.19.0.log.gz")
 
 
 def run_plan_compare(*arguments: str) -> FinishedChild:
@@ -66,12 +66,12 @@ def test_each_attention_graph_of_a_log_is_a_case() -> None:
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
     assert all(case.problem is not None and not case.why_alone for case in cases)
     with pytest.raises(UsageError, match="has no attention among its 1 logged graphs"):
-        compare.make_cases(str(LOGS / "forum-9.1.1.log.gz"))
+        compare.make_cases(str(LOG_FOLDER / "forum-9.1.1.log.gz"))
 
 
 def test_the_error_names_attention_that_could_not_be_rebuilt(tmp_path: Path) -> None:
     log = tmp_path / "odd.log"
-    text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
+    text = (LOG_FOLDER / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
     with pytest.raises(UsageError, match="compare-no-attention") as caught:
         compare.make_cases(str(log))
@@ -109,11 +109,11 @@ def test_a_plain_problem_is_recognized_in_its_graph() -> None:
 
 
 def test_plans_for_a_described_gpu_are_listed_and_reproducible() -> None:
-    done = run_plan_compare(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
+    done = run_plan_compare(LOG, "--target", "h100", "--cudnn", OLDER_VERSION, "--cudnn", "default", "--format", "json")
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["described"] == "NVIDIA H100 SXM5 80GB"
-    assert record["versions"][0] == f"{OLDER}+cu12"
+    assert record["versions"][0] == f"{OLDER_VERSION}+cu12"
     assert len(set(record["versions"])) == 2
     assert not {"gpu_name", "torch"} & set(record)
     assert len(record["rows"]) == record["cases"] == 6
@@ -128,7 +128,7 @@ def test_plans_for_a_described_gpu_are_listed_and_reproducible() -> None:
     assert json.loads(again.stdout)["rows"] == record["rows"]
     text = compare.as_text(record)
     assert "Time is not judged" in text
-    assert record["rows"][0]["plans"][f"cuDNN {OLDER}+cu12"] in text
+    assert record["rows"][0]["plans"][f"cuDNN {OLDER_VERSION}+cu12"] in text
     assert record["command"] in compare.as_markdown(record)
 
 
@@ -182,7 +182,7 @@ def test_timing_without_a_gpu_is_refused() -> None:
         (["--target", "h100", "--plot", "x.svg"], "--plot draws times"),
         (["--target", "h1000"], "unknown-target"),
         (["--target", "h100", "--cudnn", "9.1.1"], "cudnn-version-not-installed"),
-        ([str(LOGS / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
+        ([str(LOG_FOLDER / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: list[str], words: str) -> None:

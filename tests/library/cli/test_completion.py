@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.versions.store import list_installed
-from tests.support.child import OLDER
+from tests.support.child import OLDER_VERSION
 
 
 def test_installed_versions_are_completed_the_newest_first() -> None:
@@ -18,4 +18,4 @@ def test_installed_versions_are_completed_the_newest_first() -> None:
         installed = list_installed()
         assert set(found) == {name for one in installed for name in (one.build, one.name)}
         assert found[0] == installed[-1].build
-        assert f"{OLDER}+cu12" in found
+        assert f"{OLDER_VERSION}+cu12" in found

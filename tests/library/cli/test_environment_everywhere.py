@@ -21,8 +21,8 @@ from cudnn_backend_py.diagnose import Judge, Query, control_graph
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.native.find import cudnn_places
-from tests.support.child import OLDER, FinishedChild, older_cudnn_environment, run_code, run_python
-from tests.support.logs import LOGS
+from tests.support.child import OLDER_VERSION, FinishedChild, make_older_cudnn_environment, run_code, run_python
+from tests.support.logs import LOG_FOLDER
 
 MIXED = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
 NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
@@ -32,7 +32,7 @@ SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
 
 
 def older_library_folder() -> Path:
-    return Path(older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]).parent
+    return Path(make_older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]).parent
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def invalid_nvrtc(tmp_path: Path) -> dict[str, str]:
     built = tmp_path / "libnvrtc.so.12"
     run_command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
     subprocess.run(run_command, check=True)
-    return {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    return {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_commands_report_the_environment_problem_without_a_verdict(
 
 
 def test_the_log_command_reports_the_environment_problem(mixed_cudnn: dict[str, str]) -> None:
-    done = run_command(mixed_cudnn, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
+    done = run_command(mixed_cudnn, "log", str(LOG_FOLDER / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
     assert MIXED[1] in done.stdout
     assert done.code == 2
 
@@ -155,7 +155,7 @@ def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -
     from cudnn_backend_py.native.find import nvrtc_places
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
-    broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21, cuDNN must use its own NVRTC"
@@ -194,12 +194,12 @@ def test_a_running_judge_switches_to_a_newly_requested_library(monkeypatch: pyte
     with Judge() as judge:
         own = judge.run_query(question).cudnn
         for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
-            if name in older_cudnn_environment():
-                monkeypatch.setenv(name, older_cudnn_environment()[name])
+            if name in make_older_cudnn_environment():
+                monkeypatch.setenv(name, make_older_cudnn_environment()[name])
         older = replace(question)
-        assert judge.run_query(older).cudnn == f"{OLDER}+cu12"
+        assert judge.run_query(older).cudnn == f"{OLDER_VERSION}+cu12"
         assert older.key() != question.key()
-        assert judge.run_query(question).cudnn == own != OLDER
+        assert judge.run_query(question).cudnn == own != OLDER_VERSION
 
 
 WHATIF = """

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudnn_backend_py.cli.commands import main
-from tests.support.bad_files import BAD_GRAPHS, HIT, commands_with_bad_files, write_bad_files
+from tests.support.bad_files import BAD_GRAPHS, EXECUTED_MARKER, list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import assert_safe_to_print
 
-LINES = commands_with_bad_files()
+LINES = list_commands_with_bad_files()
 GRAPH = "examples/forum_two_matmul.py"
 
 
@@ -72,7 +72,7 @@ def test_every_command_has_bad_input_in_the_table() -> None:
 def test_bad_input_gives_the_expected_exit_code(command: str, bad_files_folder: Path) -> None:
     for arguments, code in LINES[command]:
         check_exit(run_command_line(arguments), arguments, code)
-        assert not Path(HIT).exists(), f"{arguments} must not run a data file"
+        assert not Path(EXECUTED_MARKER).exists(), f"{arguments} must not run a data file"
 
 
 class _ErrorWithoutText(Exception):
@@ -193,7 +193,7 @@ def test_only_python_files_are_run_as_programs(module: str, bad_files_folder: Pa
         words = [sys.executable, "-m", f"cudnn_backend_py.{module}", name]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert not Path(HIT).exists()
+        assert not Path(EXECUTED_MARKER).exists()
 
 
 # As processes

@@ -29,7 +29,7 @@ from cudnn_backend_py.tuning.trial import runner as runner_module
 from cudnn_backend_py.tuning.trial import trial as trial_module
 from cudnn_backend_py.tuning.trial.bound import Comparison
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
 
 LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
@@ -54,7 +54,7 @@ def run_trials(*arguments: str | Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def matmul_file(tmp_path: Path) -> Path:
     path = tmp_path / "matmul.json"
-    save_graph(BUILT["matmul"].make(), path)
+    save_graph(TYPICAL_GRAPHS["matmul"].make(), path)
     return path
 
 
@@ -96,7 +96,7 @@ def test_for_a_described_gpu_the_planned_runs_are_shown(matmul_file: Path) -> No
 
 def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
     """The graph is not fixed first, and its state is "refused", not "failed"."""
-    data = graph_to_json(BUILT["convolution forward"].make())
+    data = graph_to_json(TYPICAL_GRAPHS["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:
             one["dims"][2] -= 1
@@ -225,8 +225,8 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
     matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log lacks a part of one graph; another graph has no tensor of the name in --dims."""
-    whole = BUILT["matmul"].make()
-    other = BUILT["reduction"].make()
+    whole = TYPICAL_GRAPHS["matmul"].make()
+    other = TYPICAL_GRAPHS["reduction"].make()
     in_log: list[tuple[int | None, Graph | GraphError]] = [
         (1, whole),
         (2, GraphError("the log ends in it", code="log-graph")),
@@ -304,7 +304,7 @@ def test_a_junit_report_is_written_to_the_output_file(matmul_file: Path, tmp_pat
 
 
 def make_trial(**facts: Any) -> Trial:
-    return replace(run_graph(BUILT["matmul"].make(), target="h100", configs=1), described=False, **facts)
+    return replace(run_graph(TYPICAL_GRAPHS["matmul"].make(), target="h100", configs=1), described=False, **facts)
 
 
 WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
@@ -347,7 +347,7 @@ def test_results_of_a_run_are_reported(
 
 
 def test_run_graph_refuses_unsupported_arguments() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     with pytest.raises(EnvironmentNotReady):
         run_graph(graph)
     for options, code in (({"configs": 0}, "trial-configs"), ({"configs": "nope"}, "engine-tag")):
@@ -357,13 +357,13 @@ def test_run_graph_refuses_unsupported_arguments() -> None:
 
 
 def test_a_graph_without_an_engine_is_refused_with_cudnns_message() -> None:
-    found = run_graph(BUILT["transpose"].make(), target="h100")
+    found = run_graph(TYPICAL_GRAPHS["transpose"].make(), target="h100")
     assert (found.state, found.exit_code, found.configs) == ("refused", 1, ())
     assert "is_pointwise_fusion" in found.words
 
 
 def test_one_config_is_selected_by_its_tag() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     every = run_graph(graph, target="h100", configs="all")
     assert len(every.configs) > 3
     (one,) = run_graph(graph, target="h100", configs=every.configs[2].tag).configs
@@ -371,7 +371,7 @@ def test_one_config_is_selected_by_its_tag() -> None:
 
 
 def test_a_child_process_gives_the_same_results_and_errors() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     with Runner() as runner:
         there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
         here = run_graph(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
@@ -412,7 +412,7 @@ def test_a_crash_loses_only_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(runner_module, "LastingChild", start_crashing_child)
     with Runner(limit_s=60) as runner:
-        found = runner.run(BUILT["matmul"].make(), target="h100", configs=3)
+        found = runner.run(TYPICAL_GRAPHS["matmul"].make(), target="h100", configs=3)
     assert [item.state for item in found.configs] == ["right", "failed", "right"]
     assert found.configs[1].words.startswith("SIGSEGV")
     assert found.state == "failed"

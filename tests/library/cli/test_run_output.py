@@ -18,7 +18,7 @@ from cudnn_backend_py.tuning.trial import ConfigTrial, Trial
 from cudnn_backend_py.tuning.trial.bound import Comparison
 from cudnn_backend_py.tuning.trial.runner import Runner
 from cudnn_backend_py.tuning.trial.trial import OutputFacts
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = {"text": "run.txt", "json": "run.json", "junit": "run.xml"}
@@ -72,7 +72,7 @@ def sample_trials() -> Iterator[Trial]:
 def run_output(style: str, folder: Path) -> str:
     """Return the output of ``run`` for the sample trials in one format."""
     path = folder / "graph.json"
-    save_graph(BUILT["matmul"].make(), path)
+    save_graph(TYPICAL_GRAPHS["matmul"].make(), path)
     made = list(sample_trials())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "run", lambda *_, **__: made.pop(0))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cudnn_backend_py import library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_equals_stored_table
+from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
 from tests.support.child import ROOT, run_python
 
 
@@ -22,7 +22,7 @@ def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
 
 
 def test_attention_page_renders_the_page_of_the_docs() -> None:
-    result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
+    result = CliRunner().invoke(main, ["attention-page", *TABLE_FILES.values()], catch_exceptions=False)
     page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
     assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
     refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}

@@ -19,9 +19,9 @@ from cudnn_backend_py import save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from tests.library.cli.test_exit_codes import iterate_commands
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
-from tests.support.terminals import CommandOutput, run_at_width
+from tests.support.terminals import CommandOutput, run_command_at_width
 
 WIDTHS = (0, 1, 20, 80, 500)
 COMMANDS = dict(iterate_commands(main))
@@ -76,7 +76,7 @@ MODULES = sorted(
 @pytest.fixture(scope="module")
 def input_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("widths")
-    save_graph(BUILT["matmul"].make(), place / "good.json")
+    save_graph(TYPICAL_GRAPHS["matmul"].make(), place / "good.json")
     save_graph(load_graph_file(str(ROOT / "examples/forum_two_matmul.py")), place / "refused.json")
     data = json.loads((place / "refused.json").read_text(encoding="utf-8"))
     data["tensors"][0]["strides"] = [one * 3 for one in data["tensors"][0]["strides"]]
@@ -103,13 +103,13 @@ def count_letters(text: str) -> Counter[str]:
 
 def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
     """Check that output and exit code do not depend on the width, nor on a terminal."""
-    call_once: CommandOutput = run_at_width(call, None, terminal=False)  # caches between runs are filled now
-    expected = run_at_width(call, None, terminal=False)
+    call_once: CommandOutput = run_command_at_width(call, None, terminal=False)  # caches between runs are filled now
+    expected = run_command_at_width(call, None, terminal=False)
     assert expected.code == call_once.code
     assert expected.out.strip() or expected.err.strip()
     for terminal in (False, True):
         for width in WIDTHS:
-            found = run_at_width(call, width, terminal=terminal)
+            found = run_command_at_width(call, width, terminal=terminal)
             where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
             assert found.code == expected.code, where
             assert count_letters(found.out) == count_letters(expected.out), where

@@ -12,14 +12,14 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 
-def flash_attention() -> Graph:
+def make_flash_attention() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
-def convolution() -> Graph:
+def make_convolution() -> Graph:
     """Return a convolution that has precompiled kernels on every architecture."""
     g = GraphBuilder("convolution", io_type=DataType.FLOAT)
     image, weights = (8, 64, 32, 32), (64, 64, 3, 3)
@@ -28,7 +28,7 @@ def convolution() -> Graph:
     return g.graph()
 
 
-def undescribed_gpu(sm: int) -> Profile:
+def make_undescribed_gpu(sm: int) -> Profile:
     """Return a GPU of an architecture without a profile, with the properties of an RTX 5090."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
@@ -39,12 +39,12 @@ def undescribed_gpu(sm: int) -> Profile:
 def test_before_volta_convolutions_are_supported_and_matmuls_are_not(target: str) -> None:
     """The control graph, a float16 matmul, is refused there; this is not an environment problem."""
     for whole in (False, True):
-        verdict = explain(convolution(), target, build=whole)
+        verdict = explain(make_convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED
         assert verdict.control is not None
         assert verdict.control.graph == "control for sm_80"
         assert verdict.environment[0].startswith(f"sm_{verdict.sm} is older than what cuDNN 9.28.0 is made for")
-    refused = explain(flash_attention(), target)
+    refused = explain(make_flash_attention(), target)
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
     assert refused.cause.code == "architecture"
@@ -56,18 +56,19 @@ def test_volta_is_judged_and_its_end_of_support_is_reported(target: str) -> None
     verdict = explain(control_graph(), target, build=True)
     assert verdict.outcome is Outcome.SUPPORTED
     assert "9.10 is the last" in verdict.environment[0]
-    assert explain(flash_attention(), target).outcome is Outcome.NOT_SUPPORTED
+    assert explain(make_flash_attention(), target).outcome is Outcome.NOT_SUPPORTED
 
 
 def test_turing_and_later_have_no_end_of_support() -> None:
     for target in ("t4", "sm89", "sm121"):
         assert not any(
-            "is made for" in line or "older than sm_" in line for line in explain(flash_attention(), target).environment
+            "is made for" in line or "older than sm_" in line
+            for line in explain(make_flash_attention(), target).environment
         )
 
 
 def test_an_architecture_newer_than_the_library_is_reported() -> None:
-    refused = explain(flash_attention(), undescribed_gpu(130))
+    refused = explain(make_flash_attention(), make_undescribed_gpu(130))
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
     assert refused.cause.code == "architecture-newer-than-library"
@@ -77,29 +78,29 @@ def test_an_architecture_newer_than_the_library_is_reported() -> None:
     )
     assert "it has no machine code for it" in refused.environment[0]
     assert "runs from PTX" in render_text(refused)
-    assert explain(convolution(), undescribed_gpu(130), build=True).outcome is Outcome.SUPPORTED
+    assert explain(make_convolution(), make_undescribed_gpu(130), build=True).outcome is Outcome.SUPPORTED
 
 
 @pytest.mark.parametrize(("sm", "repair"), [(110, "take the cuDNN of CUDA 13"), (122, "take a cuDNN that knows it")])
 def test_an_architecture_that_nvrtc_lacks_is_not_blamed_on_the_graph(sm: int, repair: str) -> None:
-    passed = explain(flash_attention(), undescribed_gpu(sm))
+    passed = explain(make_flash_attention(), make_undescribed_gpu(sm))
     assert passed.outcome is Outcome.SUPPORTED
     assert f"NVRTC 12.9 does not compile for sm_{sm}" in passed.environment
-    built = explain(flash_attention(), undescribed_gpu(sm), build=True)
+    built = explain(make_flash_attention(), make_undescribed_gpu(sm), build=True)
     assert built.outcome is Outcome.NOT_JUDGED
     assert built.cause is not None
     assert built.cause.code == "nvrtc-too-old"
     assert built.cause.remedy.startswith(repair)
-    assert explain(convolution(), undescribed_gpu(sm), build=True).outcome is Outcome.SUPPORTED, (
+    assert explain(make_convolution(), make_undescribed_gpu(sm), build=True).outcome is Outcome.SUPPORTED, (
         "compiled ahead of time"
     )
     with pytest.raises(EnvironmentNotReady) as raised:
-        build(flash_attention(), undescribed_gpu(sm), cache=False)
+        build(make_flash_attention(), make_undescribed_gpu(sm), cache=False)
     assert raised.value.code == "nvrtc-too-old"
     assert raised.value.sections["fix"].startswith(repair)
 
 
-OLDER = """
+OLDER_VERSION_PROGRAM = """
 from dataclasses import replace
 from cudnn_backend_py.diagnose import control_graph, explain
 from cudnn_backend_py.target import find_profile
@@ -113,7 +114,7 @@ for target in ("p100", "v100", unknown):
 
 
 def test_an_older_cudnn_gives_the_same_causes_for_architectures() -> None:
-    p100, v100, newer = run_code(OLDER, environment=older_cudnn_environment()).stdout.splitlines()
+    p100, v100, newer = run_code(OLDER_VERSION_PROGRAM, environment=make_older_cudnn_environment()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
     assert newer.split("|")[2].startswith("cuDNN 9.19.0 is older than sm_130")

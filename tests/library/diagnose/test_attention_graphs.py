@@ -15,11 +15,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from tests.support.child import older_cudnn_environment
+from tests.support.child import make_older_cudnn_environment
 from tests.support.listing import (
     ARCHITECTURES,
-    PAGE,
-    SIZES,
+    PAGE_SIZE,
+    SIZE_SYMBOLS,
     Listing,
     find_difference,
     find_text_difference,
@@ -27,89 +27,93 @@ from tests.support.listing import (
     judge_graphs_in_child,
     read_listings,
 )
-from tests.support.oracle import assert_same_graph, undetected_changes
+from tests.support.oracle import assert_same_graph, find_undetected_changes
 
 LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
 VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
 
-SIZE = {"batch": 2, "heads": 6, "seq_q": 384, "seq_kv": 512, "head_dim": 64, "head_dim_v": 128}
-FP8 = {"head_dim": 128, "data_type": DataType.FP8_E4M3}
-PAGES = SIZES["b"] * SIZES["skv"] // PAGE
-CAUSAL_BR = {"causal": True, "alignment": "bottom_right"}
-WINDOW = {"left_bound": 128, "right_bound": 0}
-WINDOW_BR = WINDOW | {"alignment": "bottom_right"}
-PAGED = {"padding": True, "page_size": PAGE, "pages_k": PAGES, "pages_v": PAGES}
-RAGGED = {"ragged": True, "ragged_stats": True, "layout": {"stats": "bhsd"}}
-BIAS = {"bias": (1, 6, 384, 512)}
-MAX_SUM = {"max": True, "sum_exp": True}
-UNIFIED = {"implementation": "unified"}
+PROBLEM_SIZES = {"batch": 2, "heads": 6, "seq_q": 384, "seq_kv": 512, "head_dim": 64, "head_dim_v": 128}
+FP8_OPTIONS = {"head_dim": 128, "data_type": DataType.FP8_E4M3}
+PAGE_COUNT = SIZE_SYMBOLS["b"] * SIZE_SYMBOLS["skv"] // PAGE_SIZE
+CAUSAL_BOTTOM_RIGHT = {"causal": True, "alignment": "bottom_right"}
+WINDOW_OPTIONS = {"left_bound": 128, "right_bound": 0}
+WINDOW_BOTTOM_RIGHT = WINDOW_OPTIONS | {"alignment": "bottom_right"}
+PAGED_OPTIONS = {"padding": True, "page_size": PAGE_SIZE, "pages_k": PAGE_COUNT, "pages_v": PAGE_COUNT}
+RAGGED_OPTIONS = {"ragged": True, "ragged_stats": True, "layout": {"stats": "bhsd"}}
+BIAS_OPTIONS = {"bias": (1, 6, 384, 512)}
+MAX_AND_SUM_OPTIONS = {"max": True, "sum_exp": True}
+UNIFIED_OPTIONS = {"implementation": "unified"}
 
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS_BY_LISTING: dict[str, dict[str, Any]] = {
     "9.19 fwd nomask stats": {},
     "9.19 fwd noscale": {"scale": "none"},
     "9.19 fwd causal TL": {"causal": True},
-    "9.19 fwd causal BR": CAUSAL_BR,
+    "9.19 fwd causal BR": CAUSAL_BOTTOM_RIGHT,
     "9.19 fwd right=64 TL": {"right_bound": 64},
-    "9.19 fwd SWA TL left=128 right=0": WINDOW,
-    "9.19 fwd SWA BR left=128 right=0": WINDOW_BR,
+    "9.19 fwd SWA TL left=128 right=0": WINDOW_OPTIONS,
+    "9.19 fwd SWA BR left=128 right=0": WINDOW_BOTTOM_RIGHT,
     "9.19 fwd padding": {"padding": True},
-    "9.19 fwd padding+SWA BR": {"padding": True} | WINDOW_BR,
-    "9.19 fwd bias": BIAS,
+    "9.19 fwd padding+SWA BR": {"padding": True} | WINDOW_BOTTOM_RIGHT,
+    "9.19 fwd bias": BIAS_OPTIONS,
     "9.19 fwd alibi+causal": {"alibi": True, "causal": True},
     "9.19 fwd dropout p": {"dropout": 0.1},
     "9.19 fwd dropout custom": {"dropout_mask": True},
     "9.19 fwd GQA": {"kv_heads": 3},
-    "9.19 fwd ragged": RAGGED,
-    "9.19 fwd paged": PAGED,
+    "9.19 fwd ragged": RAGGED_OPTIONS,
+    "9.19 fwd paged": PAGED_OPTIONS,
     "9.19 fwd sink": {"sink": True},
-    "9.19 fwd max+sumexp nostats": {"stats": False} | MAX_SUM,
+    "9.19 fwd max+sumexp nostats": {"stats": False} | MAX_AND_SUM_OPTIONS,
     "9.19 fwd softcap score_mod": {"score_modifier": SoftCap(50.0)},
-    "9.19 fwd UNIFIED stats": UNIFIED,
-    "9.19 fwd UNIFIED paged": UNIFIED | PAGED,
-    "9.19 fwd UNIFIED ragged": UNIFIED | RAGGED,
+    "9.19 fwd UNIFIED stats": UNIFIED_OPTIONS,
+    "9.19 fwd UNIFIED paged": UNIFIED_OPTIONS | PAGED_OPTIONS,
+    "9.19 fwd UNIFIED ragged": UNIFIED_OPTIONS | RAGGED_OPTIONS,
     "9.19 bwd nomask": {},
     "9.19 bwd causal deterministic": {"causal": True, "deterministic": True},
     "9.19 bwd GQA causal": {"kv_heads": 3, "causal": True},
     "9.19 bwd padding": {"padding": True},
-    "9.19 bwd ragged GQA maxtotal": RAGGED | {"kv_heads": 3, "max_total_seq_q": 700, "max_total_seq_kv": 900},
-    "9.19 bwd bias dbias": BIAS | {"dbias": True},
+    "9.19 bwd ragged GQA maxtotal": RAGGED_OPTIONS | {"kv_heads": 3, "max_total_seq_q": 700, "max_total_seq_kv": 900},
+    "9.19 bwd bias dbias": BIAS_OPTIONS | {"dbias": True},
     "9.19 bwd dropout": {"dropout": 0.1},
     "9.19 bwd alibi causal": {"alibi": True, "causal": True},
     "9.19 bwd sink": {"sink": True, "dsink": True},
-    "9.19 bwd SWA BR": WINDOW_BR,
-    "9.19 fp8 fwd causal": FP8 | {"causal": True},
-    "9.19 fp8 bwd GQA": FP8 | {"kv_heads": 3},
+    "9.19 bwd SWA BR": WINDOW_BOTTOM_RIGHT,
+    "9.19 fp8 fwd causal": FP8_OPTIONS | {"causal": True},
+    "9.19 fp8 bwd GQA": FP8_OPTIONS | {"kv_heads": 3},
     "9.28 fwd right=64 TL": {"right_bound": 64},
-    "9.28 fwd causal BR": CAUSAL_BR,
-    "9.28 fwd SWA BR left=128 right=0": WINDOW_BR,
-    "9.28 fwd padding+SWA BR": {"padding": True} | WINDOW_BR,
+    "9.28 fwd causal BR": CAUSAL_BOTTOM_RIGHT,
+    "9.28 fwd SWA BR left=128 right=0": WINDOW_BOTTOM_RIGHT,
+    "9.28 fwd padding+SWA BR": {"padding": True} | WINDOW_BOTTOM_RIGHT,
     "9.28 fwd sink": {"sink": True},
-    "9.28 fwd maxsum+stats": MAX_SUM,
-    "9.28 fwd UNIFIED stats": UNIFIED,
-    "9.28 fwd UNIFIED padding": UNIFIED | {"padding": True},
-    "9.28 fwd UNIFIED causal": UNIFIED | {"causal": True},
-    "9.28 fwd UNIFIED bias": UNIFIED | BIAS,
-    "9.28 fwd UNIFIED alibi causal": UNIFIED | {"alibi": True, "causal": True},
-    "9.28 fwd UNIFIED softcap": UNIFIED | {"score_modifier": SoftCap(50.0)},
-    "9.28 fwd UNIFIED sink": UNIFIED | {"sink": True},
-    "9.28 fwd UNIFIED maxsum": UNIFIED | MAX_SUM,
-    "9.28 fwd UNIFIED SWA BR pad": UNIFIED | {"padding": True} | WINDOW_BR,
+    "9.28 fwd maxsum+stats": MAX_AND_SUM_OPTIONS,
+    "9.28 fwd UNIFIED stats": UNIFIED_OPTIONS,
+    "9.28 fwd UNIFIED padding": UNIFIED_OPTIONS | {"padding": True},
+    "9.28 fwd UNIFIED causal": UNIFIED_OPTIONS | {"causal": True},
+    "9.28 fwd UNIFIED bias": UNIFIED_OPTIONS | BIAS_OPTIONS,
+    "9.28 fwd UNIFIED alibi causal": UNIFIED_OPTIONS | {"alibi": True, "causal": True},
+    "9.28 fwd UNIFIED softcap": UNIFIED_OPTIONS | {"score_modifier": SoftCap(50.0)},
+    "9.28 fwd UNIFIED sink": UNIFIED_OPTIONS | {"sink": True},
+    "9.28 fwd UNIFIED maxsum": UNIFIED_OPTIONS | MAX_AND_SUM_OPTIONS,
+    "9.28 fwd UNIFIED SWA BR pad": UNIFIED_OPTIONS | {"padding": True} | WINDOW_BOTTOM_RIGHT,
 }
 
 
 # Intended differences from the listing: the reason, and the replacements that give our graph.
-ROW_MAJOR = "virtual tensors are row-major; strides of a tensor that is never in memory mean nothing"
-STATS_FIRST = "the statistics of an empty row are -inf, and -inf - -inf is NaN: they are subtracted before the mask"
-ONE_PROBABILITY = "forward and backward must draw the same mask, so both have the forward pass' 1 - p"
-SINK_MAXIMUM = "the maximum of a row has one element a row; the listing has the dims of the input, with odd strides"
+ROW_MAJOR_EXPLANATION = "virtual tensors are row-major; strides of a tensor that is never in memory mean nothing"
+STATS_ORDER_EXPLANATION = (
+    "the statistics of an empty row are -inf, and -inf - -inf is NaN: they are subtracted before the mask"
+)
+SHARED_PROBABILITY_EXPLANATION = "forward and backward must draw the same mask, so both have the forward pass' 1 - p"
+SINK_MAXIMUM_EXPLANATION = (
+    "the maximum of a row has one element a row; the listing has the dims of the input, with odd strides"
+)
 
-Changes = tuple[tuple[str, str], ...]
-PRODUCT: Changes = (("/[294912,49152,768,1] = MUL(", " = MUL("),)
-GROUPED: Changes = (("/[294912,128,768,1] = MUL(", " = MUL("), ("/[196608,1,384,3] = ", " = "))
-PROBABILITY: Changes = (("0.8999999761581421", "0.8999999985098839"),)
+TextChanges = tuple[tuple[str, str], ...]
+PRODUCT_CHANGES: TextChanges = (("/[294912,49152,768,1] = MUL(", " = MUL("),)
+GROUPED_PRODUCT_CHANGES: TextChanges = (("/[294912,128,768,1] = MUL(", " = MUL("), ("/[196608,1,384,3] = ", " = "))
+PROBABILITY_CHANGES: TextChanges = (("0.8999999761581421", "0.8999999985098839"),)
 
 
-def changes_of_statistics_order(stats: str) -> Changes:
+def list_statistics_order_changes(stats: str) -> TextChanges:
     return (
         ("GEN_INDEX/I32(v5", "GEN_INDEX/I32(v12"),
         ("BINARY_SELECT(v5,", "BINARY_SELECT(v12,"),
@@ -118,19 +122,28 @@ def changes_of_statistics_order(stats: str) -> Changes:
     )
 
 
-DELIBERATE: dict[str, tuple[str, Changes]] = {
-    "9.19 fwd sink": (SINK_MAXIMUM, (("v3:[b,hq,sq,skv]/[1179648,1,3072,6]", "v3:R"),)),
-    **{key: (ROW_MAJOR, PRODUCT) for key in OPTIONS if key.startswith("9.19 bwd ")},
-    "9.19 bwd padding": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + changes_of_statistics_order("STATS:R@")),
-    "9.19 bwd ragged GQA maxtotal": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + changes_of_statistics_order("STATS:R@~")),
-    "9.19 bwd dropout": (f"{ROW_MAJOR}; {ONE_PROBABILITY}", PRODUCT + PROBABILITY),
-    "9.19 fp8 bwd GQA": (ROW_MAJOR, GROUPED),
+DELIBERATE_DIFFERENCES: dict[str, tuple[str, TextChanges]] = {
+    "9.19 fwd sink": (SINK_MAXIMUM_EXPLANATION, (("v3:[b,hq,sq,skv]/[1179648,1,3072,6]", "v3:R"),)),
+    **{key: (ROW_MAJOR_EXPLANATION, PRODUCT_CHANGES) for key in OPTIONS_BY_LISTING if key.startswith("9.19 bwd ")},
+    "9.19 bwd padding": (
+        f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
+        PRODUCT_CHANGES + list_statistics_order_changes("STATS:R@"),
+    ),
+    "9.19 bwd ragged GQA maxtotal": (
+        f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
+        PRODUCT_CHANGES + list_statistics_order_changes("STATS:R@~"),
+    ),
+    "9.19 bwd dropout": (
+        f"{ROW_MAJOR_EXPLANATION}; {SHARED_PROBABILITY_EXPLANATION}",
+        PRODUCT_CHANGES + PROBABILITY_CHANGES,
+    ),
+    "9.19 fp8 bwd GQA": (ROW_MAJOR_EXPLANATION, GROUPED_PRODUCT_CHANGES),
 }
 
-Answers = Mapping[str, Mapping[str, Any]]
+LogsAndVerdicts = Mapping[str, Mapping[str, Any]]
 
 
-def our_graph(key: str) -> Graph:
+def build_our_graph(key: str) -> Graph:
     """Return the graph of our builder for a listing."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
@@ -138,37 +151,41 @@ def our_graph(key: str) -> Graph:
         "stats": " fwd " in key,
         "version": VERSIONS[LISTINGS[key].version],
     }
-    return make(**(SIZE | defaults | OPTIONS[key]))
+    return make(**(PROBLEM_SIZES | defaults | OPTIONS_BY_LISTING[key]))
 
 
-def expected_listing(key: str) -> Listing:
+def make_expected_listing(key: str) -> Listing:
     """Return the listing that our graph must equal."""
-    return LISTINGS[key].replace_text(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
+    return (
+        LISTINGS[key].replace_text(*DELIBERATE_DIFFERENCES[key][1]) if key in DELIBERATE_DIFFERENCES else LISTINGS[key]
+    )
 
 
-def graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
+def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
     """Return both graphs of each listing of a cuDNN version, and the names of those that need a verdict."""
-    keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE]
-    graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": our_graph(key) for key in keys}
-    return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE]
+    keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE_DIFFERENCES]
+    graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {
+        f"ours {key}": build_our_graph(key) for key in keys
+    }
+    return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE_DIFFERENCES]
 
 
 @pytest.fixture(scope="module")
-def answers_by_version() -> dict[str, Answers]:
+def answers_by_version() -> dict[str, LogsAndVerdicts]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
     return {
-        "9.19": judge_graphs_in_child(*graphs_to_judge("9.19"), older_cudnn_environment()),
-        "9.28": judge_graphs(*graphs_to_judge("9.28")),
+        "9.19": judge_graphs_in_child(*select_graphs_to_judge("9.19"), make_older_cudnn_environment()),
+        "9.28": judge_graphs(*select_graphs_to_judge("9.28")),
     }
 
 
 def test_every_listing_has_options() -> None:
-    assert set(OPTIONS) == set(LISTINGS)
-    assert set(DELIBERATE) <= set(LISTINGS)
+    assert set(OPTIONS_BY_LISTING) == set(LISTINGS)
+    assert set(DELIBERATE_DIFFERENCES) <= set(LISTINGS)
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, Answers]) -> None:
+def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, LogsAndVerdicts]) -> None:
     """Converting a listing to a graph, to cuDNN's log and to text gives the listing again."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
@@ -178,17 +195,20 @@ def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_our_graph_equals_the_listing_of_cudnn_frontend(key: str, answers_by_version: dict[str, Answers]) -> None:
+def test_our_graph_equals_the_listing_of_cudnn_frontend(
+    key: str, answers_by_version: dict[str, LogsAndVerdicts]
+) -> None:
     """DELIBERATE states the only allowed changes of a listing."""
     assert (
-        find_difference(expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"]) is None
+        find_difference(make_expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"])
+        is None
     )
 
 
-@pytest.mark.parametrize("key", DELIBERATE)
+@pytest.mark.parametrize("key", DELIBERATE_DIFFERENCES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_deliberate_difference_loses_no_engine_config(
-    version: str, key: str, answers_by_version: dict[str, Answers]
+    version: str, key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     """For our graph, cuDNN has every engine config that it has for the graph of cudnn-frontend."""
     assert find_difference(LISTINGS[key], answers_by_version[version][f"ours {key}"]["log"]) is not None
@@ -200,53 +220,60 @@ def test_a_deliberate_difference_loses_no_engine_config(
 
 def test_scratch_tensors_of_ragged_gradients_have_the_same_ragged_offsets() -> None:
     """The listings show only that these tensors are ragged, not their offsets."""
-    graph = our_graph("9.19 bwd ragged GQA maxtotal")
+    graph = build_our_graph("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
 
 
-SHOWN = ("9.19 fwd dropout p", "9.19 fwd ragged", "9.28 fwd padding+SWA BR", "9.28 fwd UNIFIED SWA BR pad")
+LISTINGS_WITH_CHANGED_LOGS = (
+    "9.19 fwd dropout p",
+    "9.19 fwd ragged",
+    "9.28 fwd padding+SWA BR",
+    "9.28 fwd UNIFIED SWA BR pad",
+)
 
 
-@pytest.mark.parametrize("key", SHOWN)
-def test_the_comparison_finds_every_changed_value_in_the_log(key: str, answers_by_version: dict[str, Answers]) -> None:
+@pytest.mark.parametrize("key", LISTINGS_WITH_CHANGED_LOGS)
+def test_the_comparison_finds_every_changed_value_in_the_log(
+    key: str, answers_by_version: dict[str, LogsAndVerdicts]
+) -> None:
     """Change each number, flag and name in cuDNN's log, one at a time."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
-    missed = undetected_changes(logged, lambda other: find_difference(listing, other))
+    missed = find_undetected_changes(logged, lambda other: find_difference(listing, other))
     # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
-def changed_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
+def change_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
     return LISTINGS[key].replace_text(*changes)
 
 
-OTHERS = {
-    "compute type": (changed_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
-    "axis": (changed_listing(("axis=3", "axis=2")), "axis"),
-    "type": (changed_listing(("v12:S.F16", "v12:S")), "data type"),
-    "virtual": (changed_listing(("STATS:R@", "STATS:R")), "virtual"),
-    "by value": (changed_listing(("c1:1!", "c1:1@")), "by value"),
-    "dims": (changed_listing(("c1:1!", "c1:R!")), "dims"),
-    "strides": (changed_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
-    "ragged": (changed_listing(("(v12, V)", "(v12, V~)")), "ragged"),
-    "swapped": (changed_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
-    "mode": (changed_listing(("CMP_GE", "CMP_GT")), "mode"),
-    "operation": (changed_listing(("RED_MAX", "RED_MIN")), "operator"),
-    "shared constant": (changed_listing(("c2:1!", "c1")), "tensors are meant"),
-    "probability": (changed_listing(*PROBABILITY, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
+CHANGED_LISTINGS = {
+    "compute type": (change_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
+    "axis": (change_listing(("axis=3", "axis=2")), "axis"),
+    "type": (change_listing(("v12:S.F16", "v12:S")), "data type"),
+    "virtual": (change_listing(("STATS:R@", "STATS:R")), "virtual"),
+    "by value": (change_listing(("c1:1!", "c1:1@")), "by value"),
+    "dims": (change_listing(("c1:1!", "c1:R!")), "dims"),
+    "strides": (change_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
+    "ragged": (change_listing(("(v12, V)", "(v12, V~)")), "ragged"),
+    "swapped": (change_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
+    "mode": (change_listing(("CMP_GE", "CMP_GT")), "mode"),
+    "operation": (change_listing(("RED_MAX", "RED_MIN")), "operator"),
+    "shared constant": (change_listing(("c2:1!", "c1")), "tensors are meant"),
+    "probability": (change_listing(*PROBABILITY_CHANGES, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
     "port": (
-        changed_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
+        change_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
         "links",
     ),
-    "inside": (changed_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
+    "inside": (change_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
 }
 
 
-@pytest.mark.parametrize(("other", "words"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize(("other", "words"), CHANGED_LISTINGS.values(), ids=CHANGED_LISTINGS)
 def test_the_comparison_names_the_difference_of_a_changed_listing(
-    other: Listing, words: str, answers_by_version: dict[str, Answers]
+    other: Listing, words: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     found = find_difference(other, answers_by_version[other.version][f"listed {other.key}"]["log"])
     assert found is not None

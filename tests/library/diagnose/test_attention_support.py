@@ -19,25 +19,25 @@ from cudnn_backend_py.diagnose.surveys.attention import (
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store as versions
-from tests.support.child import OLDER, ROOT, run_code
+from tests.support.child import OLDER_VERSION, ROOT, run_code
 
-FILES = {
+TABLE_FILES = {
     path.stem.rpartition("-")[2]: str(path.relative_to(ROOT))
     for path in sorted((ROOT / "tests/library/diagnose/data").glob("attention-support-*.json"))
 }
-TEXTS = {version: (ROOT / name).read_text(encoding="utf-8") for version, name in FILES.items()}
-TABLES = {version: SupportTable.from_json(text) for version, text in TEXTS.items()}
-ROWS = attention_rows()
-SAMPLE = 10
-CRASHING = "forward: fp8, bias"
+TABLE_TEXTS = {version: (ROOT / name).read_text(encoding="utf-8") for version, name in TABLE_FILES.items()}
+TABLES = {version: SupportTable.from_json(text) for version, text in TABLE_TEXTS.items()}
+ATTENTION_ROWS = attention_rows()
+SAMPLE_SIZE = 10
+CRASHING_ROW = "forward: fp8, bias"
 # No options of a row: the size of the problem, its name, and a type without graphs yet.
-NOT_IN_ROWS = {"batch", "heads", "name", "stats_log2"}
+OPTIONS_WITHOUT_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
-def sample_of_rows(version: str) -> list[str]:
+def draw_rows(version: str) -> list[str]:
     """Return random rows, different for each version; the first row is the one that crashes some versions."""
-    chosen = random.Random(version).sample([name for name in ROWS if name != CRASHING], SAMPLE)
-    return [CRASHING, *chosen]
+    chosen = random.Random(version).sample([name for name in ATTENTION_ROWS if name != CRASHING_ROW], SAMPLE_SIZE)
+    return [CRASHING_ROW, *chosen]
 
 
 def assert_equals_stored_table(table: SupportTable) -> None:
@@ -54,22 +54,26 @@ def assert_equals_stored_table(table: SupportTable) -> None:
 
 def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
     version = library().version_text
-    assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
-    table = support_table(rows=sample_of_rows(version))
+    assert version in TABLES, (
+        f"there is no table of cuDNN {version}: set NEWEST in the Makefile and run 'make attention-table'"
+    )
+    table = support_table(rows=draw_rows(version))
     assert table.cudnn == version
     assert_equals_stored_table(table)
 
 
 # CI installs one older version; other installed ones are judged, too.
-INSTALLED = {item.short: item for item in versions.list_installed()}
+INSTALLED_VERSIONS = {item.short: item for item in versions.list_installed()}
 
 
-@pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED if item in TABLES and item != OLDER)])
+@pytest.mark.parametrize(
+    "version", [OLDER_VERSION, *(item for item in INSTALLED_VERSIONS if item in TABLES and item != OLDER_VERSION)]
+)
 def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: str) -> None:
-    assert version in INSTALLED, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
-    rows = sample_of_rows(version)
+    assert version in INSTALLED_VERSIONS, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
+    rows = draw_rows(version)
     code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={rows!r}).to_json())"
-    done = run_code(code, environment=versions.child_environment(INSTALLED[version]))
+    done = run_code(code, environment=versions.child_environment(INSTALLED_VERSIONS[version]))
     table = SupportTable.from_json(done.stdout)
     assert table.cudnn == version
     assert_equals_stored_table(table)
@@ -80,19 +84,19 @@ def test_support_table_rows_cover_every_option() -> None:
     changed = {
         item.name
         for item in fields(Attention)
-        if any(getattr(row.problem, item.name) != getattr(plain, item.name) for row in ROWS.values())
+        if any(getattr(row.problem, item.name) != getattr(plain, item.name) for row in ATTENTION_ROWS.values())
     }
-    assert changed == {item.name for item in fields(Attention)} - NOT_IN_ROWS
+    assert changed == {item.name for item in fields(Attention)} - OPTIONS_WITHOUT_ROWS
 
 
-@pytest.mark.parametrize("version", FILES)
+@pytest.mark.parametrize("version", TABLE_FILES)
 def test_the_stored_support_table_is_complete(version: str) -> None:
-    text, table = TEXTS[version], TABLES[version]
+    text, table = TABLE_TEXTS[version], TABLES[version]
     assert table.to_json() == text, "rows, options or form have changed: run 'make attention-table'"
     assert len(text) < 150_000
     assert table.cudnn == version
     assert table.targets == TARGETS
-    assert list(table.cells) == list(ROWS)
+    assert list(table.cells) == list(ATTENTION_ROWS)
     since_9_21 = int(version.split(".")[1]) >= 21
     forms = [form for form in FORMS if since_9_21 or form != "single operations"]
     for row in table.cells.values():
@@ -100,7 +104,7 @@ def test_the_stored_support_table_is_complete(version: str) -> None:
         assert all(list(cells) == list(TARGETS) for cells in row.values())
 
 
-@pytest.mark.parametrize("version", FILES)
+@pytest.mark.parametrize("version", TABLE_FILES)
 def test_every_refusal_and_crash_has_a_reason(version: str) -> None:
     for cell in TABLES[version].all_cells():
         assert bool(cell.engines) == (cell.answer == "yes")

@@ -16,9 +16,9 @@ from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_selection
 from cudnn_backend_py.plans.engine import Knob
 
-LATENT: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
-WIDE: dict[str, Any] = {**LATENT, "head_dim": 256, "head_dim_v": 256}
-EIGHT_BIT: dict[str, Any] = {**LATENT, "data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16}
+HEAD_DIM_192_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
+HEAD_DIM_256_OPTIONS: dict[str, Any] = {**HEAD_DIM_192_OPTIONS, "head_dim": 256, "head_dim_v": 256}
+FP8_OPTIONS: dict[str, Any] = {**HEAD_DIM_192_OPTIONS, "data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,25 +27,25 @@ def skip_before_9_23() -> None:
         pytest.skip("the kernels need cuDNN 9.23 or later")
 
 
-def backward_graph(**options: Any) -> Graph:
+def make_backward_graph(**options: Any) -> Graph:
     return attention.sdpa_backward(**options, version=library().version, sm=100, allow_hazards=True)
 
 
-SELECTED = (
-    pytest.param({**LATENT, "deterministic": True}, 2, id="192 and 128"),
-    pytest.param({**LATENT, "deterministic": True, "causal": True}, 2, id="192 and 128, causal"),
-    pytest.param({**WIDE, "deterministic": True}, 3, id="256"),
-    pytest.param(EIGHT_BIT, 2, id="8 bits"),
-    pytest.param({**EIGHT_BIT, "mx": True}, 2, id="8 bits, block scales"),
+REQUESTED_CONFIG_CASES = (
+    pytest.param({**HEAD_DIM_192_OPTIONS, "deterministic": True}, 2, id="192 and 128"),
+    pytest.param({**HEAD_DIM_192_OPTIONS, "deterministic": True, "causal": True}, 2, id="192 and 128, causal"),
+    pytest.param({**HEAD_DIM_256_OPTIONS, "deterministic": True}, 3, id="256"),
+    pytest.param(FP8_OPTIONS, 2, id="8 bits"),
+    pytest.param({**FP8_OPTIONS, "mx": True}, 2, id="8 bits, block scales"),
 )
 
 
 @pytest.mark.parametrize("target", ["b200", "b300"])
-@pytest.mark.parametrize(("options", "stages"), SELECTED)
+@pytest.mark.parametrize(("options", "stages"), REQUESTED_CONFIG_CASES)
 def test_the_config_that_cudnn_frontend_requests_supports_the_graph(
     options: dict[str, Any], stages: int, target: str
 ) -> None:
-    verdict = explain(backward_graph(**options), target)
+    verdict = explain(make_backward_graph(**options), target)
     assert verdict.supported
     assert verdict.first is not None
     assert (verdict.first.mode, verdict.first.engine) == ("cudnn-frontend", 5)
@@ -55,7 +55,7 @@ def test_the_config_that_cudnn_frontend_requests_supports_the_graph(
 
 
 def test_child_and_this_process_build_the_requested_config() -> None:
-    graph = backward_graph(**LATENT, deterministic=True)
+    graph = make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True)
     with Judge() as judge:
         verdict = judge.run_query(Query(graph, "b200", build=True))
     assert verdict.stage == "plan"
@@ -64,23 +64,23 @@ def test_child_and_this_process_build_the_requested_config() -> None:
 
 
 def test_whatif_needs_no_change_with_the_requested_config() -> None:
-    assert whatif(backward_graph(**LATENT, deterministic=True), "b200") == []
+    assert whatif(make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True), "b200") == []
 
 
 @pytest.mark.parametrize("target", ["sm110", "sm120"])
 def test_other_architectures_have_no_requested_config(target: str) -> None:
-    graph = backward_graph(**LATENT, deterministic=True)
+    graph = make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True)
     assert find_selection(graph, library().version, open_target(target).sm) is None
     assert not explain(graph, target, causes=False).supported
 
 
 def test_no_config_is_requested_for_a_graph_with_dropout() -> None:
-    graph = backward_graph(**LATENT, deterministic=True, dropout=0.1)
+    graph = make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True, dropout=0.1)
     assert find_selection(graph, library().version, 100) is None
 
 
 def test_heuristics_are_tried_before_requested_configs() -> None:
-    graph = backward_graph(batch=2, heads=4, seq_q=512, head_dim=128, deterministic=True)
+    graph = make_backward_graph(batch=2, heads=4, seq_q=512, head_dim=128, deterministic=True)
     modes = [one.mode for one in explain(graph, "b200").candidates if one.state == "supported"]
     assert modes[0] in ("A", "FALLBACK")
     assert modes[-1] == "cudnn-frontend"

@@ -15,67 +15,70 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.built import BLOCKS, BUILT, add_bilinear_upsampling
-from tests.support.logs import graph_as_logged
+from tests.support.built import BLOCK_SCALED_ENGINES, TYPICAL_GRAPHS, add_bilinear_upsampling
+from tests.support.logs import make_comparable_graph
 
-TARGETS = ("a100", "h100", "b200")
+TARGET_NAMES = ("a100", "h100", "b200")
 
 
 def query_engine_configs(name: str, target: str) -> tuple[int, str]:
     """Return the number of supported engine configs, and cuDNN's message about the refused ones."""
     try:
-        graph = OperationGraph(BUILT[name].make(), open_target(target))
+        graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target(target))
         found = [graph.heuristics(mode) for mode in ("A", "FALLBACK")]
     except NotSupported as error:
         return 0, str(error)
     return sum(len(item.configs) for item in found), "\n".join(item.answer.text for item in found)
 
 
-@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.supported])
+@pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.supported])
 def test_support_matches_the_operations_page(name: str) -> None:
-    for target in BUILT[name].supported:
+    for target in TYPICAL_GRAPHS[name].supported:
         count, words = query_engine_configs(name, target)
         assert count > 0, f"{target}: {words}"
 
 
-@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
+@pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if not case.supported])
 def test_refusals_have_the_message_on_the_operations_page(name: str) -> None:
-    for target in TARGETS:
+    for target in TARGET_NAMES:
         count, words = query_engine_configs(name, target)
         assert count == 0, target
-        assert BUILT[name].refused in words, target
+        assert TYPICAL_GRAPHS[name].refused in words, target
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_each_graph_is_read_back_from_its_log(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("b200"))
     (found,) = read_graphs(log.records)
     assert found.graph is not None, found.fault
-    assert graph_as_logged(found.graph) == graph_as_logged(graph)
+    assert make_comparable_graph(found.graph) == make_comparable_graph(graph)
 
 
-COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
+COMPILED_GRAPHS = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED))])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in TYPICAL_GRAPHS if TYPICAL_GRAPHS[name].supported and any(map(name.count, COMPILED_GRAPHS))],
+)
 def test_a_plan_is_compiled_for_an_absent_gpu(name: str) -> None:
-    graph = OperationGraph(BUILT[name].make(), open_target(BUILT[name].supported[-1]))
+    graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target(TYPICAL_GRAPHS[name].supported[-1]))
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
     plan = build_plan(configs[0])
     assert plan.graph.name == name
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", BLOCK_SCALED_ENGINES)
 def test_block_scaled_graphs_have_the_engines_on_the_operations_page(name: str) -> None:
-    graph = OperationGraph(BUILT[name].make(), open_target("b200"))
+    graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target("b200"))
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
-    assert (len(configs), tuple(sorted({config.engine for config in configs}))) == BLOCKS[name]
-    verdict = explain(BUILT[name].make(), "b200", build=True)
+    assert (len(configs), tuple(sorted({config.engine for config in configs}))) == BLOCK_SCALED_ENGINES[name]
+    verdict = explain(TYPICAL_GRAPHS[name].make(), "b200", build=True)
     assert verdict.outcome == "supported"
     assert verdict.stage == "plan"
-    assert explain(BUILT[name].make(), "h100").outcome != "supported"
+    assert explain(TYPICAL_GRAPHS[name].make(), "h100").outcome != "supported"
 
 
 def test_upsampling_in_16_bits_is_supported_and_does_not_compile() -> None:

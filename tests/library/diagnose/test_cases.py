@@ -10,29 +10,33 @@ import pytest
 from cudnn_backend_py import GraphError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, whatif
 from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT
-from tests.cases import CASES, CHANGES, Case, cudnn_threads, framework_threads
-from tests.cases.case import Speaker
+from tests.cases import CASES, REMEDY_KINDS, Case, cudnn_threads, framework_threads
+from tests.cases.case import MessageSource
 
-OUTCOMES = {"not supported": Outcome.NOT_SUPPORTED, "crash": Outcome.NOT_JUDGED, "supported": Outcome.SUPPORTED}
-ASKED = [case for case in CASES if case.complaint != "refused by us"]
-REFUSED = [case for case in CASES if case.complaint == "refused by us"]
-FIXED = [case for case in CASES if case.fixed or case.fixed_target or case.fixed_version]
-COMPLAINTS = [case for case in CASES if case.complaint != "supported"]
-WITH_REMEDY = [case for case in ASKED if case.remedies]
+OUTCOME_BY_COMPLAINT = {
+    "not supported": Outcome.NOT_SUPPORTED,
+    "crash": Outcome.NOT_JUDGED,
+    "supported": Outcome.SUPPORTED,
+}
+JUDGED_CASES = [case for case in CASES if case.complaint != "refused by us"]
+CASES_REFUSED_BY_PACKAGE = [case for case in CASES if case.complaint == "refused by us"]
+CASES_WITH_FIXED_QUERY = [case for case in CASES if case.fixed_graph or case.fixed_target or case.fixed_version]
+REFUSED_OR_CRASHING_CASES = [case for case in CASES if case.complaint != "supported"]
+CASES_WITH_REMEDY = [case for case in JUDGED_CASES if case.remedy_kinds]
 NAMED, CURED = 0.9, 0.8
 
 
-def _case_name(case: Case) -> str:
+def _get_case_name(case: Case) -> str:
     return case.name
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(limit_s=120) as judge:
-        yield judge
+def shared_judge() -> Iterator[Judge]:
+    with Judge(limit_s=120) as shared_judge:
+        yield shared_judge
 
 
-def _query_version(judge_case: str | None) -> str | None:
+def _get_query_version(judge_case: str | None) -> str | None:
     """Return the version for the query, or None for the library of this environment."""
     return None if judge_case == library().version_text else judge_case
 
@@ -41,19 +45,21 @@ JudgeFunction = Callable[[str], Verdict]
 
 
 @pytest.fixture(scope="module")
-def judge_case_once(judge: Judge) -> JudgeFunction:
+def judge_case_once(shared_judge: Judge) -> JudgeFunction:
     """Return a function that judges the case of a name once."""
     cases = {case.name: case for case in CASES}
 
     @cache
     def judge_case(name: str) -> Verdict:
         case = cases[name]
-        return judge.run_query(Query(case.graph(), case.target, _query_version(case.version), build=case.build))
+        return shared_judge.run_query(
+            Query(case.graph(), case.target, _get_query_version(case.version), build=case.build)
+        )
 
     return judge_case
 
 
-def _message_text(verdict: Verdict, where: Speaker) -> str:
+def _get_message_text(verdict: Verdict, where: MessageSource) -> str:
     """Return cuDNN's messages, how its process ended, or this package's headline."""
     if where == "our headline":
         return verdict.cause.headline if verdict.cause else ""
@@ -65,46 +71,46 @@ def _message_text(verdict: Verdict, where: Speaker) -> str:
 def test_the_cases_come_from_enough_public_threads() -> None:
     assert len(cudnn_threads.CASES) >= 24
     assert len(framework_threads.CASES) >= 24
-    assert len(COMPLAINTS) >= 40
+    assert len(REFUSED_OR_CRASHING_CASES) >= 40
     assert len({case.source for case in CASES}) == len({case.name for case in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize("case", CASES, ids=_case_name)
+@pytest.mark.parametrize("case", CASES, ids=_get_case_name)
 def test_each_case_is_complete(case: Case) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
-    assert bool(case.cause_words) == (case in COMPLAINTS)
+    assert bool(case.cause_words) == (case in REFUSED_OR_CRASHING_CASES)
     assert case.remedy
-    assert set(case.remedies) <= set(CHANGES)
-    assert (case in FIXED) or not case.remedies
+    assert set(case.remedy_kinds) <= set(REMEDY_KINDS)
+    assert (case in CASES_WITH_FIXED_QUERY) or not case.remedy_kinds
 
 
-@pytest.mark.parametrize("case", ASKED, ids=_case_name)
+@pytest.mark.parametrize("case", JUDGED_CASES, ids=_get_case_name)
 def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case: Case) -> None:
     verdict = judge_case_once(case.name)
     partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a JIT wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
-    assert outcome is OUTCOMES[case.complaint], verdict.cause
-    assert case.says in _message_text(verdict, case.said_in)
+    assert outcome is OUTCOME_BY_COMPLAINT[case.complaint], verdict.cause
+    assert case.expected_message in _get_message_text(verdict, case.message_source)
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=_case_name)
+@pytest.mark.parametrize("case", CASES_REFUSED_BY_PACKAGE, ids=_get_case_name)
 def test_the_refusal_of_this_package_is_raised(case: Case) -> None:
     with pytest.raises(GraphError) as refused:
         case.graph()
-    assert case.says in refused.value.headline
+    assert case.expected_message in refused.value.headline
 
 
-@pytest.mark.parametrize("case", FIXED, ids=_case_name)
-def test_the_remedy_makes_the_graph_supported(judge: Judge, case: Case) -> None:
-    graph = (case.fixed or case.graph)()
-    version = _query_version(case.fixed_version or case.version)
-    verdict = judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
+@pytest.mark.parametrize("case", CASES_WITH_FIXED_QUERY, ids=_get_case_name)
+def test_the_remedy_makes_the_graph_supported(shared_judge: Judge, case: Case) -> None:
+    graph = (case.fixed_graph or case.graph)()
+    version = _get_query_version(case.fixed_version or case.version)
+    verdict = shared_judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
 
 
-def _headline_of(case: Case, judge_case_once: JudgeFunction) -> str:
+def _get_headline(case: Case, judge_case_once: JudgeFunction) -> str:
     try:
         cause = judge_case_once(case.name).cause
     except GraphError as error:
@@ -114,21 +120,21 @@ def _headline_of(case: Case, judge_case_once: JudgeFunction) -> str:
 
 def test_headlines_name_the_cause(judge_case_once: JudgeFunction) -> None:
     missed = {}
-    for case in COMPLAINTS:
-        headline = _headline_of(case, judge_case_once)
+    for case in REFUSED_OR_CRASHING_CASES:
+        headline = _get_headline(case, judge_case_once)
         if not all(word.lower() in headline.lower() for word in case.cause_words):
             missed[case.name] = (case.cause_words, headline)
     print(*missed.items(), sep="\n")
-    assert 1 - len(missed) / len(COMPLAINTS) >= NAMED, missed
+    assert 1 - len(missed) / len(REFUSED_OR_CRASHING_CASES) >= NAMED, missed
 
 
-def test_remedies_are_found_and_verified(judge: Judge) -> None:
+def test_remedies_are_found_and_verified(shared_judge: Judge) -> None:
     missed = {}
-    for case in WITH_REMEDY:
-        graph, version = case.graph(), _query_version(case.version)
-        found = whatif(graph, case.target, version=version, build=case.build, judge=judge)
+    for case in CASES_WITH_REMEDY:
+        graph, version = case.graph(), _get_query_version(case.version)
+        found = whatif(graph, case.target, version=version, build=case.build, judge=shared_judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
-        if not any(set(remedy.kinds) & set(case.remedies) for remedy in found):
-            missed[case.name] = (case.remedies, [remedy.title for remedy in found])
+        if not any(set(remedy.kinds) & set(case.remedy_kinds) for remedy in found):
+            missed[case.name] = (case.remedy_kinds, [remedy.title for remedy in found])
     print(*missed.items(), sep="\n")
-    assert 1 - len(missed) / len(WITH_REMEDY) >= CURED, missed
+    assert 1 - len(missed) / len(CASES_WITH_REMEDY) >= CURED, missed

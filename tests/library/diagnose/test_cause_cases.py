@@ -8,17 +8,17 @@ import pytest
 
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.verdict import Basis, Outcome
-from tests.support.cause_cases import CAUSE_CASES, CauseCase, supported_graph
+from tests.support.cause_cases import CAUSE_CASES, CauseCase, get_supported_graph
 
 
-def _case_name(case: CauseCase) -> str:
+def _get_case_name(case: CauseCase) -> str:
     return f"{case.base}: {' '.join(case.words)}"
 
 
-@pytest.mark.parametrize("case", CAUSE_CASES, ids=_case_name)
+@pytest.mark.parametrize("case", CAUSE_CASES, ids=_get_case_name)
 def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
-    assert graph != supported_graph(case.base)
+    assert graph != get_supported_graph(case.base)
     verdict = explain(graph, case.target)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
@@ -31,5 +31,5 @@ def test_headline_names_the_added_cause(case: CauseCase) -> None:
 
 def test_the_graphs_are_supported_without_the_added_cause() -> None:
     bases = {(case.base, case.target) for case in CAUSE_CASES}
-    refused = [key for key in sorted(bases) if not explain(supported_graph(key[0]), key[1], causes=False).supported]
+    refused = [key for key in sorted(bases) if not explain(get_supported_graph(key[0]), key[1], causes=False).supported]
     assert refused == []

@@ -12,13 +12,13 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples.attention_known_issues import graph_of
-from tests.support.child import OLDER
+from tests.support.child import OLDER_VERSION
 
-HEADER = f"""
+BASELINE_HEADER = f"""
 schema = "cudnn-backend-py/check"
 version = 1
 targets = ["sm80", "sm90"]
-versions = ["{OLDER}"]
+versions = ["{OLDER_VERSION}"]
 pin = ["cause", "engines"]
 """
 
@@ -31,7 +31,7 @@ def baseline_file(tmp_path: Path) -> Path:
         "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
         "crash": graph_of("inner-stride:backward"),
     }
-    lines = [HEADER, "[graphs]"]
+    lines = [BASELINE_HEADER, "[graphs]"]
     for name, graph in graphs.items():
         save_graph(graph, tmp_path / "graphs" / f"{name}.json")
         lines.append(f'{name} = "graphs/{name}.json"')
@@ -54,7 +54,7 @@ def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path
         ("crash", "sm80"): "supported",
         ("crash", "sm90"): "could not be judged",
     }
-    assert written.expected["plain", "sm90", OLDER].engines
+    assert written.expected["plain", "sm90", OLDER_VERSION].engines
 
     same = check(baseline_file, **options)
     assert not any(one.changed for one in same)
@@ -77,7 +77,7 @@ def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path
 
 
 def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
-    baseline_file.write_text(HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
+    baseline_file.write_text(BASELINE_HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
     assert exit_code(update(baseline_file, limit_s=0.001, **options)) == 2
     assert read_baseline(baseline_file).expected == {}

@@ -20,12 +20,12 @@ def shared_judge() -> Judge:
     return Judge()
 
 
-def evidence_name(row: Evidence) -> str:
+def get_evidence_name(row: Evidence) -> str:
     direction = "backward" if row.backward else "forward"
     return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
 
 
-@pytest.mark.parametrize("row", EVIDENCE, ids=evidence_name)
+@pytest.mark.parametrize("row", EVIDENCE, ids=get_evidence_name)
 def test_a_described_gpu_agrees_with_the_real_gpu(row: Evidence) -> None:
     name = version_text(row.version)
     if find_installed(name) is None:

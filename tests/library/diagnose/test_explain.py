@@ -28,11 +28,11 @@ from cudnn_backend_py import (
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.select import select
-from tests.support.child import ROOT, FinishedChild, older_cudnn_environment, run_code, run_python
+from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_code, run_python
 
-FORUM = "examples/forum_two_matmul.py"
-FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
-EMPTY = {"PATH": os.environ.get("PATH", "")}
+FORUM_EXAMPLE = "examples/forum_two_matmul.py"
+FLASH_ATTENTION_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
+EMPTY_ENVIRONMENT = {"PATH": os.environ.get("PATH", "")}
 
 
 def run_explain(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> FinishedChild:
@@ -45,7 +45,7 @@ def explain_as_json(*arguments: str, **options: Any) -> tuple[int, dict[str, Any
     return done.code, verdict
 
 
-def flash_attention() -> Graph:
+def make_flash_attention() -> Graph:
     return sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True)
 
 
@@ -53,7 +53,7 @@ def flash_attention() -> Graph:
 
 
 def test_the_text_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
-    done = run_explain(FORUM, "-v", "--cudnn", "9.19.0", "--target", "sm89")
+    done = run_explain(FORUM_EXAMPLE, "-v", "--cudnn", "9.19.0", "--target", "sm89")
     assert done.code == 1, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0")
@@ -66,7 +66,7 @@ def test_the_text_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
 
 
 def test_the_json_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
-    code, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    code, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     assert code == 1
     assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
     assert (verdict["outcome"], verdict["cudnn"], verdict["sm"]) == ("not supported", "9.19.0+cu12", 89)
@@ -83,38 +83,38 @@ def test_the_json_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
 
 @pytest.mark.parametrize("target", ["sm80", "sm90"])
 def test_9_19_supports_the_forum_graph_on_neighbouring_architectures(target: str) -> None:
-    code, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", target)
+    code, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", target)
     assert (code, verdict["outcome"]) == (0, "supported")
     assert any(candidate["engine"] == 0 for candidate in verdict["candidates"] if candidate["state"] == "supported")
 
 
 def test_several_targets_give_one_verdict_each_and_the_worst_exit_code() -> None:
-    done = run_explain(FORUM, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
+    done = run_explain(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
     assert done.code == 1
     assert [verdict["outcome"] for verdict in json.loads(done.stdout)] == ["supported", "not supported"]
 
 
 def test_the_newest_cudnn_no_longer_supports_the_forum_graph() -> None:
-    code, verdict = explain_as_json(FORUM, "--target", "sm80")
+    code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80")
     assert (code, verdict["outcome"], verdict["cause"]["code"]) == (1, "not supported", "pattern-removed")
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
 def test_the_measured_shared_memory_equals_that_of_cudnns_message() -> None:
     """With one KiB of shared memory less than cuDNN's message says, the graph is refused."""
-    _, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    _, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
     code = (
         "import dataclasses\n"
         "from cudnn_backend_py import explain, find_profile\n"
         "from cudnn_backend_py.cli.graph_file import load_graph_file\n"
-        f"graph = load_graph_file({FORUM!r})\n"
+        f"graph = load_graph_file({FORUM_EXAMPLE!r})\n"
         "base = find_profile('sm89')\n"
         f"for limit in ({needed}, {needed - 1024}):\n"
         "    properties = {**base.properties, 'maxSharedMemoryPerBlockOptin': limit}\n"
         "    print(explain(graph, dataclasses.replace(base, properties=properties)).outcome)"
     )
-    assert run_code(code, environment=older_cudnn_environment()).stdout.split("\n")[:2] == [
+    assert run_code(code, environment=make_older_cudnn_environment()).stdout.split("\n")[:2] == [
         "supported",
         "not supported",
     ]
@@ -126,12 +126,12 @@ FLASH_PROGRAM = f"""
 import json, sys
 from pathlib import Path
 from cudnn_backend_py import explain, load_plan, library
-from tests.library.diagnose.test_explain import flash_attention
+from tests.library.diagnose.test_explain import make_flash_attention
 folder = Path(sys.argv[1])
 found = []
-for target in {FLASH_TARGETS!r}:
+for target in {FLASH_ATTENTION_TARGETS!r}:
     plans = []
-    verdict = explain(flash_attention(), target, build=True, plans=plans)
+    verdict = explain(make_flash_attention(), target, build=True, plans=plans)
     plan = plans[0]
     plan.save(folder / f"{{target}}.json")
     loaded = load_plan(folder / f"{{target}}.json", target)
@@ -144,12 +144,14 @@ print(json.dumps([library().build_text, found]))
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 def test_flash_attention_is_built_saved_and_loaded_for_every_target(older: bool, tmp_path: Path) -> None:
-    environment = older_cudnn_environment() if older else None
+    environment = make_older_cudnn_environment() if older else None
     done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
     version, found = json.loads(done.stdout)
     assert (version == "9.19.0+cu12") is older
-    assert found == [[target, int(target[2:]), "supported", "plan", 1, True, True] for target in FLASH_TARGETS]
-    for target in FLASH_TARGETS:
+    assert found == [
+        [target, int(target[2:]), "supported", "plan", 1, True, True] for target in FLASH_ATTENTION_TARGETS
+    ]
+    for target in FLASH_ATTENTION_TARGETS:
         assert json.loads((tmp_path / f"{target}.json").read_text())["cudnn"] == version
 
 
@@ -162,29 +164,29 @@ def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
 
 
 def test_no_gpu_and_no_target_is_not_judged() -> None:
-    assert_not_judged(*explain_as_json(FORUM), "no-gpu")
-    done = run_explain(FORUM)
+    assert_not_judged(*explain_as_json(FORUM_EXAMPLE), "no-gpu")
+    done = run_explain(FORUM_EXAMPLE)
     assert done.code == 2
     assert done.stdout.startswith("COULD NOT BE JUDGED")
     assert "NOT SUPPORTED" not in done.stdout
 
 
 def test_version_that_is_not_installed_is_not_judged() -> None:
-    done = run_explain(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
+    done = run_explain(FORUM_EXAMPLE, "--cudnn", "9.3.1", "--target", "sm80")
     assert done.code == 2
     assert "cudnn-version-not-installed" in done.stderr
     assert "cudnn-backend cudnn install 9.3.1" in done.stderr
 
 
 def test_an_unknown_target_gives_a_usage_error() -> None:
-    done = run_explain(FORUM, "--target", "sm_9000")
+    done = run_explain(FORUM_EXAMPLE, "--target", "sm_9000")
     assert done.code == 2
     assert "unknown-target" in done.stderr
 
 
 def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
-    code, verdict = explain_as_json(FORUM, "--target", "sm80", environment=environment)
+    code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
 
@@ -192,7 +194,7 @@ def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
 def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
-    code, verdict = explain_as_json(FORUM, "--target", "sm80", environment=environment)
+    code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert "cannot be loaded" in verdict["cause"]["detail"]
 
@@ -208,9 +210,9 @@ def package_without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
-@pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
+@pytest.mark.parametrize("graph", [FORUM_EXAMPLE, "examples/flash_forward.py"])
 def test_without_a_driver_library_nothing_is_judged(package_without_stub: Path, older: bool, graph: str) -> None:
-    environment = older_cudnn_environment() if older else None
+    environment = make_older_cudnn_environment() if older else None
     code, verdict = explain_as_json(graph, "--target", "sm80", environment=environment, cwd=package_without_stub)
     assert verdict["driver"] == "missing"
     assert_not_judged(code, verdict, "driver-missing")
@@ -232,7 +234,7 @@ def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> Non
         "verdict = explain(control_graph(), old)\n"
         "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
     )
-    outcome = run_code(program, environment=older_cudnn_environment()).stdout.strip()
+    outcome = run_code(program, environment=make_older_cudnn_environment()).stdout.strip()
     assert outcome == "could not be judged|2|engines-absent|True"
 
 
@@ -240,7 +242,7 @@ def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> Non
 
 
 def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
-    for target in FLASH_TARGETS:
+    for target in FLASH_ATTENTION_TARGETS:
         verdict = explain(control_graph(), target)
         assert verdict.supported, target
         assert verdict.control is not None
@@ -248,7 +250,7 @@ def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
 
 
 def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
-    verdict = explain(flash_attention(), "sm90")
+    verdict = explain(make_flash_attention(), "sm90")
     assert not verdict.live
     assert any("judged without a GPU" in limit for limit in verdict.limits)
     assert any("stub" in line for line in verdict.environment)
@@ -264,7 +266,7 @@ def test_refused_candidates_carry_reasons_innermost_first() -> None:
     assert verdict.cause.basis in (Basis.RULE, Basis.MEASURED, Basis.GUESS)
 
 
-def rope_graph() -> Graph:
+def make_rope_graph() -> Graph:
     """Return a graph with an operation that cuDNN 9.19 does not know."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
@@ -281,11 +283,13 @@ def rope_graph() -> Graph:
 def test_graph_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
-        "from tests.library.diagnose.test_explain import rope_graph\n"
-        "verdict = explain(rope_graph(), 'sm90')\n"
+        "from tests.library.diagnose.test_explain import make_rope_graph\n"
+        "verdict = explain(make_rope_graph(), 'sm90')\n"
         "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, stage, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
+    outcome, stage, code, headline = (
+        run_code(program, environment=make_older_cudnn_environment()).stdout.strip().split("|")
+    )
     assert (outcome, stage, code) == ("not supported", "graph", "descriptor-newer-than-library")
     assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
 
@@ -293,16 +297,16 @@ def test_graph_newer_than_the_library_is_not_supported() -> None:
 def test_attribute_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
-        "from tests.library.diagnose.test_explain import graph_with_newer_attribute\n"
-        "verdict = explain(graph_with_newer_attribute(), 'sm90')\n"
+        "from tests.library.diagnose.test_explain import make_graph_with_newer_attribute\n"
+        "verdict = explain(make_graph_with_newer_attribute(), 'sm90')\n"
         "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
+    outcome, code, headline = run_code(program, environment=make_older_cudnn_environment()).stdout.strip().split("|")
     assert (outcome, code) == ("not supported", "attribute-newer-than-library")
     assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
 
 
-def graph_with_newer_attribute() -> Graph:
+def make_graph_with_newer_attribute() -> Graph:
     """Return unified attention with a tensor that 9.19 does not have."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
@@ -319,7 +323,7 @@ def graph_with_newer_attribute() -> Graph:
 
 
 def test_a_second_library_in_the_process_is_refused() -> None:
-    other = older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]
+    other = make_older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]
     first = library()
     with pytest.raises(EnvironmentNotReady) as caught:
         library(other)
@@ -329,11 +333,11 @@ def test_a_second_library_in_the_process_is_refused() -> None:
     assert library(first.path) is library() is first
 
 
-def output_lines(done: FinishedChild) -> Iterable[str]:
+def read_output_lines(done: FinishedChild) -> Iterable[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-NOT_FOUND = """
+LIBRARY_SEARCH_PROGRAM = """
 from cudnn_backend_py.native import library
 from cudnn_backend_py.errors import EnvironmentNotReady
 try:
@@ -347,8 +351,8 @@ except EnvironmentNotReady as error:
 
 def test_the_library_not_found_error_lists_every_searched_place() -> None:
     """Without site-packages and environment variables no library is found, and each searched place is listed."""
-    done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
-    lines = list(output_lines(done))
+    done = run_python(["-S", "-c", LIBRARY_SEARCH_PROGRAM], environment=EMPTY_ENVIRONMENT, check=True)
+    lines = list(read_output_lines(done))
     assert lines[0] == "cudnn-library-not-found"
     text = "\n".join(lines)
     for place in (
@@ -365,8 +369,10 @@ def test_the_library_not_found_error_lists_every_searched_place() -> None:
 
 
 def test_a_missing_library_in_the_variable_is_not_replaced_by_another() -> None:
-    done = run_python(["-c", NOT_FOUND], environment={**os.environ, "CUDNN_BACKEND_LIBRARY": "/nowhere"}, check=True)
-    lines = list(output_lines(done))
+    done = run_python(
+        ["-c", LIBRARY_SEARCH_PROGRAM], environment={**os.environ, "CUDNN_BACKEND_LIBRARY": "/nowhere"}, check=True
+    )
+    lines = list(read_output_lines(done))
     assert lines[:2] == [
         "cudnn-library-not-found",
         "environment variable CUDNN_BACKEND_LIBRARY: /nowhere does not exist or holds no libcudnn.so.9",
@@ -374,12 +380,16 @@ def test_a_missing_library_in_the_variable_is_not_replaced_by_another() -> None:
 
 
 def test_folders_of_the_loader_path_are_searched(tmp_path: Path) -> None:
-    done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
-    assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in output_lines(done)
+    done = run_python(
+        ["-S", "-c", LIBRARY_SEARCH_PROGRAM],
+        environment={**EMPTY_ENVIRONMENT, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+    )
+    assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in read_output_lines(done)
 
 
 def test_a_verdict_is_plain_data() -> None:
-    verdict = explain(flash_attention(), "sm90")
+    verdict = explain(make_flash_attention(), "sm90")
     assert isinstance(verdict, Verdict)
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
 

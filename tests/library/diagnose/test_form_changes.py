@@ -16,16 +16,16 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
 from cudnn_backend_py.rewrite.changes import changes
-from tests.library.diagnose.test_rules import backward
+from tests.library.diagnose.test_rules import make_backward
 from tests.pure.rewrite.test_form_changes import padded_convolution_graph, reduction_graph, with_dims_of_lengths
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp
-SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
-UNIFIED: dict[str, Any] = {**SIZES, "implementation": "unified", "version": (9, 28, 0)}
+ATTENTION_SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
+UNIFIED_OPTIONS: dict[str, Any] = {**ATTENTION_SIZES, "implementation": "unified", "version": (9, 28, 0)}
 
 
-def attention_of_single_operations(*leading: int, statistics: bool = False) -> Graph:
+def make_attention_of_single_operations(*leading: int, statistics: bool = False) -> Graph:
     rank, row = len(leading) + 2, (*leading, 256, 1)
     g = GraphBuilder("by_hand", io_type=F16)
     k = g.tensor("k", (*leading, 64, 256), strides=(*packed_strides((*leading, 64, 256))[:-2], 1, 64))
@@ -41,13 +41,13 @@ def attention_of_single_operations(*leading: int, statistics: bool = False) -> G
     return g.graph()
 
 
-def matmul_graph(*leading: int) -> Graph:
+def make_matmul_graph(*leading: int) -> Graph:
     g = GraphBuilder("product", io_type=F16)
     g.matmul(g.tensor("a", (*leading, 64, 32)), g.tensor("b", (*leading, 32, 48)), name="y", virtual=False)
     return g.graph()
 
 
-def int8_convolution() -> Graph:
+def make_int8_convolution() -> Graph:
     g = GraphBuilder("int8", io_type=DataType.INT8)
     x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
     last = {dims: (dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]) for dims in (x, w, y)}
@@ -60,17 +60,17 @@ def int8_convolution() -> Graph:
 
 
 # graph, target, version, kind, part of the title
-REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
+REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
     "five dims": (
-        lambda: attention_of_single_operations(2, 3, 4, statistics=True),
+        lambda: make_attention_of_single_operations(2, 3, 4, statistics=True),
         "sm90",
         None,
         "flatten",
         "5 dims -> 4",
     ),
-    "product of heads": (lambda: matmul_graph(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
-    "product of a batch": (lambda: matmul_graph(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
-    "product of five dims": (lambda: matmul_graph(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
+    "product of heads": (lambda: make_matmul_graph(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
+    "product of a batch": (lambda: make_matmul_graph(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
+    "product of five dims": (lambda: make_matmul_graph(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
     "rows and columns": (
         lambda: reduction_graph((128, 64, 1, 1), (1, 64, 1, 1)),
         "sm80",
@@ -78,42 +78,54 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
         "flatten",
         "[64, 1, 64, 64]",
     ),
-    "softmax by hand": (lambda: attention_of_single_operations(2, 4), "sm90", None, "composite", "written by hand"),
+    "softmax by hand": (
+        lambda: make_attention_of_single_operations(2, 4),
+        "sm90",
+        None,
+        "composite",
+        "written by hand",
+    ),
     "lengths": (
-        lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED, padding=True), 2),
+        lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
         "sm90",
         None,
         "lengths",
         "[2, 1, 1, 1]",
     ),
-    "bias": (lambda: backward(bias=(1, 4, 256, 1), dbias=True), "sm100", None, "bias_dims", "[1, 4, 256, 256]"),
+    "bias": (lambda: make_backward(bias=(1, 4, 256, 1), dbias=True), "sm100", None, "bias_dims", "[1, 4, 256, 256]"),
     "bias, unified": (
-        lambda: sdpa_backward(**UNIFIED, bias=(1, 4, 1, 256), dbias=True),
+        lambda: sdpa_backward(**UNIFIED_OPTIONS, bias=(1, 4, 1, 256), dbias=True),
         "sm100",
         None,
         "bias_dims",
         "[1, 4, 256, 256]",
     ),
-    "unified backward": (lambda: sdpa_backward(**UNIFIED, causal=True), "sm90", "9.24.0", "composite", "SDPA_BWD"),
-    "int8": (int8_convolution, "sm80", None, "data_type", "computed in int8 -> computed in int32"),
+    "unified backward": (
+        lambda: sdpa_backward(**UNIFIED_OPTIONS, causal=True),
+        "sm90",
+        "9.24.0",
+        "composite",
+        "SDPA_BWD",
+    ),
+    "int8": (make_int8_convolution, "sm80", None, "data_type", "computed in int8 -> computed in int32"),
 }
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(limit_s=120) as judge:
-        yield judge
+def shared_judge() -> Iterator[Judge]:
+    with Judge(limit_s=120) as shared_judge:
+        yield shared_judge
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refused_graph_is_supported_in_another_form(judge: Judge, name: str) -> None:
-    make, target, version, kind, words = REFUSED[name]
+@pytest.mark.parametrize("name", REFUSED_FORMS)
+def test_a_refused_graph_is_supported_in_another_form(shared_judge: Judge, name: str) -> None:
+    make, target, version, kind, words = REFUSED_FORMS[name]
     graph = make()
-    verdict = judge.run_query(Query(graph, target, version))
+    verdict = shared_judge.run_query(Query(graph, target, version))
     assert not verdict.supported
     change = next(change for change in changes(graph, (kind,)) if words in change.title)
     assert change.effect == "exact"
-    after = judge.run_query(Query(change.graph, target, version))
+    after = shared_judge.run_query(Query(change.graph, target, version))
     assert after.supported, after.cause
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.MEASURED, verdict.cause
@@ -122,37 +134,39 @@ def test_a_refused_graph_is_supported_in_another_form(judge: Judge, name: str) -
 
 
 @pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
-def test_whatif_finds_the_supported_form(judge: Judge, name: str) -> None:
-    make, target, version, kind, words = REFUSED[name]
-    found = whatif(make(), target, version=version, judge=judge)
+def test_whatif_finds_the_supported_form(shared_judge: Judge, name: str) -> None:
+    make, target, version, kind, words = REFUSED_FORMS[name]
+    found = whatif(make(), target, version=version, judge=shared_judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
 
 
-def test_a_form_that_does_not_compile_is_not_a_remedy(judge: Judge) -> None:
-    verdict = judge.run_query(Query(matmul_graph(2, 1, 2), "sm90"))
-    in_float32 = next(one for one in changes(matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
-    assert judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
+def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(make_matmul_graph(2, 1, 2), "sm90"))
+    in_float32 = next(one for one in changes(make_matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
+    assert shared_judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
-    assert "f32" not in f"{[one.title for one in whatif(matmul_graph(2, 1, 2), 'sm90', judge=judge)]}"
+    assert (
+        "f32" not in f"{[one.title for one in whatif(make_matmul_graph(2, 1, 2), 'sm90', shared_judge=shared_judge)]}"
+    )
 
 
-def test_padding_of_an_image_keeps_a_convolution_supported(judge: Judge) -> None:
+def test_padding_of_an_image_keeps_a_convolution_supported(shared_judge: Judge) -> None:
     graph = padded_convolution_graph((0, 0), (2, 2), data_type=F16)
     change = next(changes(graph, ("explicit_padding",)))
-    answers = [judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
+    answers = [shared_judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]
 
 
-def test_a_type_number_in_a_quoted_message_is_shown_with_its_name(judge: Judge) -> None:
+def test_a_type_number_in_a_quoted_message_is_shown_with_its_name(shared_judge: Judge) -> None:
     """cuDNN calls bfloat16 "compute type 9": the quoted message stays unchanged, with the name next to it."""
-    op = int8_convolution().ops[0]
+    op = make_int8_convolution().ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
     computed = Parameters(inner.kind, {**inner.fields, "comp_type": DataType.BFLOAT16})
     graph = Graph((Operation(op.type, "conv", {**op.fields, "convolution": computed}),), "bfloat16")
-    cause = judge.run_query(Query(graph, "sm90", None)).cause
+    cause = shared_judge.run_query(Query(graph, "sm90", None)).cause
     assert cause is not None
     assert "compute type 9. Supported" in cause.headline, library().version_text
     assert "compute type 9 is BFLOAT16" in cause.headline

@@ -17,9 +17,8 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import graph_of
-from tests.known_issues import EXAMPLES
-from tests.known_issues import graph_of as row_graph
-from tests.support.child import OLDER
+from tests.known_issues import EXAMPLES, make_example_graph
+from tests.support.child import OLDER_VERSION
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +35,17 @@ def test_the_child_gives_the_same_verdict_as_this_process(shared_judge: Judge, t
 
 def test_a_child_judges_with_another_cudnn_version(shared_judge: Judge) -> None:
     graph = forum_two_matmul.graph()
-    older, newest = shared_judge.run_query(Query(graph, "sm90", OLDER)), shared_judge.run_query(Query(graph, "sm90"))
-    assert (older.cudnn, older.outcome) == (f"{OLDER}+cu12", Outcome.SUPPORTED)
+    older, newest = (
+        shared_judge.run_query(Query(graph, "sm90", OLDER_VERSION)),
+        shared_judge.run_query(Query(graph, "sm90")),
+    )
+    assert (older.cudnn, older.outcome) == (f"{OLDER_VERSION}+cu12", Outcome.SUPPORTED)
     assert (newest.cudnn, newest.outcome) == (library().build_text, Outcome.NOT_SUPPORTED)
 
 
 def test_a_crash_on_a_weight_gradient_is_reported_and_this_process_survives(shared_judge: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
-    verdict = shared_judge.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
+    verdict = shared_judge.run_query(Query(make_example_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.headline.endswith(f"as is known of {row.what}")
@@ -51,24 +53,26 @@ def test_a_crash_on_a_weight_gradient_is_reported_and_this_process_survives(shar
 
 
 def test_a_crash_in_heuristics_is_reported_in_the_verdict(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", OLDER))
+    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", OLDER_VERSION))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
     assert verdict.cause.headline.startswith("cuDNN crashed with SIGSEGV in heuristics mode A, as is known of a stride")
     assert verdict.cause.remedy == "lay d out densely"
-    assert (verdict.cudnn, len(verdict.hazards)) == (f"{OLDER}+cu12", 1)
+    assert (verdict.cudnn, len(verdict.hazards)) == (f"{OLDER_VERSION}+cu12", 1)
     assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
-    assert shared_judge.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
+    assert shared_judge.run_query(
+        Query(flash_forward.graph(), "sm90", OLDER_VERSION)
+    ).supported  # a new process answers
 
 
 def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judge) -> None:
     """The table has another known issue of the same graph before it, which appears only at execution."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
-    graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
+    graph = make_example_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
     odd = replace(statistics, strides=(256, 1, 2, 1))
-    ended = shared_judge.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
+    ended = shared_judge.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER_VERSION))
     codes = [code for words in ended.hazards for code in ("backward-stats-layout", "boolean-bias") if code in words]
     assert codes == ["backward-stats-layout", "boolean-bias"]
     assert ended.cause is not None
@@ -77,7 +81,7 @@ def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judg
 
 
 def test_output_of_the_crashed_process_is_kept(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER))
+    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER_VERSION))
     assert verdict.cause is not None
     assert "SIGABRT" in verdict.cause.headline
     assert "format_error" in verdict.cause.detail
@@ -153,7 +157,7 @@ def test_the_cache_key_covers_everything_that_affects_the_verdict() -> None:
     others = [
         Query(forum_two_matmul.graph(), "sm90"),
         Query(flash_forward.graph(), "sm89"),
-        Query(flash_forward.graph(), "sm90", OLDER),
+        Query(flash_forward.graph(), "sm90", OLDER_VERSION),
         Query(flash_forward.graph(), "sm90", build=True),
         Query(flash_forward.graph(), "sm90", execute=True),
         Query(flash_forward.graph(), "sm90", modes=("A",)),

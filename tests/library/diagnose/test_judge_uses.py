@@ -19,10 +19,10 @@ from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm_after, child_pids, count_open_files, wait_until_equal
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import draw_queries, expected
+from tests.torture.judge import draw_queries, find_expected_answers
 
 
-def query_answers(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
+def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
     """Return graph, architecture and outcome of the answer to each query."""
     assert callable(run_query)
     found = [run_query(question) for question in queries]
@@ -30,7 +30,7 @@ def query_answers(queries: tuple[Query, ...], run_query: object = judge) -> list
 
 
 def expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
-    known = expected()
+    known = find_expected_answers()
     return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
 
@@ -46,7 +46,7 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
         shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), alarm_after(0.001):
             shared_judge.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
-        assert query_answers(queries[number : number + 3], shared_judge.run_query) == expected_answers(
+        assert judge_queries(queries[number : number + 3], shared_judge.run_query) == expected_answers(
             queries[number : number + 3]
         )
 
@@ -64,7 +64,7 @@ def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
     assert interrupted > 150
     shared_judge.run_query(draw_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(child_pids())), before)
-    assert query_answers(draw_queries(), shared_judge.run_query) == expected_answers(draw_queries())
+    assert judge_queries(draw_queries(), shared_judge.run_query) == expected_answers(draw_queries())
 
 
 def test_threads_share_a_judge(shared_judge: Judge) -> None:
@@ -108,10 +108,10 @@ def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> No
     queries = draw_queries()[4:8]
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        coming = [pool.submit(query_answers, (question,)) for question in queries * 2]
-        assert query_answers(queries) == expected_answers(queries)
+        coming = [pool.submit(judge_queries, (question,)) for question in queries * 2]
+        assert judge_queries(queries) == expected_answers(queries)
         assert [answer for future in coming for answer in future.result()] == expected_answers(queries * 2)
-    assert query_answers(queries) == expected_answers(queries)
+    assert judge_queries(queries) == expected_answers(queries)
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
     }
 
 
-FORKS = """
+FORK_PROGRAM = """
 import os, sys
 from cudnn_backend_py.diagnose import judge
 from tests.torture.judge import draw_queries
@@ -144,10 +144,10 @@ assert judge(queries[3]).graph == queries[3].graph.name
 
 
 def test_a_forked_process_uses_its_own_children() -> None:
-    run_code(FORKS)
+    run_code(FORK_PROGRAM)
 
 
-TESTS = """
+XDIST_TEST_FILE = """
 import pytest
 from cudnn_backend_py.testing import assert_not_supported, assert_supported
 from tests.torture.judge import draw_queries
@@ -161,7 +161,7 @@ def test_each(number):
 
 
 def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
-    (tmp_path / "test_small.py").write_text(TESTS)
+    (tmp_path / "test_small.py").write_text(XDIST_TEST_FILE)
     command = module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -188,7 +188,7 @@ def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
     [child] = next(iter(shared_judge._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert query_answers(draw_queries()[:2], shared_judge.run_query) == expected_answers(draw_queries()[:2])
+    assert judge_queries(draw_queries()[:2], shared_judge.run_query) == expected_answers(draw_queries()[:2])
 
 
 def test_run_in_fork_leaves_no_process() -> None:

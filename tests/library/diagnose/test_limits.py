@@ -9,13 +9,13 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.target import find_profile
 
 
-def convolution() -> Graph:
+def make_convolution() -> Graph:
     g = GraphBuilder("convolution", io_type=DataType.HALF)
     g.convolution(g.tensor("x", (1, 16, 8, 8)), g.tensor("w", (16, 16, 1, 1)), virtual=False)
     return g.graph()
 
 
-def matmul_graph() -> Graph:
+def make_matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
     return g.graph()
@@ -24,8 +24,8 @@ def matmul_graph() -> Graph:
 @pytest.mark.parametrize(
     ("graph", "occupancy", "multiply"),
     [
-        (convolution(), True, True),
-        (matmul_graph(), True, False),
+        (make_convolution(), True, True),
+        (make_matmul_graph(), True, False),
         (attention.sdpa_forward(batch=1, heads=1, seq_q=128, head_dim=64), False, False),
     ],
     ids=["convolution", "product", "attention"],

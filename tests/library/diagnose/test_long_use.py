@@ -11,16 +11,16 @@ import pytest
 
 from tests.support.child import run_code
 
-PROGRAM = """
+LEAK_PROGRAM = """
 import atexit, collections, gc, json, os, threading
 from cudnn_backend_py import explain
-from tests.library.diagnose.test_odd_verdicts import concatenation_along
-from tests.support.operations import OPERATIONS
-from tests.support.zoo import ZOO
+from tests.library.diagnose.test_odd_verdicts import make_concatenation
+from tests.support.operations import OPERATION_GRAPHS
+from tests.support.zoo import VARIED_GRAPHS
 
-MAKERS = [ZOO[name] for name in {names}]
+MAKERS = [VARIED_GRAPHS[name] for name in {names}]
 if not {build}:
-    MAKERS += [OPERATIONS["rope"], lambda: concatenation_along(9)]
+    MAKERS += [OPERATION_GRAPHS["rope"], lambda: make_concatenation(9)]
 
 def judge_all(rounds):
     for number in range(rounds):
@@ -51,6 +51,6 @@ print(left())
     ids=["verdicts", "builds"],
 )
 def test_verdicts_leak_no_objects_files_or_threads(build: bool, names: list[str], warm: int, rounds: int) -> None:
-    program = PROGRAM.format(build=build, names=names, warm=warm, rounds=rounds)
+    program = LEAK_PROGRAM.format(build=build, names=names, warm=warm, rounds=rounds)
     before, after = map(json.loads, run_code(program).stdout.splitlines())
     assert {name: after[name] - before[name] for name in after if after[name] != before.get(name)} == {}

@@ -22,16 +22,16 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.system.private_folder import CacheWarning
 from examples import forum_two_matmul
 from examples.attention_known_issues import graph_of
-from tests.support.child import OLDER, ROOT, run_python
+from tests.support.child import OLDER_VERSION, ROOT, run_python
 
-NEWEST = available_versions()[-1]
-VERSIONS = (OLDER, NEWEST)
+NEWEST_VERSION = available_versions()[-1]
+VERSIONS = (OLDER_VERSION, NEWEST_VERSION)
 TARGETS = ("sm80", "sm90")
 GRAPHS = {
     "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
     "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
 }
-TOTAL = 8
+CELL_COUNT = 8
 
 
 def judge_matrix(cache: Path, **options: Any) -> Matrix:
@@ -44,25 +44,25 @@ def folder_and_matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
     return folder, judge_matrix(folder)
 
 
-def verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+def list_verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
     return {triple: cell.letter for triple, cell in answers.cells.items()}
 
 
 def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matrix: tuple[Path, Matrix]) -> None:
     _, answers = folder_and_matrix
-    assert verdict_letters(answers) == {
+    assert list_verdict_letters(answers) == {
         (graph, target, version): "S" if graph == "plain" else "-"
         for graph in GRAPHS
         for target in TARGETS
         for version in VERSIONS
     }
-    assert answers.cells["plain", "sm90", OLDER].engines
-    assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST].headline
-    assert answers.asked == TOTAL
+    assert answers.cells["plain", "sm90", OLDER_VERSION].engines
+    assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST_VERSION].headline
+    assert answers.asked == CELL_COUNT
     assert answers.exit_code == 1
 
 
-def test_no_cell_is_judged_twice(folder_and_matrix: tuple[Path, Matrix]) -> None:
+def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[Path, Matrix]) -> None:
     folder, answers = folder_and_matrix
     again = judge_matrix(folder)
     assert again.asked == 0
@@ -70,14 +70,16 @@ def test_no_cell_is_judged_twice(folder_and_matrix: tuple[Path, Matrix]) -> None
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_fresh_judges_every_cell_and_a_new_graph_only_its_own(folder_and_matrix: tuple[Path, Matrix]) -> None:
+def test_matrix_judges_all_cells_with_fresh_and_only_new_cells_of_a_new_graph(
+    folder_and_matrix: tuple[Path, Matrix],
+) -> None:
     folder, answers = folder_and_matrix
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}
-    assert matrix(more, TARGETS, [NEWEST], **options).asked == len(TARGETS)
-    fresh = matrix(GRAPHS, ["sm90"], [NEWEST], fresh=True, **options)
+    assert matrix(more, TARGETS, [NEWEST_VERSION], **options).asked == len(TARGETS)
+    fresh = matrix(GRAPHS, ["sm90"], [NEWEST_VERSION], fresh=True, **options)
     assert fresh.asked == len(GRAPHS)
-    assert fresh.cells["plain", "sm90", NEWEST] == answers.cells["plain", "sm90", NEWEST]
+    assert fresh.cells["plain", "sm90", NEWEST_VERSION] == answers.cells["plain", "sm90", NEWEST_VERSION]
 
 
 def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Path) -> None:
@@ -100,12 +102,12 @@ def test_an_executor_gives_and_stores_the_same_answers(folder_and_matrix: tuple[
     _, answers = folder_and_matrix
     with ProcessPoolExecutor(2) as executor:
         found = judge_matrix(tmp_path, executor=executor)
-    assert found.asked == TOTAL
+    assert found.asked == CELL_COUNT
     assert found == answers
     assert judge_matrix(tmp_path).asked == 0
 
 
-DASK = """
+DASK_PROGRAM = """
 import json, sys
 from pathlib import Path
 from dask.distributed import Client, LocalCluster
@@ -122,39 +124,41 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 ) -> None:
     """Dask runs in a child process, as its threads live as long as the process."""
     _, answers = folder_and_matrix
-    done = run_python(["-c", DASK, str(tmp_path)], check=True)
+    done = run_python(["-c", DASK_PROGRAM, str(tmp_path)], check=True)
     asked, found = json.loads(done.stdout)
-    assert asked == TOTAL
+    assert asked == CELL_COUNT
     assert Matrix.from_dict(found) == answers
     assert judge_matrix(tmp_path).asked == 0
 
 
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
-    found = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
-    assert verdict_letters(found) == {
-        ("crash", "sm80", OLDER): "S",
-        ("crash", "sm90", OLDER): "!",
-        ("plain", "sm80", OLDER): "S",
-        ("plain", "sm90", OLDER): "S",
+    found = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
+    assert list_verdict_letters(found) == {
+        ("crash", "sm80", OLDER_VERSION): "S",
+        ("crash", "sm90", OLDER_VERSION): "!",
+        ("plain", "sm80", OLDER_VERSION): "S",
+        ("plain", "sm90", OLDER_VERSION): "S",
     }
-    assert found.cells["crash", "sm90", OLDER].headline.startswith("cuDNN crashed with SIGSEGV in heuristics mode A")
+    assert found.cells["crash", "sm90", OLDER_VERSION].headline.startswith(
+        "cuDNN crashed with SIGSEGV in heuristics mode A"
+    )
     assert found.exit_code == 2
     assert "!1  cuDNN crashed with SIGSEGV" in table_text(render_matrix(found))
-    again = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
+    again = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
     assert (again.asked, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
 
 def test_cells_that_timed_out_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
-    late = matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False, limit_s=0.001)
+    late = matrix(graphs, ["sm90"], [NEWEST_VERSION], cache=tmp_path, progress=False, limit_s=0.001)
     [cell] = late.cells.values()
     assert (cell.letter, cell.cause) == ("!", "cudnn-timed-out")
     assert list(tmp_path.iterdir()) == []
-    assert matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False).exit_code == 0
+    assert matrix(graphs, ["sm90"], [NEWEST_VERSION], cache=tmp_path, progress=False).exit_code == 0
 
 
-MANY = """
+LARGE_MATRIX_PROGRAM = """
 import os, sys, time
 from pathlib import Path
 from cudnn_backend_py.system.private_folder import EntryFolder
@@ -176,13 +180,13 @@ judge_40_cells(folder)
 def judge_40_cells(cache: Path) -> Matrix:
     """Judge 20 graphs on two targets."""
     graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
-    return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
+    return matrix(graphs, TARGETS, [NEWEST_VERSION], cache=cache, progress=False, workers=1)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", MANY, str(tmp_path), str(int(ending))],
+        [sys.executable, "-c", LARGE_MATRIX_PROGRAM, str(tmp_path), str(int(ending))],
         cwd=ROOT,
         start_new_session=True,
         stderr=subprocess.PIPE,
@@ -195,26 +199,26 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert {record["cell"]["outcome"] for record, _ in answer_files(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
     assert resumed.asked == 40 - len(kept)
-    assert set(verdict_letters(resumed).values()) == {"S"}
+    assert set(list_verdict_letters(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
 
 def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
-    found = since(forum_two_matmul.graph(), "sm90", [None, OLDER], cache=tmp_path)
-    assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST)
+    found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
+    assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())
-    assert f"{NEWEST} is the first after it that refuses" in table_text(render_since(found))
+    assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
 
 
 def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
     graph = graph_of("inner-stride:backward")
-    crashed = since(graph, "sm90", [OLDER], cache=tmp_path)
-    assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER,), 2)
-    cell = crashed.asked[OLDER]
+    crashed = since(graph, "sm90", [OLDER_VERSION], cache=tmp_path)
+    assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER_VERSION,), 2)
+    cell = crashed.asked[OLDER_VERSION]
     assert (cell.outcome, cell.cause, cell.stage) == (Outcome.NOT_JUDGED, "cudnn-crashed", "heuristics")
 
 
 def test_a_version_that_is_not_installed_is_refused_before_judging(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
-        matrix(GRAPHS, TARGETS, [NEWEST, "9.1.1"], cache=tmp_path / "none")
+        matrix(GRAPHS, TARGETS, [NEWEST_VERSION, "9.1.1"], cache=tmp_path / "none")
     assert not (tmp_path / "none").exists()

@@ -18,13 +18,13 @@ from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fpro
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.refusals import read_refusals
 from examples import mha_bprop as bprop_example
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
-BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128}
-BIAS = {"bias": (1, 4, 128, 128)}
-MASKS = {"padding": True, "causal": True}
+BASE_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128}
+BIAS_OPTIONS = {"bias": (1, 4, 128, 128)}
+MASK_OPTIONS = {"padding": True, "causal": True}
 
-FORWARD: dict[str, dict[str, Any]] = {
+FORWARD_CASES: dict[str, dict[str, Any]] = {
     "inference": {},
     "no scale": {"scale": "none"},
     "no softmax": {"softmax": False},
@@ -33,41 +33,41 @@ FORWARD: dict[str, dict[str, Any]] = {
     "training": {"store_s": True},
     "padding": {"padding": True},
     "causal": {"causal": True},
-    "padding, causal": MASKS,
+    "padding, causal": MASK_OPTIONS,
     "mask": {"mask": True},
-    "mask, padding, causal": {"mask": True, **MASKS},
-    "bias": BIAS,
+    "mask, padding, causal": {"mask": True, **MASK_OPTIONS},
+    "bias": BIAS_OPTIONS,
     "bias, padding": {"bias": (2, 1, 1, 128), "padding": True},
-    "bias, no softmax": {"softmax": False, **BIAS},
+    "bias, no softmax": {"softmax": False, **BIAS_OPTIONS},
     "dropout": {"dropout": 0.1},
     "dropout, training": {"dropout": 0.1, "store_s": True},
     "given dropout mask": {"dropout_mask": True},
     "given dropout mask, training": {"dropout_mask": True, "store_s": True},
-    "everything": {**BIAS, **MASKS, "dropout": 0.1, "store_s": True},
-    "everything with masks": {"mask": True, **MASKS, "dropout_mask": True, "store_s": True},
+    "everything": {**BIAS_OPTIONS, **MASK_OPTIONS, "dropout": 0.1, "store_s": True},
+    "everything with masks": {"mask": True, **MASK_OPTIONS, "dropout_mask": True, "store_s": True},
     "b, h, s, d": {"layout": "bhsd", "store_s": True},
     "lengths 10 and 20": {"seq_q": 10, "seq_kv": 20},
     "lengths 512": {"seq_q": 512, "store_s": True},
 }
-BACKWARD: dict[str, dict[str, Any]] = {
+BACKWARD_CASES: dict[str, dict[str, Any]] = {
     "no mask": {},
     "no scale": {"scale": "none"},
     "bfloat16": {"data_type": DataType.BFLOAT16},
     "padding": {"padding": True},
     "causal": {"causal": True},
-    "padding, causal": MASKS,
+    "padding, causal": MASK_OPTIONS,
     "mask": {"mask": True},
     "dropout": {"dropout": 0.1},
     "given dropout mask": {"dropout_mask": True},
-    "dbias": {**BIAS, "dbias": True},
-    "everything": {**BIAS, **MASKS, "dropout": 0.1, "dbias": True},
-    "everything with masks": {"mask": True, **MASKS, "dropout_mask": True},
+    "dbias": {**BIAS_OPTIONS, "dbias": True},
+    "everything": {**BIAS_OPTIONS, **MASK_OPTIONS, "dropout": 0.1, "dbias": True},
+    "everything with masks": {"mask": True, **MASK_OPTIONS, "dropout_mask": True},
     "b, h, s, d": {"layout": "bhsd"},
     "lengths 64 and 256": {"seq_q": 64, "seq_kv": 256},
     "lengths 512": {"seq_q": 512},
 }
 # Refusals of cuDNN 9.19: pattern, options, its innermost reason.
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+REFUSED_CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "forward, 576": ("forward", {"seq_q": 576}, "Seq length > 512 not supported"),
     "forward, training, 100": (
         "forward",
@@ -77,22 +77,22 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "forward, head dim 128": ("forward", {"head_dim": 128}, "MHA needs hidden dims to be 64"),
     "backward, 100": ("backward", {"seq_q": 100}, "s_q and s_kv must be multiples of 64"),
 }
-SMALL_MEMORY = "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT"
-NO_FPROP = "non-flash composite MHA fprop is no longer supported (removed with the xmma512 engine)"
-NO_BPROP = "mha patterns only support 2 (flash fprop) or 5 (flash bprop) gemms"
-BUILT = {
+SHARED_MEMORY_STATUS = "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT"
+NO_FPROP_STATEMENT = "non-flash composite MHA fprop is no longer supported (removed with the xmma512 engine)"
+NO_BPROP_STATEMENT = "mha patterns only support 2 (flash fprop) or 5 (flash bprop) gemms"
+CASES_WITH_BUILT_PLANS = {
     "forward": ("everything", "everything with masks", "causal", "bfloat16", "training"),
     "backward": ("no mask", "everything", "everything with masks", "bfloat16"),
 }
 
 
-def options_by_case(pattern: str) -> dict[str, dict[str, Any]]:
-    refused = {name: options for name, (kind, options, _) in REFUSED.items() if kind == pattern}
-    return (FORWARD if pattern == "forward" else BACKWARD) | refused
+def get_options_by_case(pattern: str) -> dict[str, dict[str, Any]]:
+    refused = {name: options for name, (kind, options, _) in REFUSED_CASES.items() if kind == pattern}
+    return (FORWARD_CASES if pattern == "forward" else BACKWARD_CASES) | refused
 
 
 def make_graph(pattern: str, options: dict[str, Any]) -> Graph:
-    return (mha_fprop if pattern == "forward" else mha_bprop)(**(BASE | options))
+    return (mha_fprop if pattern == "forward" else mha_bprop)(**(BASE_OPTIONS | options))
 
 
 def judge_every_case(targets: tuple[str, ...]) -> list[list[Any]]:
@@ -100,7 +100,7 @@ def judge_every_case(targets: tuple[str, ...]) -> list[list[Any]]:
     found = []
     for target in map(open_target, targets):
         for pattern in ("forward", "backward"):
-            for name, options in options_by_case(pattern).items():
+            for name, options in get_options_by_case(pattern).items():
                 question = OperationGraph(make_graph(pattern, options), target)
                 answers = [question.heuristics(mode) for mode in ("A", "FALLBACK")]
                 refusals = [item for answer in answers for item in read_refusals(answer.answer.text)]
@@ -110,7 +110,7 @@ def judge_every_case(targets: tuple[str, ...]) -> list[list[Any]]:
     return found
 
 
-def kernel_inputs(graph: Graph, target: str) -> list[str] | None:
+def list_kernel_inputs(graph: Graph, target: str) -> list[str] | None:
     """Return the names of the tensors that the kernels of the first plan read, or None if there is no plan."""
     plans: list[Any] = []
     explain(graph, target, mode="A", build=True, plans=plans)
@@ -125,36 +125,40 @@ def kernel_inputs(graph: Graph, target: str) -> list[str] | None:
 def evaluate_with_9_19(expression: str) -> Any:
     """Evaluate an expression over this module in a process with cuDNN 9.19.0, and return its value."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
-    return json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
+    return json.loads(run_code(code, environment=make_older_cudnn_environment()).stdout)
 
 
 # Verdicts
 
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
-TAKEN = ("sm80", "sm90", "sm100")  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
+TARGETS_WITH_ENOUGH_MEMORY = (
+    "sm80",
+    "sm90",
+    "sm100",
+)  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
 
 
 def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
     verdicts = evaluate_with_9_19(f"t.judge_every_case({TARGETS!r})")
-    assert len(verdicts) == len(TARGETS) * (len(options_by_case("forward")) + len(options_by_case("backward")))
+    assert len(verdicts) == len(TARGETS) * (len(get_options_by_case("forward")) + len(get_options_by_case("backward")))
     for pattern, name, target, supported, said in verdicts:
         case = (pattern, name, target)
-        assert supported is (name not in REFUSED and target in TAKEN), case
-        if name in REFUSED:
-            assert REFUSED[name][2] in said, case
+        assert supported is (name not in REFUSED_CASES and target in TARGETS_WITH_ENOUGH_MEMORY), case
+        if name in REFUSED_CASES:
+            assert REFUSED_CASES[name][2] in said, case
         elif not supported:
-            assert SMALL_MEMORY in said, case
+            assert SHARED_MEMORY_STATUS in said, case
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
 def test_insufficient_shared_memory_is_the_cause(pattern: str) -> None:
-    causes = evaluate_with_9_19(f"[t.cause_of_refusal({pattern!r}, target) for target in ('sm86', 'sm89')]")
+    causes = evaluate_with_9_19(f"[t.find_cause_of_refusal({pattern!r}, target) for target in ('sm86', 'sm89')]")
     for target, (code, headline) in zip((86, 89), causes, strict=True):
         assert code == "shared-memory-per-block-insufficient"
         assert f"needs 153600 bytes (150 KiB) of shared memory per block, sm_{target} has 101376" in headline
 
 
-def cause_of_refusal(pattern: str, target: str) -> tuple[str, str]:
+def find_cause_of_refusal(pattern: str, target: str) -> tuple[str, str]:
     found = explain(make_graph(pattern, {}), target, mode="A").cause
     assert found is not None
     return found.code, found.headline
@@ -163,7 +167,7 @@ def cause_of_refusal(pattern: str, target: str) -> tuple[str, str]:
 def test_the_newest_cudnn_supports_no_case() -> None:
     for pattern, name, target, supported, said in judge_every_case(TARGETS):
         assert not supported, (pattern, name, target)
-        assert (NO_FPROP if pattern == "forward" else NO_BPROP) in said, (pattern, name, target)
+        assert (NO_FPROP_STATEMENT if pattern == "forward" else NO_BPROP_STATEMENT) in said, (pattern, name, target)
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
@@ -171,7 +175,7 @@ def test_the_newest_cudnn_reports_the_removed_pattern(pattern: str) -> None:
     found = explain(make_graph(pattern, {}), "sm90").cause
     assert found is not None
     assert found.code == "pattern-removed"
-    assert (NO_FPROP if pattern == "forward" else NO_BPROP) in found.headline
+    assert (NO_FPROP_STATEMENT if pattern == "forward" else NO_BPROP_STATEMENT) in found.headline
 
 
 def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
@@ -179,7 +183,7 @@ def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
     text = json.dumps(graph_to_json(make_graph("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
-    assert any(NO_BPROP in reason.text for candidate in verdict.candidates for reason in candidate.reasons)
+    assert any(NO_BPROP_STATEMENT in reason.text for candidate in verdict.candidates for reason in candidate.reasons)
     assert verdict.cause is not None
     assert verdict.cause.code == "refused"
 
@@ -187,20 +191,21 @@ def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
 # Plans
 
 # By-value numbers that the kernels do not read: they have their own, and a causal mask needs no lengths.
-OWN_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
+UNREAD_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
 def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> None:
-    options = f"t.options_by_case({pattern!r})[name]"
-    program = f"[t.kernel_inputs(t.make_graph({pattern!r}, {options}), 'sm80') for name in t.BUILT[{pattern!r}]]"
-    for name, read in zip(BUILT[pattern], evaluate_with_9_19(program), strict=True):
+    options = f"t.get_options_by_case({pattern!r})[name]"
+    graphs = f"t.make_graph({pattern!r}, {options}) for name in t.CASES_WITH_BUILT_PLANS[{pattern!r}]"
+    program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
+    for name, read in zip(CASES_WITH_BUILT_PLANS[pattern], evaluate_with_9_19(program), strict=True):
         assert read is not None, name
-        given = {tensor.name for tensor in make_graph(pattern, options_by_case(pattern)[name]).variant_pack_tensors}
-        assert given - set(read) <= OWN_NUMBERS, name
+        given = {tensor.name for tensor in make_graph(pattern, get_options_by_case(pattern)[name]).variant_pack_tensors}
+        assert given - set(read) <= UNREAD_NUMBERS, name
 
 
-def graph_with_selected_mask() -> Graph:
+def make_graph_with_selected_mask() -> Graph:
     """Return the forward graph with a selecting mask, which the builder does not offer."""
     from cudnn_backend_py import GraphBuilder, PointwiseMode
     from cudnn_backend_py.generated.enums import ReduceTensorOp
@@ -218,18 +223,18 @@ def graph_with_selected_mask() -> Graph:
     return g.graph()
 
 
-def graph_with_stored_s() -> Graph:
+def make_graph_with_stored_s() -> Graph:
     """Return two matmuls with S in memory, which the builder does not offer."""
-    graph = make_graph("forward", FORWARD["two matmuls"])
+    graph = make_graph("forward", FORWARD_CASES["two matmuls"])
     first, second = graph.ops
     s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
     ops = dataclasses.replace(first, c=s), dataclasses.replace(second, a=s)  # type: ignore[type-var]
     return Graph(ops, "stored")
 
 
-def graph_with_sbhd_tensors() -> Graph:
+def make_graph_with_sbhd_tensors() -> Graph:
     """Return the forward graph with s, b, h, d tensors and a batch of two, which the builder refuses."""
-    graph = make_graph("forward", FORWARD["two matmuls"])
+    graph = make_graph("forward", FORWARD_CASES["two matmuls"])
     text = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
     strides = dict.fromkeys("qvo", (256, 64, 512, 1)) | {"k": (256, 64, 1, 512)}
     moved = {tensor.uid: dataclasses.replace(tensor, strides=strides[name]) for name, tensor in text.items()}
@@ -242,8 +247,8 @@ def graph_with_sbhd_tensors() -> Graph:
 
 def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
     """So the builder offers no selecting mask, no S without softmax, and no s, b, h, d tensors of a batch of two."""
-    graphs = "t.graph_with_selected_mask(), t.graph_with_stored_s(), t.graph_with_sbhd_tensors()"
-    program = f"[t.kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
+    graphs = "t.make_graph_with_selected_mask(), t.make_graph_with_stored_s(), t.make_graph_with_sbhd_tensors()"
+    program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
     selected, stored, first = evaluate_with_9_19(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
@@ -253,30 +258,32 @@ def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
 # Results of the graphs, operation by operation
 
 
-def normal_numbers(seed: int, *dims: int) -> NDArray[np.float64]:
+def draw_normal_numbers(seed: int, *dims: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal(dims)
 
 
-SHAPE = (2, 3, 4, 5)  # b, h, s, d
-SCORES = (2, 3, 4, 4)
-TINY = SmallAttention(batch=2, heads=3, seq_q=4, head_dim=5, causal=True, bias=(1, 3, 4, 4), dbias=True)
-Q, K, V, DO = (normal_numbers(seed, *SHAPE) for seed in range(4))
-ADDED = normal_numbers(4, 1, *SCORES[1:])
+BHSD_SHAPE = (2, 3, 4, 5)  # b, h, s, d
+SCORES_SHAPE = (2, 3, 4, 4)
+TINY_PROBLEM = SmallAttention(batch=2, heads=3, seq_q=4, head_dim=5, causal=True, bias=(1, 3, 4, 4), dbias=True)
+Q, K, V, DO = (draw_normal_numbers(seed, *BHSD_SHAPE) for seed in range(4))
+SCORE_BIAS = draw_normal_numbers(4, 1, *SCORES_SHAPE[1:])
 
 
 def test_training_step_equals_the_formula() -> None:
-    want = bprop_example.reference(Q, K, V, ADDED, DO)
-    forward = interpret(mha_fprop(TINY, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": ADDED})
-    backward = interpret(mha_bprop(TINY), {"q": Q, "k": K, "v": V.swapaxes(2, 3), "do": DO, "s": forward["s"]})
+    want = bprop_example.reference(Q, K, V, SCORE_BIAS, DO)
+    forward = interpret(
+        mha_fprop(TINY_PROBLEM, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": SCORE_BIAS}
+    )
+    backward = interpret(mha_bprop(TINY_PROBLEM), {"q": Q, "k": K, "v": V.swapaxes(2, 3), "do": DO, "s": forward["s"]})
     for name, value in want.items():
         np.testing.assert_allclose((forward | backward)[name], value, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
-    p = dataclasses.replace(TINY, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
+    p = dataclasses.replace(TINY_PROBLEM, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
     lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
-    mask = (normal_numbers(5, *SCORES) > 0).astype(float)
+    mask = (draw_normal_numbers(5, *SCORES_SHAPE) > 0).astype(float)
     inputs: dict[str | int, Any] = {
         "q": Q,
         "k": K.swapaxes(2, 3),
@@ -296,8 +303,8 @@ def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
 
 def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
     """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
-    p = dataclasses.replace(TINY, causal=False, bias=None, dbias=False, dropout_mask=True)
-    keep, factor = (normal_numbers(6, *SCORES) > -0.5).astype(float), 1.25
+    p = dataclasses.replace(TINY_PROBLEM, causal=False, bias=None, dbias=False, dropout_mask=True)
+    keep, factor = (draw_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)
     exp = np.exp(Q @ K.swapaxes(2, 3) / math.sqrt(5))
     softmax = exp / exp.sum(-1, keepdims=True)
@@ -313,13 +320,13 @@ def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
 
 
 def test_reordered_and_stored_tensors_are_right() -> None:
-    tensors = {tensor.name: tensor for tensor in make_graph("backward", BACKWARD["everything"]).tensors}
+    tensors = {tensor.name: tensor for tensor in make_graph("backward", BACKWARD_CASES["everything"]).tensors}
     reordered = {name for name, tensor in tensors.items() if tensor.reordering is TensorReordering.F16x16}
     assert reordered == {"s", "ds"}
     assert tensors["ds"].scratch
     names = {
         tensor.name
-        for tensor in make_graph("forward", FORWARD["everything"]).variant_pack_tensors
+        for tensor in make_graph("forward", FORWARD_CASES["everything"]).variant_pack_tensors
         if not tensor.by_value
     }
     assert names == {"q", "k", "v", "o", "s", "bias", "seq_len_q", "seq_len_kv", "dropout_seed", "dropout_offset"}
@@ -336,7 +343,7 @@ def test_without_masks_no_operation_uses_an_index() -> None:
     [
         ({"data_type": DataType.FLOAT}, "attention-option", "data type FLOAT is neither HALF nor BFLOAT16"),
         ({"scale": "tensor"}, "attention-option", "the scale must be a number or 'none'"),
-        ({"mask": True, **BIAS}, "attention-option", "mask and bias exclude each other"),
+        ({"mask": True, **BIAS_OPTIONS}, "attention-option", "mask and bias exclude each other"),
         ({"dbias": True, "bias": (1, 1, 128, 128)}, "attention-option", "dbias needs a bias of dims (1, 4, 128, 128)"),
         ({"dropout": 0.1, "dropout_mask": True}, "attention-option", "exclude each other"),
         ({"layout": "sbhd"}, "attention-layout", "q has a stride of 512 over s, which is 2 times h * d"),
@@ -344,22 +351,22 @@ def test_without_masks_no_operation_uses_an_index() -> None:
         ({"seq_q": 0}, "attention-size", "seq_q is 0"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], code: str, words: str) -> None:
+def test_mha_patterns_refuse_impossible_options(options: dict[str, Any], code: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
-        SmallAttention(**(BASE | options))
+        SmallAttention(**(BASE_OPTIONS | options))
     assert caught.value.code == code
     assert words in str(caught.value)
 
 
-def test_interleaved_layouts_are_accepted() -> None:
-    assert SmallAttention(**BASE, layout="packed").problem.strides("k")[2] == 3 * 4 * 64
-    assert SmallAttention(**(BASE | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
+def test_mha_patterns_accept_interleaved_layouts() -> None:
+    assert SmallAttention(**BASE_OPTIONS, layout="packed").problem.strides("k")[2] == 3 * 4 * 64
+    assert SmallAttention(**(BASE_OPTIONS | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
 
 
 def test_stored_s_and_the_backward_pass_need_a_softmax() -> None:
     with pytest.raises(GraphError, match="store_s needs softmax or dropout"):
-        mha_fprop(**BASE, softmax=False, store_s=True)
+        mha_fprop(**BASE_OPTIONS, softmax=False, store_s=True)
     with pytest.raises(GraphError, match="backward pattern needs a softmax"):
-        mha_bprop(**BASE, softmax=False)
+        mha_bprop(**BASE_OPTIONS, softmax=False)
     with pytest.raises(GraphError, match="a problem is given, so causal has no effect"):
-        mha_fprop(TINY, causal=False)
+        mha_fprop(TINY_PROBLEM, causal=False)

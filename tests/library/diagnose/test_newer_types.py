@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.child import cudnn_environment, run_code
+from tests.support.child import make_cudnn_environment, run_code
 
-VERDICT = """
+VERDICT_PROGRAM = """
 from cudnn_backend_py import DataType, GraphBuilder, explain
 from cudnn_backend_py.generated.enums import PointwiseMode
 for data_type in (DataType.BYTE_BOOLEAN, DataType.FP8_E5M3):
@@ -21,5 +21,5 @@ for data_type in (DataType.BYTE_BOOLEAN, DataType.FP8_E5M3):
 @pytest.mark.parametrize("version", ["9.14.0", "9.24.0"])
 def test_a_graph_of_a_newer_data_type_is_not_supported(version: str) -> None:
     """The graphs must not reach cuDNN, as 9.14 to 9.24 would crash."""
-    lines = run_code(VERDICT, environment=cudnn_environment(version)).stdout.splitlines()
+    lines = run_code(VERDICT_PROGRAM, environment=make_cudnn_environment(version)).stdout.splitlines()
     assert [line.split(" enumerator")[0] for line in lines] == ["not supported"] * 2

@@ -14,36 +14,36 @@ from cudnn_backend_py.diagnose.report.summary import summary_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.versions.store import find_installed
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 
-def matmul_graph(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
+def make_matmul_graph(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
     g = GraphBuilder("product", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", dims), g.tensor("b", other), name="c", virtual=False)
     return g.graph()
 
 
 def test_a_passed_support_check_is_reported_as_not_built() -> None:
-    verdict = explain(matmul_graph((1, 32, 256), (1, 256, 16)), "sm89")
+    verdict = explain(make_matmul_graph((1, 32, 256), (1, 256, 16)), "sm89")
     assert verdict.exit_code == 0
     first, *rest = summary_text(verdict).splitlines()
     assert first.startswith("SUPPORTED, not built: graph 'product' on NVIDIA L40S (sm_89), cuDNN ")
     assert any("pass the support check" in line for line in rest)
-    built = summary_text(explain(matmul_graph((1, 32, 256), (1, 256, 16)), "sm89", build=True))
+    built = summary_text(explain(make_matmul_graph((1, 32, 256), (1, 256, 16)), "sm89", build=True))
     assert built.startswith("SUPPORTED: graph")
 
 
 def test_a_known_issue_of_plans_is_confirmed_by_a_build() -> None:
     if library().version < (9, 21, 0):
         pytest.skip("plans need NVRTC")
-    verdict = explain(matmul_graph((32, 256), (256, 16)), "sm89")
+    verdict = explain(make_matmul_graph((32, 256), (256, 16)), "sm89")
     assert (verdict.exit_code, verdict.outcome, verdict.stage) == (1, Outcome.NOT_SUPPORTED, "plan")
     assert verdict.cause is not None
     assert verdict.cause.advice.endswith("[a plan of it was built]")
     assert "no plan of them can be built" in summary_text(verdict)
 
 
-EXPLAINED = """
+EXPLAIN_PROGRAM = """
 from cudnn_backend_py import attention
 from cudnn_backend_py.diagnose import Judge, Query, explain
 verdict = explain(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), "sm90")
@@ -55,9 +55,9 @@ def test_a_broken_nvrtc_gives_no_supported_verdict(tmp_path: Path) -> None:
     from cudnn_backend_py.native.find import nvrtc_places
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
-    broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(EXPLAINED, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
-    assert run_code(EXPLAINED, environment={**os.environ, **older_cudnn_environment()}).stdout == "0 None\n"
+    broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    assert run_code(EXPLAIN_PROGRAM, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
+    assert run_code(EXPLAIN_PROGRAM, environment={**os.environ, **make_older_cudnn_environment()}).stdout == "0 None\n"
 
 
 def test_the_first_config_of_9_10_cannot_be_loaded_on_a_b300() -> None:

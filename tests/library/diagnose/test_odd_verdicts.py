@@ -13,33 +13,37 @@ from cudnn_backend_py.diagnose.causes import find as causes_module
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.rewrite.changes import CHANGES
 from tests.pure.diagnose.test_odd_graphs import (
-    LARGEST,
-    LINE,
-    dequantize_to_another_rank,
-    matmul_with_largest_uids,
+    FAILURE_MESSAGE_END,
+    LARGEST_INT64,
+    make_dequantization_to_another_rank,
+    make_matmul_with_largest_uids,
 )
 from tests.support.child import run_code
 
-OURS = "refused by this package; cuDNN was not called"
+REFUSED_BY_PACKAGE_MESSAGE = "refused by this package; cuDNN was not called"
 
 
-def concatenation_along(axis: int) -> Graph:
+def make_concatenation(axis: int) -> Graph:
     g = GraphBuilder(f"concat along {axis}")
     a, b, o = g.tensor("a", (4, 16)), g.tensor("b", (4, 16)), g.tensor("o", (4, 32))
     g.operation(DescriptorType.OPERATION_CONCAT, axis=axis, input=(a, b), output=o)
     return g.graph()
 
 
-def attention_with_head_dim_20(**options: object) -> Graph:
+def make_attention_with_head_dim_20(**options: object) -> Graph:
     return sdpa_forward(**{"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 20, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
 def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
-    verdict = explain(concatenation_along(axis), "sm90")
+    verdict = explain(make_concatenation(axis), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
-    assert (verdict.cause.code, verdict.cause.basis, verdict.cause.detail) == ("axis-out-of-range", Basis.RULE, OURS)
+    assert (verdict.cause.code, verdict.cause.basis, verdict.cause.detail) == (
+        "axis-out-of-range",
+        Basis.RULE,
+        REFUSED_BY_PACKAGE_MESSAGE,
+    )
     assert verdict.cause.headline == f"axis {axis} is not one of the 8 possible dims"
     assert [str(stage) for stage in verdict.stages][:3] == [
         "environment passed", "graph refused", "operation graph not reached",
@@ -47,7 +51,7 @@ def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
     assert (verdict.candidates, verdict.reasons) == ((), ())  # cuDNN gave no reason
 
 
-@pytest.mark.parametrize("make", [dequantize_to_another_rank, matmul_with_largest_uids])
+@pytest.mark.parametrize("make", [make_dequantization_to_another_rank, make_matmul_with_largest_uids])
 def test_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
     graph = make()
     verdict = explain(graph, "sm90")
@@ -57,7 +61,7 @@ def test_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
 
 
 def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
-    g = GraphBuilder("largest", io_type=DataType.DOUBLE, first_uid=LARGEST - 2)
+    g = GraphBuilder("largest", io_type=DataType.DOUBLE, first_uid=LARGEST_INT64 - 2)
     g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), name="c", virtual=False)
     largest = explain(g.graph(), "sm90", mode="A")
     g = GraphBuilder("largest", io_type=DataType.DOUBLE)
@@ -71,7 +75,7 @@ def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
 
 
 def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = explain(attention_with_head_dim_20(), "sm90")
+    before = explain(make_attention_with_head_dim_20(), "sm90")
     assert before.cause is not None
     assert before.cause.code == "head-dim"
 
@@ -84,28 +88,28 @@ def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytes
         monkeypatch.setitem(CHANGES, name, raise_key_error)
     for step in ("options_refused", "_blame_single_change", "_blame_architecture", "pattern_removed"):
         monkeypatch.setattr(causes_module, step, raise_key_error)
-    verdict = explain(attention_with_head_dim_20(), "sm90")
+    verdict = explain(make_attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.GUESS
     assert (verdict.outcome, verdict.reasons, verdict.candidates) == (before.outcome, before.reasons, before.candidates)
-    assert verdict.limits == (*before.limits, f"the rule raise_key_error {LINE}")
-    assert LINE in render_text(verdict)
+    assert verdict.limits == (*before.limits, f"the rule raise_key_error {FAILURE_MESSAGE_END}")
+    assert FAILURE_MESSAGE_END in render_text(verdict)
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
 def test_a_failure_of_this_package_gives_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causes_module, "find_cause", lambda *_, **__: {}[3, 2])
-    verdict = explain(attention_with_head_dim_20(), "sm90")
+    verdict = explain(make_attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.exit_code, verdict.cause.code) == (Outcome.NOT_JUDGED, 2, "judging-failed")
-    assert verdict.cause.headline == f"the judging {LINE}"
+    assert verdict.cause.headline == f"the judging {FAILURE_MESSAGE_END}"
     assert verdict.cudnn != "none"
 
 
 def test_explain_raises_only_on_wrong_arguments() -> None:
     for options in ({"target": "sm1"}, {"target": "sm90", "mode": "C"}):
         with pytest.raises(UsageError, match=r"unknown-target|unknown-enumerator"):
-            explain(attention_with_head_dim_20(), **options)  # type: ignore[arg-type]
+            explain(make_attention_with_head_dim_20(), **options)  # type: ignore[arg-type]
 
 
 def test_a_timeout_exception_ends_explain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,15 +120,15 @@ def test_a_timeout_exception_ends_explain(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(causes_module, "RULES", [raise_timeout])
     with pytest.raises(TimeoutError, match="the caller's"):
-        explain(attention_with_head_dim_20(), "sm90")
+        explain(make_attention_with_head_dim_20(), "sm90")
 
 
 def test_two_processes_give_the_same_verdict() -> None:
     program = (
         "import json\n"
         "from cudnn_backend_py import explain\n"
-        "from tests.support.operations import OPERATIONS\n"
-        "print(json.dumps([explain(make(), 'sm90').to_dict() for make in OPERATIONS.values()]))"
+        "from tests.support.operations import OPERATION_GRAPHS\n"
+        "print(json.dumps([explain(make(), 'sm90').to_dict() for make in OPERATION_GRAPHS.values()]))"
     )
     first, second = (run_code(program).stdout for _ in range(2))
     assert len(json.loads(first)) > 30

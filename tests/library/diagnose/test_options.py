@@ -18,50 +18,50 @@ from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Verdict
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import using
-from tests.library.diagnose.test_rules import backward, forward
+from tests.library.diagnose.test_rules import make_backward, make_forward
 
 FP8 = DataType.FP8_E4M3
-MODES = ("A", "FALLBACK")
+HEURISTICS_MODES = ("A", "FALLBACK")
 
-TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]]] = {
+REPORTED_OPTIONS: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]]] = {
     "pair": (
-        lambda: backward(dropout=0.1, deterministic=True),
+        lambda: make_backward(dropout=0.1, deterministic=True),
         "sm100",
         ("dropout together with a deterministic dQ", "not supported on sm_100, though each alone is", "sm_90"),
         ("tile size", "sm_100 does not take"),
     ),
     "pair with a gradient": (
-        lambda: backward(dropout=0.1, bias=(1, 4, 256, 256), dbias=True),
+        lambda: make_backward(dropout=0.1, bias=(1, 4, 256, 256), dbias=True),
         "sm103",
         ("dropout together with the gradient of the bias (dbias)", "though each alone is"),
         ("the bias together",),
     ),
     "pair with ragged offsets": (
-        lambda: backward(ragged=True, ragged_stats=True, bias=(1, 4, 256, 256), dbias=True),
+        lambda: make_backward(ragged=True, ragged_stats=True, bias=(1, 4, 256, 256), dbias=True),
         "sm120",
         ("ragged offsets together with the gradient of the bias (dbias)", "sm_90 supports"),
         (),
     ),
     "one alone, and a pair": (
-        lambda: backward(dropout=0.1, deterministic=True, seed_type=DataType.INT32),
+        lambda: make_backward(dropout=0.1, deterministic=True, seed_type=DataType.INT32),
         "sm100",
         ("a seed of type int32: not supported on sm_100; and also dropout together with a deterministic dQ",),
         ("operation rng",),
     ),
     "one of two": (
-        lambda: backward(score_modifier=SoftCap(30.0), causal=True, dropout=0.1),
+        lambda: make_backward(score_modifier=SoftCap(30.0), causal=True, dropout=0.1),
         "sm86",
         ("the score modifier (soft cap): not supported on sm_86",),
         ("together",),
     ),
     "limit": (
-        lambda: backward(head_dim=256, ragged=True),
+        lambda: make_backward(head_dim=256, ragged=True),
         "sm120",
         ("a head dim of 256: not supported on sm_120, at most 128 is",),
         ("ragged offsets",),
     ),
     "dims of a bias": (
-        lambda: backward(bias=(1, 4, 256, 1), dbias=True),
+        lambda: make_backward(bias=(1, 4, 256, 1), dbias=True),
         "sm100",
         ("a bias of dims [1, 4, 256, 1] together with the gradient of the bias",),
         ("on SM80",),
@@ -69,9 +69,9 @@ TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", REPORTED_OPTIONS)
 def test_refused_options_are_reported(name: str) -> None:
-    make, target, words, never = TOLD[name]
+    make, target, words, never = REPORTED_OPTIONS[name]
     cause = explain(make(), target).cause
     assert cause is not None
     assert (cause.code, cause.basis) == ("option", Basis.MEASURED), cause
@@ -93,9 +93,9 @@ def test_a_headline_has_cudnns_specific_reason_and_the_refused_option() -> None:
 
 
 def test_refused_plain_attention_has_no_refused_option() -> None:
-    verdict = explain(forward(causal=True, stats=True), "t4")
+    verdict = explain(make_forward(causal=True, stats=True), "t4")
     with using("t4") as target:
-        case = Case(verdict.candidates, forward(causal=True, stats=True), target, MODES)
+        case = Case(verdict.candidates, make_forward(causal=True, stats=True), target, HEURISTICS_MODES)
         assert case.blame is not None
         assert case.blame.sets == ((),)
     assert verdict.cause is not None
@@ -103,17 +103,17 @@ def test_refused_plain_attention_has_no_refused_option() -> None:
 
 
 def test_a_graph_refused_for_other_reasons_has_no_refused_option() -> None:
-    graph = backward(dropout=0.1, deterministic=True)
+    graph = make_backward(dropout=0.1, deterministic=True)
     with using("sm100") as target:
-        assert Case((), graph, target, MODES).options is None
-        assert Case(explain(graph, "sm100").candidates, graph, target, MODES, measure=False).options is None
+        assert Case((), graph, target, HEURISTICS_MODES).options is None
+        assert Case(explain(graph, "sm100").candidates, graph, target, HEURISTICS_MODES, measure=False).options is None
 
 
 @pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
 def test_rebuilding_a_graph_with_all_options_changes_nothing(form: str) -> None:
     """A graph that is read into options and built again has the same operations and tensors, in every form."""
     options: dict[str, Any] = {"causal": True, "kv_heads": 2, "stats": True, "bias": (1, 4, 256, 256), "head_dim": 96}
-    graph = forward(
+    graph = make_forward(
         implementation="unified" if form == "unified" else "composite",
         version=None if form == "expanded" else (9, 28, 0),
         **options,
@@ -134,7 +134,7 @@ def test_rebuilding_a_graph_with_all_options_changes_nothing(form: str) -> None:
 
 # every subset, judged
 
-BOTH: dict[str, dict[str, Any]] = {
+COMMON_OPTIONS: dict[str, dict[str, Any]] = {
     "right bound": {"causal": True},
     "ragged": {"ragged": True},
     "bias": {"bias": (1, 4, 256, 256)},
@@ -144,7 +144,7 @@ BOTH: dict[str, dict[str, Any]] = {
     "heads": {"kv_heads": 2},
     "head dim": {"head_dim": 256},
 }
-ONLY: dict[str, dict[str, dict[str, Any]]] = {
+OPTIONS_BY_DIRECTION: dict[str, dict[str, dict[str, Any]]] = {
     "forward": {
         "paged": {"padding": True, "page_size": 64},
         "max": {"max": True, "sum_exp": True},
@@ -158,14 +158,14 @@ ONLY: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 # Implied options: the maximum and the sum belong together, and lengths with ragged or paged tensors.
-SAME = {"sum_exp": "max", "padding": "ragged"}
+IMPLIED_OPTIONS = {"sum_exp": "max", "padding": "ragged"}
 
 
-def random_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+def draw_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
     rng = random.Random(7)
     for _ in range(count):
         direction = rng.choice(("forward", "backward"))
-        chosen = rng.sample(sorted(BOTH | ONLY[direction]), rng.choice((2, 2, 3)))
+        chosen = rng.sample(sorted(COMMON_OPTIONS | OPTIONS_BY_DIRECTION[direction]), rng.choice((2, 2, 3)))
         forms = ("expanded", "single operations", "unified") if direction == "forward" else ("expanded",)
         yield direction, tuple(sorted(chosen)), rng.choice(forms), rng.choice(("sm80", "sm90", "sm100", "sm120"))
 
@@ -173,7 +173,7 @@ def random_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str
 def build_graph(direction: str, options: Sequence[str], form: str) -> Graph:
     fields: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
     for option in options:
-        fields |= (BOTH | ONLY[direction])[option]
+        fields |= (COMMON_OPTIONS | OPTIONS_BY_DIRECTION[direction])[option]
     fields["implementation"] = "unified" if form == "unified" else "composite"
     fields["version"] = None if form == "expanded" else library().version
     return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
@@ -186,10 +186,10 @@ def is_supported(direction: str, options: Sequence[str], form: str, target: str)
     except GraphError:
         return None
     with using(target) as opened:
-        return supports(graph, opened, MODES)
+        return supports(graph, opened, HEURISTICS_MODES)
 
 
-def smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
+def find_smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
     """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
     found: list[set[str]] = []
     if is_supported(direction, options, form, target) is not False:
@@ -202,11 +202,11 @@ def smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str
     return found
 
 
-def reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
+def judge_and_find_reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
     def find_reported_subsets() -> list[set[str]] | None:
         with using(target) as opened:
-            blame = Case(verdict.candidates, graph, opened, MODES).blame
-        return None if blame is None else [{SAME.get(key, key) for key in one} for one in blame.sets]
+            blame = Case(verdict.candidates, graph, opened, HEURISTICS_MODES).blame
+        return None if blame is None else [{IMPLIED_OPTIONS.get(key, key) for key in one} for one in blame.sets]
 
     return run_in_fork(find_reported_subsets, lambda: None)
 
@@ -214,8 +214,8 @@ def reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[st
 def test_reports_of_generated_problems_match_judging_every_subset() -> None:
     """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
-    for problem in random_problems(120):
-        truth = run_in_fork(partial(smallest_refused_subsets, *problem), list)
+    for problem in draw_problems(120):
+        truth = run_in_fork(partial(find_smallest_refused_subsets, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes
         direction, options, form, target = problem
@@ -223,7 +223,7 @@ def test_reports_of_generated_problems_match_judging_every_subset() -> None:
         verdict = explain(graph, target)
         if not verdict.candidates:
             continue  # refused by this package
-        found = reported_subsets(verdict, graph, target)
+        found = judge_and_find_reported_subsets(verdict, graph, target)
         if found is None:
             unknown += 1
         elif all(one in truth for one in found):

@@ -37,17 +37,17 @@ from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
-from tests.known_issues import EXAMPLES, graph_of
-from tests.support.child import OLDER, ROOT, run_python
-from tests.support.families import FAMILIES
+from tests.known_issues import EXAMPLES, make_example_graph
+from tests.support.child import OLDER_VERSION, ROOT, run_python
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.support.wheels import FULL_FILES, make_wheel
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 
 TARGETS = ("sm75", "sm90", "sm120")
 
 # Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was judged once. For the first
 # four, the engines of the JIT wheels refuse every one on some target.
-FULL_ONLY = (
+GRAPHS_OF_FULL_WHEEL = (
     *("conv nchw f16", "conv nchw f32", "conv nchw f32 3 channels", "conv nchw f32 depthwise", "conv f64"),
     *("dgrad nchw f16", "dgrad nchw f32", "dgrad nchw f32 3 channels", "dgrad nchw f32 depthwise", "dgrad f64"),
     *("wgrad nhwc f32", "wgrad nchw f16", "wgrad nchw f32", "wgrad nchw f32 3 channels", "wgrad nhwc f16 3 channels"),
@@ -60,7 +60,7 @@ FULL_ONLY = (
     *("matmul f16 nt", "matmul f32 nn", "matmul bf16 odd", "matmul f16 gelu"),
 )
 
-ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two matmul"))]
+ATTENTION_GRAPHS = [name for name in VARIED_GRAPHS if name.startswith(("flash", "unified", "two matmul"))]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def judge_with_partial_library(
         return [judge.run_query(replace(question)) for question in questions]  # computed here: it reads the libraries
 
 
-def claims_only_available_engines(verdict: Verdict) -> bool:
+def is_limited_to_available_engines(verdict: Verdict) -> bool:
     """Return whether a verdict with missing engines claims only what the available engines can show."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
@@ -108,23 +108,25 @@ def claims_only_available_engines(verdict: Verdict) -> bool:
 def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = {name: make() for name, make in FAMILIES.items() if not _is_served_alone(make())}
+    named = {name: make() for name, make in GRAPHS_OF_FULL_CUDNN.items() if not _is_served_alone(make())}
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
-    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not claims_only_available_engines(one)]
+    wrong = [
+        f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_limited_to_available_engines(one)
+    ]
     assert not wrong
-    graph_of_a_missing_engine = [
+    not_judged = [
         (question, verdict)
         for question, verdict in zip(questions, verdicts, strict=True)
         if verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT
     ]
-    for _, verdict in graph_of_a_missing_engine:
+    for _, verdict in not_judged:
         assert verdict.cause is not None
         assert (verdict.cause.basis, verdict.exit_code) == (Basis.RULE, 2)
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
-    full = [question for question, _ in graph_of_a_missing_engine if full_wheel_judge.run_query(question).supported]
+    full = [question for question, _ in not_judged if full_wheel_judge.run_query(question).supported]
     assert len({question.graph.name for question in full}) >= 20  # else it proves nothing
     assert len(full) >= 40
 
@@ -132,8 +134,8 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
 def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
-    graphs = [*alone, *(ZOO[name]() for name in ATTENTION)]
+    alone = [make() for make in GRAPHS_OF_FULL_CUDNN.values() if _is_served_alone(make())]
+    graphs = [*alone, *(VARIED_GRAPHS[name]() for name in ATTENTION_GRAPHS)]
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
     verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
@@ -147,17 +149,17 @@ def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     assert len(refused) >= 20
 
 
-ENGINES = """
+ENGINES_PROGRAM = """
 import json, sys
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
-from tests.support.families import FAMILIES
-from tests.known_issues import EXAMPLES, graph_of
-from tests.support.zoo import ZOO
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.known_issues import EXAMPLES, make_example_graph
+from tests.support.zoo import VARIED_GRAPHS
 target, found = open_target("sm100"), {}
-for name, make in {**ZOO, **FAMILIES}.items():
+for name, make in {**VARIED_GRAPHS, **GRAPHS_OF_FULL_CUDNN}.items():
     try:
         question = OperationGraph(make(), target)
     except CudnnBackendError:
@@ -178,7 +180,7 @@ def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partia
     lists = []
     for path in (library().path, str(partial_library)):
         environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": path}
-        lists.append(json.loads(run_python(["-c", ENGINES], environment=environment, check=True).stdout))
+        lists.append(json.loads(run_python(["-c", ENGINES_PROGRAM], environment=environment, check=True).stdout))
     assert lists[0] == lists[1]
     assert len(lists[0]) >= 40
 
@@ -191,7 +193,9 @@ def installed_versions(*flavors: str) -> list[str]:
 def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
-    questions = [Query(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
+    questions = [
+        Query(GRAPHS_OF_FULL_CUDNN[name](), target) for name, target in product(GRAPHS_OF_FULL_WHEEL, ("sm75", "sm100"))
+    ]
     environment = child_environment(installed)
     graphs = [question.graph for question in questions]
     assert len({graph.name for graph in graphs}) >= 40
@@ -208,21 +212,21 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
 # Consequences of a verdict
 
 
-def graph_of_a_missing_engine() -> Graph:
-    return FAMILIES["dgrad nchw f32"]()
+def make_graph_of_missing_engine() -> Graph:
+    return GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"]()
 
 
 def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
-    found = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+    found = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
     assert "could not be judged" in table_text(render_matrix(found))
     assert (
-        matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0
+        matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0
     )  # it stays so
     [case] = cases(found)
     assert (case.state, case.code) == ("error", ENGINES_ABSENT)
-    span = since(graph_of_a_missing_engine(), "sm80", [None], cache=tmp_path)
+    span = since(make_graph_of_missing_engine(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
@@ -230,13 +234,13 @@ def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_librar
 def test_stored_answers_are_judged_again_with_more_engines(
     judge_with_partial_library_only: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+    first = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
     for name, files in sublibraries(Path(library().path).parent).items():
         if not (place := partial_library.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
     try:
-        second = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+        second = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.asked, second.exit_code) == (1, 0)
     finally:
         for place in partial_library.parent.iterdir():
@@ -249,7 +253,7 @@ def test_stored_answers_are_judged_again_with_more_engines(
 
 
 def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
-    save_graph(graph_of_a_missing_engine(), tmp_path / "g.json")
+    save_graph(make_graph_of_missing_engine(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
@@ -263,18 +267,20 @@ def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_libr
 
 def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
-        verdict = judge.run_query(Query(graph_of_a_missing_engine(), "sm80"))
-    remedies = whatif(graph_of_a_missing_engine(), "sm80")
+        verdict = judge.run_query(Query(make_graph_of_missing_engine(), "sm80"))
+    remedies = whatif(make_graph_of_missing_engine(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
-    text = table_text(render_remedies(verdict, graph_of_a_missing_engine(), remedies))
+    text = table_text(render_remedies(verdict, make_graph_of_missing_engine(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
     assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
 
 
 def test_support_by_a_partial_library_names_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
-        product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
+        product_, sums = (
+            judge.run_query(Query(VARIED_GRAPHS[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal")
+        )
     assert product_.supported
     assert sums.supported
     assert [line for line in product_.limits if "lacks libcudnn_engines_precompiled" in line]
@@ -285,11 +291,13 @@ def test_support_by_a_partial_library_names_the_missing_engines(judge_with_parti
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
 def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_wheel_judge: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
-        new, old = (full_wheel_judge.run_query(Query(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
+        new, old = (
+            full_wheel_judge.run_query(Query(GRAPHS_OF_FULL_CUDNN[name](), target)) for target in ("sm100", "sm90")
+        )
         assert new.outcome is old.outcome is Outcome.NOT_SUPPORTED
         assert [line for line in new.limits if "cuDNN for CUDA 13 has one more engine" in line]
         assert not [line for line in old.limits if "CUDA 13" in line]
-    refused = full_wheel_judge.run_query(Query(ZOO["flash f16 d 20"](), "sm100"))
+    refused = full_wheel_judge.run_query(Query(VARIED_GRAPHS["flash f16 d 20"](), "sm100"))
     assert not [line for line in refused.limits if "CUDA 13" in line]
 
 
@@ -299,7 +307,7 @@ def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_w
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a graph file next to a version store with one JIT wheel; pip finds a full wheel of a few bytes."""
-    installed = find_installed(OLDER, flavor="jit")
+    installed = find_installed(OLDER_VERSION, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
@@ -309,22 +317,24 @@ def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    save_graph(graph_of_a_missing_engine(), tmp_path / "g.json")
+    save_graph(make_graph_of_missing_engine(), tmp_path / "g.json")
     return tmp_path / "g.json"
 
 
-def explain_command(*arguments: str) -> list[str]:
+def make_explain_command(*arguments: str) -> list[str]:
     return call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
 def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> None:
-    arguments = explain_command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
+    arguments = make_explain_command(
+        "explain", str(jit_wheel), "--cudnn", OLDER_VERSION, "--target", "sm80", "--format", "json"
+    )
     done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_ABSENT)
-    assert f"cudnn-backend cudnn install {OLDER}+cu12 --full" in verdict.cause.remedy
+    assert f"cudnn-backend cudnn install {OLDER_VERSION}+cu12 --full" in verdict.cause.remedy
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
@@ -357,24 +367,24 @@ def run_at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
 def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     jit_wheel: Path, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    arguments = explain_command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
+    arguments = make_explain_command("explain", str(jit_wheel), "--cudnn", OLDER_VERSION, "--target", "sm80", *flags)
     code, shown = run_at_terminal(arguments, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}+cu12, 0 MB, and use it?" in shown) is prompts
+    assert (f"fetch the full wheel of cuDNN {OLDER_VERSION}+cu12, 0 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
-@pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
+@pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER_VERSION), ("--cudnn", OLDER_VERSION, "--full")])
 def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, order: tuple[str, ...]) -> None:
     """The fetched wheel has no library: the test checks only that it was fetched and used for judging."""
-    arguments = explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
+    arguments = make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
     done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
     again = subprocess.run(
-        explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
+        make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER_VERSION, "--jit"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -385,16 +395,16 @@ def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, ord
     assert "nvidia/cudnn_jit/lib/libcudnn.so.9" in again.stdout
 
 
-SURVEYS = {
-    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER),
-    "since": ("matrix", "--since", "g.json", "--target", "sm80", "--cudnn", OLDER),
+SURVEY_COMMANDS = {
+    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER_VERSION),
+    "since": ("matrix", "--since", "g.json", "--target", "sm80", "--cudnn", OLDER_VERSION),
     "check": ("check", "verdicts.toml"),
 }
-BASELINE = f"""
+BASELINE_TOML = f"""
 schema = "cudnn-backend-py/check"
 version = 1
 targets = ["sm80"]
-versions = ["{OLDER}"]
+versions = ["{OLDER_VERSION}"]
 
 [graphs]
 g = "g.json"
@@ -402,7 +412,7 @@ g = "g.json"
 [[expected]]
 graph = "g"
 target = "sm80"
-version = "{OLDER}"
+version = "{OLDER_VERSION}"
 outcome = "supported"
 """
 
@@ -411,59 +421,67 @@ outcome = "supported"
 def survey_folder(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder with a graph, and with a baseline that pins the full wheel's verdict."""
     folder = jit_wheel.parent
-    (folder / "verdicts.toml").write_text(BASELINE, encoding="utf-8")
+    (folder / "verdicts.toml").write_text(BASELINE_TOML, encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))
     return folder
 
 
-def survey_command(folder: Path, name: str, *flags: str) -> list[str]:
-    first, *rest = SURVEYS[name]
-    return explain_command(first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags)
+def make_survey_command(folder: Path, name: str, *flags: str) -> list[str]:
+    first, *rest = SURVEY_COMMANDS[name]
+    return make_explain_command(
+        first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags
+    )
 
 
-@pytest.mark.parametrize("name", SURVEYS)
+@pytest.mark.parametrize("name", SURVEY_COMMANDS)
 def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, name: str) -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
-    done = subprocess.run(survey_command(survey_folder, name), check=False, **options)
+    done = subprocess.run(make_survey_command(survey_folder, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(done.stdout.split())
-    fetched = subprocess.run(survey_command(survey_folder, name, "--full"), check=False, **options)
+    fetched = subprocess.run(make_survey_command(survey_folder, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
     assert fetched.returncode == 2  # the fetched wheel has no library
     assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
-    small = subprocess.run(survey_command(survey_folder, name, "--jit"), check=False, **options)
+    small = subprocess.run(make_survey_command(survey_folder, name, "--jit"), check=False, **options)
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(small.stdout.split())
 
 
-@pytest.mark.parametrize("name", SURVEYS)
+@pytest.mark.parametrize("name", SURVEY_COMMANDS)
 @pytest.mark.parametrize(("flags", "prompts"), [((), True), (("--jit",), False)])
 def test_surveys_offer_wheels_at_a_terminal(
     survey_folder: Path, name: str, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    code, shown = run_at_terminal(survey_command(survey_folder, name, *flags), b"n\n")
+    code, shown = run_at_terminal(make_survey_command(survey_folder, name, *flags), b"n\n")
     assert code == 2
-    named = OLDER if name == "check" else f"{OLDER}+cu12"  # a baseline names versions as its author did
+    named = OLDER_VERSION if name == "check" else f"{OLDER_VERSION}+cu12"  # a baseline names versions as its author did
     assert (f"fetch the full wheel of cuDNN {named}, 0 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
 def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
-    wheel = find_installed(f"{OLDER}-jit")
+    wheel = find_installed(f"{OLDER_VERSION}-jit")
     assert wheel is not None
-    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}+cu12-jit")
-    assert find_installed(f"{OLDER}-full") is None
-    with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER} is not installed as the full wheel"):
-        matrix([graph_of_a_missing_engine()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)
+    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
+    assert find_installed(f"{OLDER_VERSION}-full") is None
+    with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER_VERSION} is not installed as the full wheel"):
+        matrix(
+            [make_graph_of_missing_engine()],
+            ["sm80"],
+            [f"{OLDER_VERSION}-full"],
+            cache=tmp_path / "kept",
+            progress=False,
+        )
     named = matrix(
-        [graph_of_a_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
+        [make_graph_of_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
     )
     assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
 
 
 def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:
-    version = install(OLDER, flavor="full", progress=False).version
+    version = install(OLDER_VERSION, flavor="full", progress=False).version
     done = subprocess.run(
-        explain_command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True
+        make_explain_command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True
     )
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version}+cu12 (full)", f"{version}+cu12 (jit)"]
@@ -472,18 +490,22 @@ def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None
 def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
     """One graph is supported with a known issue, the other might be supported by a missing engine."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
-    save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
-    save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
+    save_graph(make_example_graph(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
+    save_graph(GRAPHS_OF_FULL_CUDNN["concat alone f16"](), tmp_path / "concat.json")
     given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
-    shown = subprocess.run(explain_command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
+    shown = subprocess.run(
+        make_explain_command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert f"({row.code}" in shown.stdout
     options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
-    tried = explain_command("explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    tried = make_explain_command(
+        "explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER_VERSION, "--no-build"
+    )
     assert f"({row.code}" in subprocess.run(tried, **options).stdout
     found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
     assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])
     if library().cuda_version < 13000:
         other = subprocess.run(
-            explain_command("explain", "--whatif", given[1], "--target", "sm100", "--no-build"), **options
+            make_explain_command("explain", "--whatif", given[1], "--target", "sm100", "--no-build"), **options
         )
         assert "remark: cuDNN for CUDA 13 has one more engine" in other.stdout

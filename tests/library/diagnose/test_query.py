@@ -20,13 +20,13 @@ from cudnn_backend_py.native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
 from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import default_root, find_installed, require_installed
 from examples import forum_two_matmul
-from tests.support.child import OLDER, run_python
+from tests.support.child import OLDER_VERSION, run_python
 
-ROOT = Path(__file__).parents[3]
-FORUM = forum_two_matmul.graph()  # cuDNN 9.19 supports it on sm_90 but not on sm_89, 9.28 on neither
+REPOSITORY_ROOT = Path(__file__).parents[3]
+FORUM_GRAPH = forum_two_matmul.graph()  # cuDNN 9.19 supports it on sm_90 but not on sm_89, 9.28 on neither
 
 
-def tf32_matmul() -> Graph:
+def make_tf32_matmul() -> Graph:
     """Return a float32 matmul and a square root: cuDNN 9.19 supports it on sm_90 in TF32 only."""
     g = GraphBuilder("tf32", io_type=DataType.FLOAT)
     product = g.matmul(g.tensor("a", (2, 16, 3)), g.tensor("b", (2, 3, 17)), name="mm")
@@ -51,10 +51,10 @@ def test_a_relative_target_file_is_read_from_the_folder_of_the_query(
     first, second = folders_with_different_targets
     with Judge() as one:
         os.chdir(first)
-        before = Query(FORUM, "t.json", OLDER)
+        before = Query(FORUM_GRAPH, "t.json", OLDER_VERSION)
         assert one.run_query(before).sm == 89
         os.chdir(second)
-        assert one.run_query(Query(FORUM, "t.json", OLDER)).sm == 90
+        assert one.run_query(Query(FORUM_GRAPH, "t.json", OLDER_VERSION)).sm == 90
         assert one.run_query(before).sm == 89
 
 
@@ -68,28 +68,30 @@ def test_a_matrix_uses_the_target_file_of_its_working_folder(
         for folder in (*folders_with_different_targets, *folders_with_different_targets):
             os.chdir(folder)
             executor = pool if run_query == "executor" else None
-            answered = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
+            answered = matrix(
+                [FORUM_GRAPH], ["t.json"], [OLDER_VERSION], executor=executor, cache=tmp_path / "kept", progress=False
+            )
             found.append(([cell.outcome for cell in answered.cells.values()], answered.asked))
     refused, supported = [Outcome.NOT_SUPPORTED], [Outcome.SUPPORTED]
     assert found == [(refused, 1), (supported, 1), (refused, 0), (supported, 0)]
 
 
 def test_a_target_file_replaced_after_the_query_changes_no_answer(tmp_path: Path) -> None:
-    graphs = [replace(FORUM, name=f"g{number}") for number in range(20)]
+    graphs = [replace(FORUM_GRAPH, name=f"g{number}") for number in range(20)]
     file, other = tmp_path / "live.json", tmp_path / "other.json"
     file.write_text(find_profile("sm90").json())
     other.write_text(find_profile("sm89").json())
     replaced = threading.Timer(0.5, lambda: os.replace(other, file))
     replaced.start()
-    during = matrix(graphs, [str(file)], [OLDER], workers=1, cache=tmp_path / "kept", progress=False)
+    during = matrix(graphs, [str(file)], [OLDER_VERSION], workers=1, cache=tmp_path / "kept", progress=False)
     replaced.join()
     assert {cell.outcome for cell in during.cells.values()} == {Outcome.SUPPORTED}
-    after = matrix(graphs, [str(file)], [OLDER], workers=1, cache=tmp_path / "kept", progress=False)
+    after = matrix(graphs, [str(file)], [OLDER_VERSION], workers=1, cache=tmp_path / "kept", progress=False)
     assert ({cell.outcome for cell in after.cells.values()}, after.asked) == ({Outcome.NOT_SUPPORTED}, 20)
 
 
 def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = tf32_matmul()
+    graph = make_tf32_matmul()
     found = []
     with Judge() as one:
         for value in (None, "0", None, "0"):
@@ -97,9 +99,9 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkey
                 monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
             else:
                 monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
-            answered = matrix([graph], ["sm90"], [OLDER], cache=tmp_path, progress=False)
+            answered = matrix([graph], ["sm90"], [OLDER_VERSION], cache=tmp_path, progress=False)
             [cell] = answered.cells.values()
-            question = Query(graph, "sm90", OLDER, causes=False)
+            question = Query(graph, "sm90", OLDER_VERSION, causes=False)
             assert one.run_query(question).outcome is judge(question).outcome is cell.outcome
             found.append((cell.outcome, answered.asked))
     yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a JIT wheel lacks the engines that need no TF32
@@ -108,13 +110,13 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkey
 
 def test_a_query_keeps_the_environment_of_its_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    without = Query(tf32_matmul(), "sm90", OLDER, causes=False)
+    without = Query(make_tf32_matmul(), "sm90", OLDER_VERSION, causes=False)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     assert judge(without).outcome is Outcome.NOT_JUDGED
-    assert judge(Query(without.graph, "sm90", OLDER, causes=False)).outcome is Outcome.SUPPORTED
+    assert judge(Query(without.graph, "sm90", OLDER_VERSION, causes=False)).outcome is Outcome.SUPPORTED
 
 
-def link_version(source: str, root: Path, version: str) -> Path:
+def link_installed_version(source: str, root: Path, version: str) -> Path:
     """Put the files of an installed version into another version store, as if they were `version`."""
     installed = require_installed(source, root=version_store_of_tests())
     folder = root / f"{version}-cu{installed.cuda}"
@@ -142,16 +144,16 @@ def test_answers_of_a_newly_installed_patch_version_get_a_separate_key(
     separate_version_store: Path, tmp_path: Path
 ) -> None:
     """The two patches have libraries with different verdicts: those of 9.19 and of 9.24."""
-    run_query = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
-    link_version(OLDER, separate_version_store, "9.99.0.1")
-    older = Query(FORUM, "sm90", "9.99")
+    run_query = lambda: matrix([FORUM_GRAPH], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
+    link_installed_version(OLDER_VERSION, separate_version_store, "9.99.0.1")
+    older = Query(FORUM_GRAPH, "sm90", "9.99")
     assert run_query().asked == 1
-    link_version("9.14.0", separate_version_store, "9.99.1.1")
-    newer = Query(FORUM, "sm90", "9.99")
+    link_installed_version("9.14.0", separate_version_store, "9.99.1.1")
+    newer = Query(FORUM_GRAPH, "sm90", "9.99")
     assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
     assert older.key() != newer.key()
     assert (run_query().asked, run_query().asked) == (1, 0)
-    assert judge(older).cudnn == f"{OLDER}+cu12"
+    assert judge(older).cudnn == f"{OLDER_VERSION}+cu12"
     assert judge(newer).cudnn == "9.14.0+cu12"
 
 
@@ -160,7 +162,7 @@ def test_a_library_replaced_with_equal_size_and_time_is_detected(
 ) -> None:
     """A running judging process keeps its libraries; a query for the new ones gets a new process."""
     folder = tmp_path / "lib"
-    older, newest = (require_installed(one, root=version_store_of_tests()) for one in (OLDER, "9.14.0"))
+    older, newest = (require_installed(one, root=version_store_of_tests()) for one in (OLDER_VERSION, "9.14.0"))
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv(NVRTC_VARIABLE, str(older.nvrtc))
 
@@ -176,36 +178,36 @@ def test_a_library_replaced_with_equal_size_and_time_is_detected(
         answers = []
         for source in (older.library, newest.library, older.library):
             replace_library(source)
-            question = Query(FORUM, "sm90")
+            question = Query(FORUM_GRAPH, "sm90")
             answers.append((one.run_query(question).cudnn, question.key()))
-    assert [cudnn for cudnn, _ in answers] == [f"{OLDER}+cu12", "9.14.0+cu12", f"{OLDER}+cu12"]
+    assert [cudnn for cudnn, _ in answers] == [f"{OLDER_VERSION}+cu12", "9.14.0+cu12", f"{OLDER_VERSION}+cu12"]
     first, second, third = (key for _, key in answers)
     assert first == third != second
 
 
 def test_library_files_changed_after_the_query_give_no_answer(separate_version_store: Path, tmp_path: Path) -> None:
-    folder = link_version(OLDER, separate_version_store, "9.99.0.1")
-    question = Query(FORUM, "sm90", "9.99")
+    folder = link_installed_version(OLDER_VERSION, separate_version_store, "9.99.0.1")
+    question = Query(FORUM_GRAPH, "sm90", "9.99")
     graph_library = next(folder.rglob("libcudnn_graph.so.9"))
     os.replace(shutil.copy2(graph_library, tmp_path / "copy"), graph_library)
     with Judge() as one, pytest.raises(EnvironmentNotReady, match="cudnn-files-changed") as caught:
         one.run_query(question)
     assert graph_library.name in caught.value.headline
-    assert judge(Query(FORUM, "sm90", "9.99")).supported
+    assert judge(Query(FORUM_GRAPH, "sm90", "9.99")).supported
 
 
 def test_missing_engines_are_stored_only_for_these_library_files(
     separate_version_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"
-    shutil.copytree(require_installed(OLDER, root=version_store_of_tests()).library.parent, folder)
+    shutil.copytree(require_installed(OLDER_VERSION, root=version_store_of_tests()).library.parent, folder)
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     answered = []
     for change in (str, os.utime, lambda file: os.truncate(file, file.stat().st_size + 1)):
         for file in folder.iterdir():
             change(file)
-        found = matrix([tf32_matmul()], ["sm90"], [None], cache=tmp_path / "kept", progress=False)
+        found = matrix([make_tf32_matmul()], ["sm90"], [None], cache=tmp_path / "kept", progress=False)
         assert {cell.cause for cell in found.cells.values()} == {"engines-absent"}
         answered.append(found.asked)
     assert answered == [1, 0, 1]
@@ -226,13 +228,13 @@ def test_numbers_that_python_compares_equal_give_different_queries() -> None:
 
 
 def test_queries_for_the_gpu_of_this_machine_have_no_cache_key() -> None:
-    assert Query(FORUM).key() is None
+    assert Query(FORUM_GRAPH).key() is None
 
 
 def test_a_child_process_gets_only_the_variables_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
-    setup = Query(FORUM, "sm90", OLDER).setup
+    setup = Query(FORUM_GRAPH, "sm90", OLDER_VERSION).setup
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     monkeypatch.setenv("CUDNN_SOMETHING_NEW", "1")
     environment = setup.environment()
@@ -245,10 +247,10 @@ def test_check_detects_a_changed_environment_variable(tmp_path: Path) -> None:
     """A verdict pinned without the variable must fail with the variable, also with stored answers."""
     from cudnn_backend_py import save_graph
 
-    save_graph(tf32_matmul(), tmp_path / "g.json")
+    save_graph(make_tf32_matmul(), tmp_path / "g.json")
     (tmp_path / "chk.toml").write_text(
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm90"]\n'
-        f'versions = ["{OLDER}"]\n[graphs]\ng = "g.json"\n'
+        f'versions = ["{OLDER_VERSION}"]\n[graphs]\ng = "g.json"\n'
     )
     home = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = ["-m", "cudnn_backend_py", "check", str(tmp_path / "chk.toml")]
@@ -263,8 +265,10 @@ def test_check_detects_a_changed_environment_variable(tmp_path: Path) -> None:
 
 def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path, tmp_path: Path) -> None:
     """A link changes the time of the file's status; its content was read by an earlier process."""
-    library = link_version(OLDER, separate_version_store, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
-    question = Query(FORUM, "sm90", "9.99.1", causes=False)
+    library = (
+        link_installed_version(OLDER_VERSION, separate_version_store, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
+    )
+    question = Query(FORUM_GRAPH, "sm90", "9.99.1", causes=False)
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
     os.link(library, tmp_path / "linked")
     assert judge(question).outcome is Outcome.SUPPORTED
@@ -275,7 +279,7 @@ def test_an_exception_during_the_comparison_of_files_reaches_the_caller(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TimeoutError is an OSError, which used to count as an unreadable folder and so as changed files."""
-    before, list_folder = Query(FORUM, "sm90").setup, os.listdir
+    before, list_folder = Query(FORUM_GRAPH, "sm90").setup, os.listdir
 
     def raise_error(_number: int, _frame: object) -> None:
         raise kind("mine")

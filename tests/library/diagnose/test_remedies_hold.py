@@ -13,53 +13,56 @@ from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
 from tools.records.remedies import Cell, all_cells, check_remedies, query_of, refused_cells
 
-HERE = {library().version_text, *(item.short for item in store.list_installed())}
-VERSIONS = [name for name in TABLES if name in HERE]
+AVAILABLE_VERSIONS = {library().version_text, *(item.short for item in store.list_installed())}
+VERSIONS_WITH_TABLE = [name for name in TABLES if name in AVAILABLE_VERSIONS]
 EVERY, EVERY_OF_NEWEST = 7, 2  # of the refused cells of an older version, and of the newest
-WITHOUT_TABLE = "9.24.0"
-SAMPLE = 80  # of all cells of that version; logs/remedies.json has all, and those of the tables
-CELLS = {version: refused_cells(TABLES[version]) for version in VERSIONS}
+VERSION_WITHOUT_TABLE = "9.24.0"
+SAMPLE_SIZE = 80  # of all cells of that version; logs/remedies.json has all, and those of the tables
+REFUSED_CELLS = {version: refused_cells(TABLES[version]) for version in VERSIONS_WITH_TABLE}
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def shared_judge() -> Iterator[Judge]:
     with Judge() as one:
         yield one
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_remedies_for_refusals_in_the_tables_work(judge: Judge, version: str) -> None:
-    cells = CELLS[version]
+@pytest.mark.parametrize("version", VERSIONS_WITH_TABLE)
+def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: str) -> None:
+    cells = REFUSED_CELLS[version]
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
     for cell in cells[::step]:
         question = query_of(cell, version)
         if question is None:
             continue
-        verdict = judge.run_query(question)
+        verdict = shared_judge.run_query(question)
         assert not verdict.supported, cell
-        count += check_remedies(judge.run_query, question, verdict)
-    print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies asked")
+        count += check_remedies(shared_judge.run_query, question, verdict)
+    print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies judged")
     assert count > len(cells[::step]) // 3
 
 
-@pytest.mark.skipif(WITHOUT_TABLE not in HERE, reason=f"did not run: cuDNN {WITHOUT_TABLE} is not installed")
-def test_remedies_for_a_version_without_a_table_work(judge: Judge) -> None:
+@pytest.mark.skipif(
+    VERSION_WITHOUT_TABLE not in AVAILABLE_VERSIONS,
+    reason=f"did not run: cuDNN {VERSION_WITHOUT_TABLE} is not installed",
+)
+def test_remedies_for_a_version_without_a_table_work(shared_judge: Judge) -> None:
     refused, count = 0, 0
-    for cell in random.Random(WITHOUT_TABLE).sample(all_cells(), SAMPLE):
-        question = query_of(cell, WITHOUT_TABLE)
-        verdict = None if question is None else judge.run_query(question)
+    for cell in random.Random(VERSION_WITHOUT_TABLE).sample(all_cells(), SAMPLE_SIZE):
+        question = query_of(cell, VERSION_WITHOUT_TABLE)
+        verdict = None if question is None else shared_judge.run_query(question)
         if question is not None and verdict is not None and verdict.outcome is Outcome.NOT_SUPPORTED:
             refused += 1
-            count += check_remedies(judge.run_query, question, verdict)
-    assert refused > SAMPLE // 8
+            count += check_remedies(shared_judge.run_query, question, verdict)
+    assert refused > SAMPLE_SIZE // 8
     assert count > refused // 3
 
 
-@pytest.mark.parametrize("cell", CELLS[library().version_text][::40], ids=", ".join)
-def test_plans_of_remedies_for_refusals_in_the_tables_are_built(judge: Judge, cell: Cell) -> None:
+@pytest.mark.parametrize("cell", REFUSED_CELLS[library().version_text][::40], ids=", ".join)
+def test_plans_of_remedies_for_refusals_in_the_tables_are_built(shared_judge: Judge, cell: Cell) -> None:
     question = query_of(cell, library().version_text, build=True)
     assert question is not None
-    verdict = judge.run_query(question)
+    verdict = shared_judge.run_query(question)
     assert not verdict.supported
-    check_remedies(judge.run_query, question, verdict)
+    check_remedies(shared_judge.run_query, question, verdict)

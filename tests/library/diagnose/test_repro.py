@@ -20,10 +20,10 @@ from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
 from examples import forum_two_matmul
 from tests.support.child import ROOT, run_python
-from tests.support.families import FAMILIES
-from tests.support.zoo import ZOO
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.zoo import VARIED_GRAPHS
 
-MEMBERS = {
+ARCHIVE_MEMBERS = {
     "Makefile",
     "README.txt",
     "cudnn.log",
@@ -38,14 +38,14 @@ MEMBERS = {
     "verdict.txt",
     "versions.json",
 }
-OLDER = "9.19.0"
+OLDER_VERSION = "9.19.0"
 
 
-def forum_graph() -> Graph:
+def make_forum_graph() -> Graph:
     return forum_two_matmul.graph()
 
 
-def backward_graph() -> Graph:
+def make_backward_graph() -> Graph:
     return attention.sdpa_backward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
@@ -80,23 +80,23 @@ def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subpro
     )
 
 
-CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
-    "forum on sm89": (forum_graph, "sm89", OLDER, True, 1),
-    "forum on sm90": (forum_graph, "sm90", OLDER, True, 0),
-    "flash forward": (ZOO["flash f16 causal"], "sm80", None, False, 0),
-    "flash backward": (backward_graph, "sm90", None, False, 0),
-    "convolution": (ZOO["conv forward relu f16"], "sm90", None, False, 0),
-    "norm": (ZOO["layer norm training"], "sm80", None, False, 0),
-    "engines absent": (FAMILIES["dgrad nchw f32"], "sm80", OLDER, False, 2),
+ARCHIVE_CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
+    "forum on sm89": (make_forum_graph, "sm89", OLDER_VERSION, True, 1),
+    "forum on sm90": (make_forum_graph, "sm90", OLDER_VERSION, True, 0),
+    "flash forward": (VARIED_GRAPHS["flash f16 causal"], "sm80", None, False, 0),
+    "flash backward": (make_backward_graph, "sm90", None, False, 0),
+    "convolution": (VARIED_GRAPHS["conv forward relu f16"], "sm90", None, False, 0),
+    "norm": (VARIED_GRAPHS["layer norm training"], "sm80", None, False, 0),
+    "engines absent": (GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"], "sm80", OLDER_VERSION, False, 2),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ARCHIVE_CASES)
 def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path: Path) -> None:
-    make, target, version, build, code = CASES[case]
+    make, target, version, build, code = ARCHIVE_CASES[case]
     archive = write_repro(make(), target, tmp_path / "case.tar.gz", build=build, version=version)
     folder = unpack_archive(archive)
-    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == MEMBERS
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == ARCHIVE_MEMBERS
     verdict = Verdict.from_dict(json.loads((folder / "verdict.json").read_text()))
     assert (verdict.exit_code, verdict.target) == (code, find_profile(target).name)
     assert (verdict.stage == "plan") == (build and code == 0)
@@ -128,11 +128,11 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
 def refused_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the unpacked archive of a graph that the newest cuDNN refuses."""
     archive = tmp_path_factory.mktemp("refused") / "refused.tar.gz"
-    return unpack_archive(write_repro(forum_graph(), "sm89", archive, build=False))
+    return unpack_archive(write_repro(make_forum_graph(), "sm89", archive, build=False))
 
 
 def test_the_archive_contains_no_local_paths(refused_archive: Path) -> None:
-    for member in MEMBERS:
+    for member in ARCHIVE_MEMBERS:
         text = (refused_archive / member).read_text()
         for place in (str(Path.home()), str(ROOT), os.sep + "tmp" + os.sep):
             assert place not in text, member
@@ -156,7 +156,7 @@ def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> 
 
 def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:
     """With 9.19, no graph has an engine without libcuda.so.1, and only the control graph distinguishes that."""
-    cudnn = compile_cpp(refused_archive, OLDER, "-B")
+    cudnn = compile_cpp(refused_archive, OLDER_VERSION, "-B")
     assert run_cpp(refused_archive, cudnn).returncode == 1
     if library().driver.kind != "real":
         done = run_cpp(refused_archive, cudnn, stub=False)
@@ -207,11 +207,11 @@ def test_a_missing_log_is_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["repro.rar", "nowhere/repro.zip"])
 def test_a_path_that_cannot_be_written_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        write_repro(forum_graph(), "sm89", tmp_path / name)
+        write_repro(make_forum_graph(), "sm89", tmp_path / name)
     assert caught.value.code == "repro-path"
 
 
 def test_the_default_archive_name_is_used() -> None:
-    assert archive_name(forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
-    odd = Graph(forum_graph().ops, "../a b/c")
+    assert archive_name(make_forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
+    odd = Graph(make_forum_graph().ops, "../a b/c")
     assert archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"

@@ -17,21 +17,21 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_installed
-from tests.support.child import OLDER
-from tests.support.families import FAMILIES
-from tests.support.zoo import ZOO
+from tests.support.child import OLDER_VERSION
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.zoo import VARIED_GRAPHS
 
-NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
-GRAPHS = {**FAMILIES, **ZOO}
+REMEDY_NAME = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
+GRAPHS = {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def shared_judge() -> Iterator[Judge]:
     with Judge() as one:
         yield one
 
 
-def graph_with_short_ragged_offsets() -> Graph:
+def make_graph_with_short_ragged_offsets() -> Graph:
     """Return attention on packed sequences with one ragged offset too few."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
     offsets = [tensor.ragged_offset for tensor in graph.tensors if tensor.ragged_offset is not None]
@@ -39,42 +39,42 @@ def graph_with_short_ragged_offsets() -> Graph:
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_the_change_that_a_rule_proposes_is_judged(judge: Judge, build: bool) -> None:
-    verdict = judge.run_query(Query(graph_with_short_ragged_offsets(), "sm90", build=build))
+def test_the_change_that_a_rule_proposes_is_judged(shared_judge: Judge, build: bool) -> None:
+    verdict = shared_judge.run_query(Query(make_graph_with_short_ragged_offsets(), "sm90", build=build))
     assert verdict.cause is not None
     assert verdict.cause.remedy == "one offset more than there are sequences"
     assert verdict.cause.asked == ("built" if build else "support check")
     whole = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
-    assert judge.run_query(Query(whole, "sm90", build=build)).supported
+    assert shared_judge.run_query(Query(whole, "sm90", build=build)).supported
 
 
-def test_a_change_that_does_not_help_is_not_reported(judge: Judge) -> None:
-    verdict = judge.run_query(Query(graph_with_short_ragged_offsets(), "sm75"))
+def test_a_change_that_does_not_help_is_not_reported(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(make_graph_with_short_ragged_offsets(), "sm75"))
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
 
 
-def test_unjudged_remedies_name_no_version_target_or_change(judge: Judge) -> None:
+def test_unjudged_remedies_name_no_version_target_or_change(shared_judge: Judge) -> None:
     names = random.Random(9).sample(sorted(GRAPHS), len(GRAPHS) // 4)
     not_judged = 0
-    for version in (None, OLDER):
+    for version in (None, OLDER_VERSION):
         for name in names:
-            verdict = judge.run_query(Query(GRAPHS[name](), "sm90", version))
+            verdict = shared_judge.run_query(Query(GRAPHS[name](), "sm90", version))
             cause = verdict.cause
             if cause is not None and cause.asked == "not asked":
                 not_judged += 1
                 same_version = cause.code == "cuda-toolkit"  # in its build for another CUDA
-                assert same_version or not NAMED.search(cause.remedy), (name, cause)
+                assert same_version or not REMEDY_NAME.search(cause.remedy), (name, cause)
                 text = render_text(verdict)
                 assert "\nsuggestion:  " in text
                 assert "\nremedy:" not in text
     assert not_judged > 5
 
 
-def test_a_newer_version_is_recommended_only_if_it_was_judged(judge: Judge) -> None:
-    question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
-    verdict = judge.run_query(question)
+def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judge) -> None:
+    question = Query(GRAPHS_OF_FULL_CUDNN["softmax"](), "sm90", "9.19.0")
+    verdict = shared_judge.run_query(question)
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
@@ -85,14 +85,14 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(judge: Judge) -> N
         assert "not support it" in cause.detail
     else:
         assert cause.asked == "support check"
-        assert judge.run_query(replace(question, version=named[1])).supported
+        assert shared_judge.run_query(replace(question, version=named[1])).supported
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_versions_beyond_the_limit_are_listed_as_not_judged(judge: Judge, most: int) -> None:
-    question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
+def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge, most: int) -> None:
+    question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
     others = {item.build for item in list_installed()} - {library().build_text}
-    cause = with_versions(judge.run_query(question), question, most=most).cause
+    cause = with_versions(shared_judge.run_query(question), question, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"
     found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not judged)?", cause.detail)
@@ -103,10 +103,10 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(judge: Judge, most: 
     assert not_judged < others
 
 
-def test_after_a_crash_no_version_that_crashes_is_recommended(judge: Judge) -> None:
+def test_after_a_crash_no_version_that_crashes_is_recommended(shared_judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")
-    verdict = judge.run_query(question)
+    verdict = shared_judge.run_query(question)
     assert verdict.outcome is Outcome.NOT_JUDGED
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
@@ -117,23 +117,23 @@ def test_after_a_crash_no_version_that_crashes_is_recommended(judge: Judge) -> N
         assert cause == verdict.cause
         assert cause.asked == "not asked"
     else:
-        assert judge.run_query(replace(question, version=named[1])).supported
+        assert shared_judge.run_query(replace(question, version=named[1])).supported
 
 
 @pytest.mark.parametrize(
     ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
 )
 def test_the_cause_on_a_gpu_equals_that_on_its_description(
-    judge: Judge, head_dim: int, device: str, taken: bool
+    shared_judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
     question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
-    not_judged = judge.run_query(
+    not_judged = shared_judge.run_query(
         replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False)
     )
     properties = find_profile(device).properties
-    found = judge.measure_cause(question, not_judged, properties, 60)
+    found = shared_judge.measure_cause(question, not_judged, properties, 60)
     if taken:
-        whole = judge.run_query(question).cause
+        whole = shared_judge.run_query(question).cause
         assert whole is not None
         assert found.cause is not None
         assert (found.cause.headline, found.cause.remedy) == (whole.headline, whole.remedy)

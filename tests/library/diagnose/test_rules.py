@@ -26,48 +26,50 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
 from tests.cases import find_case
-from tests.support.graphs import convolution, relu, tensor
-from tests.support.operations import OPERATIONS
+from tests.support.graphs import make_convolution, make_relu, make_tensor
+from tests.support.operations import OPERATION_GRAPHS
 
 F16, F32, FP8 = DataType.HALF, DataType.FLOAT, DataType.FP8_E4M3
-P = PointwiseMode
-SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
+Pointwise = PointwiseMode
+ATTENTION_SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
 
 
-def forward(**options: Any) -> Graph:
-    return sdpa_forward(**{**SIZES, **options})
+def make_forward(**options: Any) -> Graph:
+    return sdpa_forward(**{**ATTENTION_SIZES, **options})
 
 
-def backward(**options: Any) -> Graph:
-    return sdpa_backward(**{**SIZES, **options})
+def make_backward(**options: Any) -> Graph:
+    return sdpa_backward(**{**ATTENTION_SIZES, **options})
 
 
-def with_changed_tensor(graph: Graph, name: str, **fields: Any) -> Graph:
+def change_tensor(graph: Graph, name: str, **fields: Any) -> Graph:
     found = graph.tensor(name)
     return replace_tensors(graph, {found.uid: replace(found, **fields)})
 
 
-def conv_relu_graph() -> Graph:
-    x, w = tensor("x", 1, 8, 6, 6, data_type=F16), tensor("w", 16, 8, 3, 3, data_type=F16)
-    y, z = tensor("y", 1, 16, 4, 4, virtual=True), tensor("z", 1, 16, 4, 4, data_type=F16)
-    return Graph((convolution(x=x, w=w, y=y), relu(y, z)), "image_relu")
+def make_convolution_relu() -> Graph:
+    x, w = make_tensor("x", 1, 8, 6, 6, data_type=F16), make_tensor("w", 16, 8, 3, 3, data_type=F16)
+    y, z = make_tensor("y", 1, 16, 4, 4, virtual=True), make_tensor("z", 1, 16, 4, 4, data_type=F16)
+    return Graph((make_convolution(x=x, w=w, y=y), make_relu(y, z)), "image_relu")
 
 
-def matmul_graph(data_type: DataType, result: DataType | None = None, dims: tuple[int, ...] = (2, 64, 64)) -> Graph:
+def make_matmul_graph(
+    data_type: DataType, result: DataType | None = None, dims: tuple[int, ...] = (2, 64, 64)
+) -> Graph:
     g = GraphBuilder("product", io_type=data_type)
     a, b = g.tensor("a", dims), g.tensor("b", dims)
     g.matmul(a, b, name="c", virtual=False, data_type=result or data_type)
     return g.graph()
 
 
-def relu_with_product_reduction() -> Graph:
+def make_relu_with_product_reduction() -> Graph:
     g = GraphBuilder("reductions", io_type=F32)
-    x = g.pointwise(P.RELU_FWD, g.tensor("x", (4, 64, 128)))
+    x = g.pointwise(Pointwise.RELU_FWD, g.tensor("x", (4, 64, 128)))
     g.reduction(ReduceTensorOp.MUL, x, (4, 64, 1), name="y", virtual=False)
     return g.graph()
 
 
-def batch_norm_graph(channels: int) -> Graph:
+def make_batch_norm(channels: int) -> Graph:
     from cudnn_backend_py import DescriptorType
     from cudnn_backend_py.generated.enums import NormFwdPhase, NormMode
 
@@ -87,74 +89,79 @@ def batch_norm_graph(channels: int) -> Graph:
     return g.graph()
 
 
-MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
-    "multiple": (lambda: forward(head_dim=100), "sm90", "head-dim", ("q, k, v, o is 100", "multiple of 8 is needed")),
+MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
+    "multiple": (
+        lambda: make_forward(head_dim=100),
+        "sm90",
+        "head-dim",
+        ("q, k, v, o is 100", "multiple of 8 is needed"),
+    ),
     "unified": (
-        lambda: forward(head_dim=100, implementation="unified", version=(9, 28, 0)),
+        lambda: make_forward(head_dim=100, implementation="unified", version=(9, 28, 0)),
         "sm100",
         "head-dim",
         ("q, k, v, o is 100", "multiple of 8 is needed"),
     ),
-    "limit": (lambda: backward(head_dim=256), "sm80", "head-dim", ("is 256", "at most 128 is supported on sm_80")),
+    "limit": (lambda: make_backward(head_dim=256), "sm80", "head-dim", ("is 256", "at most 128 is supported on sm_80")),
     "type": (
-        lambda: backward(data_type=F32),
+        lambda: make_backward(data_type=F32),
         "sm90",
         "data-type",
         ("q, k, do", "float32, float16 is needed", "Data type for Q tensor"),
     ),
     "odd type": (
-        lambda: with_changed_tensor(forward(), "k", data_type=DataType.BFLOAT16),
+        lambda: change_tensor(make_forward(), "k", data_type=DataType.BFLOAT16),
         "sm90",
         "data-type",
         ("k has data type bfloat16, float16 is needed",),
     ),
     "type of a virtual tensor": (
-        lambda: with_changed_tensor(forward(), "p", data_type=F32),
+        lambda: change_tensor(make_forward(), "p", data_type=F32),
         "sm90",
         "data-type",
         ("p has data type float32, float16 is needed",),
     ),
     "seed": (
-        lambda: forward(dropout=0.1, seed_type=DataType.INT32, stats=True),
+        lambda: make_forward(dropout=0.1, seed_type=DataType.INT32, stats=True),
         "sm100",
         "data-type",
         ("dropout_seed, dropout_offset have data type int32, int64 is needed",),
     ),
     "fp8": (
-        lambda: forward(data_type=FP8),
+        lambda: make_forward(data_type=FP8),
         "sm89",
         "data-type",
         ("q, k, v, o have data type fp8 (e4m3)", "sm_90, sm_100", "not on sm_89"),
     ),
     "fp8 and a wide output": (
-        lambda: forward(data_type=FP8, output_type=F16),
+        lambda: make_forward(data_type=FP8, output_type=F16),
         "sm90",
         "data-type",
         ("q, k, v have data type fp8", "output o float16", "supported on sm_100, not on sm_90"),
     ),
-    "layout of images": (conv_relu_graph, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
+    "layout of images": (make_convolution_relu, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
     "matrices": (
-        lambda: matmul_graph(F16, dims=(64, 64)),
+        lambda: make_matmul_graph(F16, dims=(64, 64)),
         "sm90",
         "layout",
         ("other dims than these: a leading dim of 1: a [64, 64] -> [1, 64, 64]",),
     ),
     "layout of a bias": (
-        lambda: with_changed_tensor(forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
+        lambda: change_tensor(make_forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
         "sm90",
         "layout",
         ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is needed",),
     ),
-    "channels": (lambda: batch_norm_graph(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
+    "channels": (lambda: make_batch_norm(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
     "option": (
-        lambda: backward(score_modifier=SoftCap(30.0)),
+        lambda: make_backward(score_modifier=SoftCap(30.0)),
         "sm80",
         "option",
         ("the score modifier (soft cap): not supported on sm_80", "sm_90, sm_100 support the", "Backward activations"),
     ),
-    "too old": (forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
+    "too old": (make_forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
     "operation": (
-        relu_with_product_reduction,
+        make_relu_with_product_reduction,
         "sm90",
         "operation",
         ("y (reduce_mul)", "does not fit", "Unsupported reduction op"),
@@ -162,9 +169,9 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", MEASURED_CAUSES)
 def test_the_cause_is_measured_and_names_the_wrong_value(name: str) -> None:
-    make, target, code, words = MEASURED[name]
+    make, target, code, words = MEASURED_CAUSES[name]
     verdict = explain(make(), target)
     assert verdict.cause is not None
     assert (verdict.cause.code, verdict.cause.basis) == (code, Basis.MEASURED), verdict.cause
@@ -175,7 +182,7 @@ def test_the_cause_is_measured_and_names_the_wrong_value(name: str) -> None:
 
 def test_a_change_that_helps_gives_the_cause_if_cudnns_reason_is_vague() -> None:
     g = GraphBuilder("sigmoid", io_type=F32)
-    g.pointwise(P.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
+    g.pointwise(Pointwise.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
     cause = explain(g.graph(), "sm86").cause
     assert cause is not None
     assert cause.headline.startswith("x, y have layout NCHW, NHWC is needed")
@@ -193,7 +200,7 @@ def test_an_operation_that_needs_a_matmul_is_reported() -> None:
 
 def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
     """The other engines' reason would mislead: they require a matmul to fuse with, and this operation is one."""
-    verdict = explain(OPERATIONS["moe backward"](), "sm90")
+    verdict = explain(OPERATION_GRAPHS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
     assert (cause.code, cause.basis) == ("cuda-toolkit", Basis.RULE)
@@ -204,8 +211,8 @@ def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
 def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None:
     g = GraphBuilder("softmax", io_type=F16)
     s = g.tensor("s", (2, 4, 64, 64))
-    exp = g.pointwise(P.EXP, g.pointwise(P.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
-    g.pointwise(P.DIV, exp, g.reduction(ReduceTensorOp.ADD, exp, (2, 4, 64, 1)), name="p", virtual=False)
+    exp = g.pointwise(Pointwise.EXP, g.pointwise(Pointwise.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
+    g.pointwise(Pointwise.DIV, exp, g.reduction(ReduceTensorOp.ADD, exp, (2, 4, 64, 1)), name="p", virtual=False)
     verdict = explain(g.graph(), "sm90")
     assert verdict.cause is not None
     assert (verdict.cause.code, verdict.cause.basis) == ("refused", Basis.GUESS)
@@ -217,7 +224,7 @@ def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None
 
 
 def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
-    graph = forward(head_dim=100)
+    graph = make_forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]
     with using("sm90") as target:
@@ -230,31 +237,31 @@ def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
         assert measured.basis is Basis.MEASURED
 
 
-def test_queries_stop_at_their_limit() -> None:
+def test_search_for_a_cause_stops_at_its_query_limit() -> None:
     with using("sm90") as target:
-        case = Case((), forward(), target, ("A",), questions=2)
-        assert [case.supports(forward()) for _ in range(3)] == [True, True, False]
-        assert not Case((), forward(), target, ("A",), measure=False).supports(forward())
-        assert supports(forward(), target, ("A",))
-        assert not supports(forward(head_dim=100), target, ("A",))
+        case = Case((), make_forward(), target, ("A",), questions=2)
+        assert [case.supports(make_forward()) for _ in range(3)] == [True, True, False]
+        assert not Case((), make_forward(), target, ("A",), measure=False).supports(make_forward())
+        assert supports(make_forward(), target, ("A",))
+        assert not supports(make_forward(head_dim=100), target, ("A",))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (
-            lambda: with_changed_tensor(
-                forward(ragged=True),
+            lambda: change_tensor(
+                make_forward(ragged=True),
                 "q",
-                ragged_offset=tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
+                ragged_offset=make_tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
             ),
             "q has a batch of 2 and its ragged offset ragged_q 4 entries: 3 entries are needed, or a batch of 3",
         ),
         (
-            lambda: Graph((convolution(y=tensor("y", 1, 16, 4, 5)),), "image"),
+            lambda: Graph((make_convolution(y=make_tensor("y", 1, 16, 4, 5)),), "image"),
             "y has dims [1, 16, 4, 5], [1, 16, 4, 4] is needed",
         ),
-        (lambda: with_changed_tensor(matmul_graph(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
+        (lambda: change_tensor(make_matmul_graph(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
     ],
     ids=["ragged offset", "convolution", "alignment"],
 )
@@ -271,10 +278,10 @@ def test_a_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words:
 
 
 def test_suspicious_tensors_are_described() -> None:
-    graph = with_changed_tensor(backward(), "do", strides=(0, 0, 0, 0))
+    graph = change_tensor(make_backward(), "do", strides=(0, 0, 0, 0))
     assert suspects(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
-    assert suspects(backward()) == []
-    assert "1" in suspects(backward(seq_q=1))[0]
+    assert suspects(make_backward()) == []
+    assert "1" in suspects(make_backward(seq_q=1))[0]
 
 
 # run_in_fork
@@ -305,16 +312,16 @@ def test_no_process_is_forked_with_threads() -> None:
         thread.join()
 
 
-def cause_of_refused_softcap() -> Cause | None:
+def find_cause_of_refused_softcap() -> Cause | None:
     """Return the cause of a refused graph that crashes cuDNN 9.28 without ``sub``."""
     with using("sm80") as target:
-        graph = backward(score_modifier=SoftCap(30.0))
+        graph = make_backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
         return find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
 
 
 def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
-    cause = cause_of_refused_softcap()
+    cause = find_cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is Basis.MEASURED
     assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
@@ -323,7 +330,7 @@ def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
 def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no further query is allowed after the crash, no variation gives the cause."""
     monkeypatch.setattr(find, "_DEADLY", 0)
-    cause = cause_of_refused_softcap()
+    cause = find_cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is not Basis.MEASURED
     assert "Unsupported node" in cause.headline

@@ -8,21 +8,23 @@ from cudnn_backend_py import Graph, library
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.known_issues import find_known_issues, find_objections
 from cudnn_backend_py.target import find_profile
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 
-CODE = "block-scales-no-whole-tiles"
+ISSUE_CODE = "block-scales-no-whole-tiles"
 
 
-def block_scaled_graph() -> Graph:
-    return graph_of(EXAMPLES[CODE].reproductions[""])
+def make_block_scaled_graph() -> Graph:
+    return make_example_graph(EXAMPLES[ISSUE_CODE].reproductions[""])
 
 
 def test_versions_with_the_known_issue_are_not_recommended() -> None:
-    codes = [issue.code for issue in find_known_issues(block_scaled_graph(), 100, (9, 24, 0))]
-    assert CODE in codes
-    assert CODE not in [issue.code for issue in find_known_issues(block_scaled_graph(), 100, (9, 25, 0))]
-    assert CODE in [issue.code for issue in find_objections(block_scaled_graph(), 100, (9, 24, 0), (9, 25, 0))]
-    whole = graph_of(EXAMPLES[CODE].unlike)
+    codes = [issue.code for issue in find_known_issues(make_block_scaled_graph(), 100, (9, 24, 0))]
+    assert ISSUE_CODE in codes
+    assert ISSUE_CODE not in [issue.code for issue in find_known_issues(make_block_scaled_graph(), 100, (9, 25, 0))]
+    assert ISSUE_CODE in [
+        issue.code for issue in find_objections(make_block_scaled_graph(), 100, (9, 24, 0), (9, 25, 0))
+    ]
+    whole = make_example_graph(EXAMPLES[ISSUE_CODE].unaffected)
     assert find_objections(whole, 100, (9, 24, 0), (9, 25, 0)) == []
 
 
@@ -30,12 +32,12 @@ def test_versions_with_the_known_issue_are_not_recommended() -> None:
 def test_the_refusal_names_the_dims_of_the_scales(target: str) -> None:
     if library().version < (9, 25, 0):
         pytest.skip("cuDNN accepts them")
-    verdict = explain(block_scaled_graph(), target)
+    verdict = explain(make_block_scaled_graph(), target)
     assert not verdict.supported
     assert verdict.cause is not None
     assert verdict.cause.headline.startswith("dims of scale_a [1, 64, 2] where [1, 128, 4] is needed")
     assert verdict.cause.advice.endswith("[passes its support check, not built]")
-    unmeasured = explain(block_scaled_graph(), target, causes=False).cause
+    unmeasured = explain(make_block_scaled_graph(), target, causes=False).cause
     assert unmeasured is not None
     assert f"sm_{find_profile(target).sm}" not in unmeasured.headline
     assert "data type" not in unmeasured.headline

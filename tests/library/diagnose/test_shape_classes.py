@@ -10,42 +10,42 @@ import pytest
 from cudnn_backend_py import attention, explain
 from cudnn_backend_py.diagnose import render_text
 from examples import rope_attention
-from tests.support.child import cudnn_environment, run_python
-from tests.support.shape_class_answers import CASES
+from tests.support.child import make_cudnn_environment, run_python
+from tests.support.shape_class_answers import SHAPE_CLASS_CASES
 
-GPUS = ("h100", "a100", "b200")
+GPU_NAMES = ("h100", "a100", "b200")
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", "own")
-FORWARD = set(CASES)
-BACKWARD = {f"{name} backward" for name, options in CASES.items() if "page_size" not in options}
+FORWARD_CASES = set(SHAPE_CLASS_CASES)
+BACKWARD_CASES = {f"{name} backward" for name, options in SHAPE_CLASS_CASES.items() if "page_size" not in options}
 
 # Refusals of cuDNN; all others have a class.
-RAGGED = set(BACKWARD)
-AMPERE = {"cap backward", "d256 backward", "deterministic backward"}
-REFUSED = {
-    ("9.14.0", "a100"): RAGGED,
+CASES_REFUSED_FOR_RAGGED = set(BACKWARD_CASES)
+CASES_REFUSED_ON_AMPERE = {"cap backward", "d256 backward", "deterministic backward"}
+REFUSED_CASES = {
+    ("9.14.0", "a100"): CASES_REFUSED_FOR_RAGGED,
     ("9.14.0", "b200"): {"d256 backward", "deterministic backward"},
-    ("9.19.0", "a100"): AMPERE,
+    ("9.19.0", "a100"): CASES_REFUSED_ON_AMPERE,
     ("9.19.0", "b200"): {"d256 backward"},
-    ("9.24.0", "a100"): AMPERE,
-    ("own", "a100"): AMPERE,
+    ("9.24.0", "a100"): CASES_REFUSED_ON_AMPERE,
+    ("own", "a100"): CASES_REFUSED_ON_AMPERE,
 }
 
 
 @cache
 def class_plan_answers(version: str) -> dict[str, dict[str, str]]:
-    environment = None if version == "own" else cudnn_environment(version)
-    program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPUS]
+    environment = None if version == "own" else make_cudnn_environment(version)
+    program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPU_NAMES]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
     return found
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("gpu", GPU_NAMES)
 def test_class_plans_of_a_version_and_an_architecture_are_listed(version: str, gpu: str) -> None:
     found = class_plan_answers(version)[gpu]
-    assert set(found) == FORWARD | BACKWARD
-    assert {name for name, why in found.items() if why} == REFUSED.get((version, gpu), set())
+    assert set(found) == FORWARD_CASES | BACKWARD_CASES
+    assert {name for name, why in found.items() if why} == REFUSED_CASES.get((version, gpu), set())
 
 
 def test_an_old_version_refuses_ragged_backward_passes_on_ampere() -> None:

@@ -22,15 +22,15 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
-from tests.library.diagnose.test_rules import with_changed_tensor
+from tests.library.diagnose.test_rules import change_tensor
 from tests.support.refused_graphs import (
-    block_scaled_matmul,
-    convolution_graph,
-    convolution_with_statistics,
-    matmul_with_pointwise,
-    max_pool,
-    norm_backward,
-    weight_gradient_of_computed_image,
+    make_block_scaled_matmul,
+    make_convolution_graph,
+    make_convolution_with_statistics,
+    make_matmul_with_pointwise,
+    make_max_pool,
+    make_norm_backward,
+    make_weight_gradient_of_computed_image,
 )
 from tools.records.remedies import EFFECT
 
@@ -39,45 +39,49 @@ E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def shared_judge() -> Iterator[Judge]:
     with Judge() as one:
         yield one
 
 
-def headline_of(judge: Judge, graph: Graph, target: str) -> str:
+def judge_headline(shared_judge: Judge, graph: Graph, target: str) -> str:
     """Return the headline of a refused graph, after all its remedies have been judged."""
     question = Query(graph, target)
-    verdict = judge.run_query(question)
+    verdict = shared_judge.run_query(question)
     assert not verdict.supported
     assert verdict.cause is not None
-    assert check_remedies(judge, question, verdict) > 0, verdict.cause
+    assert check_remedies(shared_judge, question, verdict) > 0, verdict.cause
     return verdict.cause.headline
 
 
-def check_remedies(judge: Judge, question: Query, verdict: Verdict) -> int:
+def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
     offered = {change.title: change.graphs for change in changes(question.graph)}
     queries: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
-        if part.startswith("judge for "):
+        if part.startswith("shared_judge for "):
             queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
             queries += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
     for one in queries:
-        assert judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
+        assert shared_judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
     return len(queries)
 
 
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
-def test_too_few_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
+def test_too_few_channels_per_group_are_reported_with_the_type(
+    shared_judge: Judge, kind: DataType, per_group: int
+) -> None:
     def grouped_convolution(channels: int, data_type: DataType = kind) -> Graph:
-        return convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
+        return make_convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
     enough = next(
-        one for one in range(per_group, 17) if judge.run_query(Query(grouped_convolution(one), "sm120")).supported
+        one
+        for one in range(per_group, 17)
+        if shared_judge.run_query(Query(grouped_convolution(one), "sm120")).supported
     )
-    said = headline_of(judge, grouped_convolution(per_group), "sm120")
+    said = judge_headline(shared_judge, grouped_convolution(per_group), "sm120")
     assert f"input channels per group of w, x is {per_group}, a multiple of {enough} is needed" in said
     assert re.search(r"supported with w, x: f8e\dm\d -> ", said)
 
@@ -85,12 +89,14 @@ def test_too_few_channels_per_group_are_reported_with_the_type(judge: Judge, kin
 @pytest.mark.parametrize("target", ["sm70", "sm75"])
 @pytest.mark.parametrize(
     "graph",
-    [convolution_graph(T.BFLOAT16, T.BFLOAT16), convolution_graph(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
+    [make_convolution_graph(T.BFLOAT16, T.BFLOAT16), make_convolution_graph(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
     ids=["64 channels", "32 channels"],
 )
-def test_a_type_that_only_other_architectures_support_is_reported(judge: Judge, graph: Graph, target: str) -> None:
+def test_a_type_that_only_other_architectures_support_is_reported(
+    shared_judge: Judge, graph: Graph, target: str
+) -> None:
     name = {"sm70": "v100", "sm75": "t4"}[target]
-    said = headline_of(judge, graph, name)
+    said = judge_headline(shared_judge, graph, name)
     assert said.startswith("w, x, y have data type bfloat16, float16 is needed; "), said
     assert f"sm_{target[2:]} does not support the graph as it is, sm_90" in said
 
@@ -98,10 +104,10 @@ def test_a_type_that_only_other_architectures_support_is_reported(judge: Judge, 
 @pytest.mark.parametrize("after", [(P.ADD,), (P.ADD, P.RELU_FWD), (P.ADD, P.GELU_FWD)])
 @pytest.mark.parametrize("size", [64, 128])
 def test_operations_that_cannot_be_fused_after_a_matmul_are_reported(
-    judge: Judge, after: Sequence[PointwiseMode], size: int
+    shared_judge: Judge, after: Sequence[PointwiseMode], size: int
 ) -> None:
-    graph = matmul_with_pointwise(T.HALF, after, size)
-    said = headline_of(judge, graph, "t4")
+    graph = make_matmul_with_pointwise(T.HALF, after, size)
+    said = judge_headline(shared_judge, graph, "t4")
     assert "after c (matmul): not supported in one graph with it" in said
     assert "sm_75 does not support the graph as it is, sm_90" in said
 
@@ -109,79 +115,79 @@ def test_operations_that_cannot_be_fused_after_a_matmul_are_reported(
 @pytest.mark.parametrize("before", [(P.MUL, P.ADD), (P.MUL,), (P.RELU_FWD,)])
 @pytest.mark.parametrize("channels", [32, 64])
 def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
-    judge: Judge, before: Sequence[PointwiseMode], channels: int
+    shared_judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
-    graph = weight_gradient_of_computed_image(T.HALF, before, channels)
-    said = headline_of(judge, graph, "sm90")
+    graph = make_weight_gradient_of_computed_image(T.HALF, before, channels)
+    said = judge_headline(shared_judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
-    whole = judge.run_query(
-        Query(weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
+    whole = shared_judge.run_query(
+        Query(make_weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
     ).supported
     assert ("supported with a ReLU" in said) == (whole and before[-1] is not P.RELU_FWD)
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
-def test_a_type_and_fused_operations_are_both_reported(judge: Judge, target: str) -> None:
+def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, target: str) -> None:
     """Some variations crash cuDNN for sm_100; the other variations are used."""
-    graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
-    said = headline_of(judge, graph, target)
+    graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    said = judge_headline(shared_judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
     assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
-def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> None:
-    said = headline_of(judge, block_scaled_matmul(128, 128, 128), target)
+def test_block_scales_need_a_newer_architecture(shared_judge: Judge, target: str) -> None:
+    said = judge_headline(shared_judge, make_block_scaled_matmul(128, 128, 128), target)
     assert said.startswith("block scales of fp8 (e4m3)")
     assert f"are not supported on sm_{target[2:]}; sm_100" in said
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
-def test_block_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
-    assert judge.run_query(Query(block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
-    said = headline_of(judge, block_scaled_matmul(m, n, k), "sm100")
-    needed = block_scaled_matmul(m, n, k, whole=True)
+def test_block_scales_need_whole_tiles(shared_judge: Judge, m: int, n: int, k: int) -> None:
+    assert shared_judge.run_query(Query(make_block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
+    said = judge_headline(shared_judge, make_block_scaled_matmul(m, n, k), "sm100")
+    needed = make_block_scaled_matmul(m, n, k, whole=True)
     for name in ("a_scale", "b_scale"):
-        old, new = block_scaled_matmul(m, n, k).tensor(name).dims, needed.tensor(name).dims
+        old, new = make_block_scaled_matmul(m, n, k).tensor(name).dims, needed.tensor(name).dims
         assert old == new or f"{name} {list(old)} where {list(new)} is needed" in said
 
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.INSTANCE_NORM])
-def test_a_tensor_that_the_mode_needs_is_reported(judge: Judge, mode: NormMode) -> None:
-    cause = judge.run_query(Query(norm_backward(mode, mean=False), "sm90")).cause
+def test_a_tensor_that_the_mode_needs_is_reported(shared_judge: Judge, mode: NormMode) -> None:
+    cause = shared_judge.run_query(Query(make_norm_backward(mode, mean=False), "sm90")).cause
     assert cause is not None
     assert cause.headline.endswith(f"(norm_backward with {mode.name}) has no mean, which it needs")
-    with_it = judge.run_query(Query(norm_backward(mode, mean=True), "sm90")).cause
+    with_it = shared_judge.run_query(Query(make_norm_backward(mode, mean=True), "sm90")).cause
     assert with_it is None or "has no mean" not in with_it.headline
 
 
 @pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
-def test_wrong_dims_of_a_pooling_result_are_reported(judge: Judge, window: int, stride: int, pad: int) -> None:
+def test_wrong_dims_of_a_pooling_result_are_reported(shared_judge: Judge, window: int, stride: int, pad: int) -> None:
     right = (32 + 2 * pad - window) // stride + 1
-    assert judge.run_query(Query(max_pool(32, right, window, stride, pad), "sm90")).supported
+    assert shared_judge.run_query(Query(make_max_pool(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
-        said = headline_of(judge, max_pool(32, wrong, window, stride, pad), "sm90")
+        said = judge_headline(shared_judge, make_max_pool(32, wrong, window, stride, pad), "sm90")
         assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
 
 
 @pytest.mark.parametrize(("head_dim", "head_dim_v"), [(128, 64), (64, 128), (96, 64)])
-def test_a_wrong_head_dim_of_o_is_reported(judge: Judge, head_dim: int, head_dim_v: int) -> None:
+def test_a_wrong_head_dim_of_o_is_reported(shared_judge: Judge, head_dim: int, head_dim_v: int) -> None:
     graph = sdpa_forward(
         batch=2, heads=2, seq_q=128, head_dim=head_dim, head_dim_v=head_dim_v, implementation="unified",
         version=(9, 28, 0), allow_hazards=True,
     )  # fmt: skip
     dims = (2, 2, 128, head_dim)
-    wrong = with_changed_tensor(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
-    said = headline_of(judge, wrong, "sm90")
+    wrong = change_tensor(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
+    said = judge_headline(shared_judge, wrong, "sm90")
     assert f"o {list(dims)} where [2, 2, 128, {head_dim_v}] is needed" in said
 
 
 def test_variation_that_crashes_cudnn_is_left_out() -> None:
     """When several variations are queried, the first attempt crashes on one, and the second continues without it."""
-    graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with using("sm100") as target:
         case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
-        plain = convolution_graph(T.HALF, T.HALF)
+        plain = make_convolution_graph(T.HALF, T.HALF)
         assert [case.supports(plain) for _ in range(4)] == [False, True, False, True]
         cause = find_cause([], graph, target, ("A", "FALLBACK"))
     assert cause is not None
@@ -190,12 +196,12 @@ def test_variation_that_crashes_cudnn_is_left_out() -> None:
 
 @pytest.mark.parametrize(("block", "k"), [(32, 128), (32, 256)])
 @pytest.mark.parametrize("kind", [T.FLOAT, T.HALF])
-def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: int, k: int) -> None:
-    graph = block_scaled_matmul(128, 128, k, block)
+def test_type_of_block_scales_is_reported(shared_judge: Judge, kind: DataType, block: int, k: int) -> None:
+    graph = make_block_scaled_matmul(128, 128, k, block)
     for name in ("a_scale", "b_scale"):
         scale = graph.tensor(name)
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
-    said = headline_of(judge, graph, "sm100")
+    said = judge_headline(shared_judge, graph, "sm100")
     assert said.startswith("a_scale, b_scale have data type float"), said
     assert "fp8_e8m0 is needed" in said
 
@@ -203,8 +209,8 @@ def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: i
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
 @pytest.mark.parametrize("target", ["v100", "t4"])
 def test_making_an_output_virtual_is_not_proposed_if_another_gpu_supports_the_graph(
-    judge: Judge, target: str, kind: DataType
+    shared_judge: Judge, target: str, kind: DataType
 ) -> None:
-    said = headline_of(judge, convolution_with_statistics(kind), target)
+    said = judge_headline(shared_judge, make_convolution_with_statistics(kind), target)
     assert "virtual" not in said
     assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said

@@ -12,13 +12,13 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
-from tests.support.child import OLDER, FinishedChild, run_python
-from tests.support.logs import LOGS
+from tests.support.child import OLDER_VERSION, FinishedChild, run_python
+from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import random_graph
 from tools.records.upgraded import find_changed_graphs
 
-OLDEST = "9.14.0"
-FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
+OLDEST_VERSION = "9.14.0"
+GRAPH_FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
 
 
 def run_command(*arguments: str) -> FinishedChild:
@@ -33,7 +33,7 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
         "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
         "forum": forum_two_matmul.graph(),
     }
-    found = compare_versions(graphs, ["h100"], OLDER, "default", progress=False)
+    found = compare_versions(graphs, ["h100"], OLDER_VERSION, "default", progress=False)
     by = {one.graph: one for one in found.changes}
     assert list(by) == list(graphs)
     assert [item.what for item in by["forum"].differences][:1] == ["verdict"]
@@ -41,7 +41,7 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
     assert by["odd"].old.cause is not None
     assert "configs" in {item.what for item in by["forward"].differences}
     facts = by["forward"].to_dict()["old"]
-    assert facts["cudnn"] == f"{OLDER}+cu12"
+    assert facts["cudnn"] == f"{OLDER_VERSION}+cu12"
     assert list(facts["configs"]) == ["A", "B", "FALLBACK"]
     assert facts["plan"] == facts["configs"]["A"][0]
     assert facts["kernels"][0]["registers"] >= 32
@@ -51,22 +51,27 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
 
 def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> None:
     """Judge again with both versions, without the tested code: verdict, configs, and instructions of every kernel."""
-    graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
-    found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
+    graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in GRAPH_FAMILIES}
+    found = compare_versions(graphs, ["h100"], OLDEST_VERSION, OLDER_VERSION, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
-    assert len(found.changes) == len(FAMILIES)
+    assert len(found.changes) == len(GRAPH_FAMILIES)
     assert unchanged
-    assert find_changed_graphs({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
+    assert (
+        find_changed_graphs(
+            {one.graph: graphs[one.graph] for one in unchanged}, OLDEST_VERSION, OLDER_VERSION, tmp_path
+        )
+        == []
+    )
 
 
 def test_kernel_code_equals_that_of_a_fresh_process() -> None:
     """NVRTC 12.9 and that of cuDNN 9.28 compile a second kernel differently after a first one."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
-    together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
+    together = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False, workers=1)
     for one in together.changes:
         (alone,) = compare_versions(
-            {one.graph: graphs[one.graph]}, ["a100"], OLDER, "default", progress=False, workers=1
+            {one.graph: graphs[one.graph]}, ["a100"], OLDER_VERSION, "default", progress=False, workers=1
         ).changes
         assert (one.old.candidates, one.new.candidates) == (alone.old.candidates, alone.new.candidates)
         assert None not in one.plans
@@ -76,11 +81,11 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64), paths[0])
     save_graph(forum_two_matmul.graph(), paths[1])
-    done = run_command("diff", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
+    done = run_command("diff", OLDER_VERSION, "default", "--target", "h100", "--format", "json", *map(str, paths))
     assert done.code == 1, done.stderr
     data = json.loads(done.stdout)
     assert [one["effect"] for one in data["changes"]] == ["changed", "changed"]
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
+    done = run_command("diff", OLDEST_VERSION, OLDER_VERSION, "--target", "h100", "--format", "junit", str(paths[1]))
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
@@ -91,7 +96,7 @@ def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: 
     found = compare_versions(
         graphs,
         ["h100"],
-        OLDER,
+        OLDER_VERSION,
         "default",
         progress=False,
         workers=1,
@@ -101,7 +106,7 @@ def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: 
     assert (found.not_asked, found.left_out) == ((), [])
     save_graph(graphs["a"], tmp_path / "a.json")
     output = tmp_path / "found.json"
-    between = (OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
+    between = (OLDER_VERSION, "default", "--target", "h100", "--limit", "0", "--format", "json")
     done = run_command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
     assert "1 graph was not judged in the time there was" in done.stderr
@@ -110,19 +115,19 @@ def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: 
 
 
 def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> None:
-    text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
+    text = (LOG_FOLDER / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     _, second = (line for line in text.splitlines() if line.startswith('{"context"'))
     odd = second.replace('"HALF"', '"HALFISH"')
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
+    done = run_command("diff", OLDEST_VERSION, OLDER_VERSION, "--target", "h100", "--format", "json", str(log))
     assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]
     assert done.code == (1 if data["counts"]["changed"] else 2)
     log.write_text(odd + "\n", encoding="utf-8")
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", str(log))
+    done = run_command("diff", OLDEST_VERSION, OLDER_VERSION, "--target", "h100", str(log))
     assert (done.code, done.stdout) == (2, "")
     assert "HALFISH" in done.stderr
 
@@ -130,9 +135,9 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([OLDER, OLDER, "--target", "h100"], "are the same version"),
-        ([OLDER, "9.1.1", "--target", "h100"], "9.1.1"),
-        ([OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
+        ([OLDER_VERSION, OLDER_VERSION, "--target", "h100"], "are the same version"),
+        ([OLDER_VERSION, "9.1.1", "--target", "h100"], "9.1.1"),
+        ([OLDER_VERSION, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
     ],
 )
 def test_invalid_arguments_are_reported(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -146,8 +151,8 @@ def test_invalid_arguments_are_reported(tmp_path: Path, arguments: list[str], wo
 def test_compare_versions_refuses_incomparable_versions() -> None:
     graph = {"a": sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)}
     with pytest.raises(UsageError, match="no graphs"):
-        compare_versions({}, ["h100"], OLDER, "default", progress=False)
+        compare_versions({}, ["h100"], OLDER_VERSION, "default", progress=False)
     with pytest.raises(UsageError, match="unknown-target"):
-        compare_versions(graph, ["h101"], OLDER, "default", progress=False)
+        compare_versions(graph, ["h101"], OLDER_VERSION, "default", progress=False)
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
         compare_versions(graph, ["h100"], "9.1.1", "default", progress=False)

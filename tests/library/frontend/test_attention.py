@@ -16,20 +16,29 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.attention import Attention
-from tests.library.diagnose.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, our_graph
-from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_attention
-from tests.support.oracle import find_network_difference, intended_network
+from tests.library.diagnose.test_attention_graphs import (
+    LISTINGS,
+    OPTIONS_BY_LISTING,
+    PROBLEM_SIZES,
+    VERSIONS,
+    build_our_graph,
+)
+from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_frontend_attention
+from tests.support.oracle import find_network_difference, make_intended_network
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 
 
 @pytest.mark.parametrize("key", LISTINGS)
 def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None:
-    options = SIZE | {"stats": " fwd " in key} | OPTIONS[key]
+    options = PROBLEM_SIZES | {"stats": " fwd " in key} | OPTIONS_BY_LISTING[key]
     unified = options.pop("implementation", "composite") == "unified"
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
-    call_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
-    assert find_network_difference(intended_network(our_graph(key)), intended_network(recorder.graph())) is None
+    call_frontend_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
+    assert (
+        find_network_difference(make_intended_network(build_our_graph(key)), make_intended_network(recorder.graph()))
+        is None
+    )
 
 
 @pytest.fixture
@@ -136,11 +145,11 @@ def test_masks_written_as_score_modifiers_are_planned_for_backward(h100: None) -
 
 def test_one_graph_may_contain_two_attention_nodes() -> None:
     recorder = RecordingGraph((9, 19, 0))
-    problem = Attention(**SIZE, stats=True, causal=True)
+    problem = Attention(**PROBLEM_SIZES, stats=True, causal=True)
     for _ in range(2):
-        call_attention(recorder, problem, backward=False, unified=False)
+        call_frontend_attention(recorder, problem, backward=False, unified=False)
     graph: Graph = recorder.graph()
-    assert len(graph.ops) == 2 * len(our_graph("9.19 fwd causal TL").ops)
+    assert len(graph.ops) == 2 * len(build_our_graph("9.19 fwd causal TL").ops)
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 

@@ -22,7 +22,7 @@ from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
 from cudnn_backend_py.system.version import Window
-from tests.support.issue_warnings import issue_warning_categories
+from tests.support.issue_warnings import list_issue_warning_categories
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -333,7 +333,7 @@ CONSTRUCTIONS: dict[str, Callable[[], Any]] = {
 def test_a_known_issue_is_reported_for_every_construction_of_a_graph(
     construction: str, made_up_issue: KnownIssue
 ) -> None:
-    assert issue_warning_categories(CONSTRUCTIONS[construction], made_up_issue.code) == [
+    assert list_issue_warning_categories(CONSTRUCTIONS[construction], made_up_issue.code) == [
         cudnn.FrontendKnownIssueWarning
     ]
 
@@ -342,8 +342,8 @@ def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.Monke
     data = built_matmul().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
+    assert list_issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_no_issue_is_reported_without_the_made_up_one() -> None:
-    assert not any(issue_warning_categories(call, ROW.code) for call in CONSTRUCTIONS.values())
+    assert not any(list_issue_warning_categories(call, ROW.code) for call in CONSTRUCTIONS.values())

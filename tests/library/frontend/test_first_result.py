@@ -26,10 +26,10 @@ def test_a_first_plan_imports_no_unused_module(tmp_path: Path) -> None:
 
 def test_the_forbidden_modules_exist() -> None:
     """A name that no longer exists would forbid nothing."""
-    names = [f"cudnn_backend_py.{name}" for name in first_result.NAMES]
+    names = [f"cudnn_backend_py.{name}" for name in first_result.UNUSED_MODULE_NAMES]
     assert [name for name in names if importlib.util.find_spec(name) is None] == []
 
 
 def test_an_additional_import_would_be_detected() -> None:
     names = {"cudnn_backend_py.diagnose.logs", "cudnn_backend_py.graph.serial", "rich", "cudnn_backend_py.graph.ir"}
-    assert first_result.unneeded_modules(names) == ["diagnose", "graph.serial", "rich"]
+    assert first_result.list_unneeded_modules(names) == ["diagnose", "graph.serial", "rich"]

@@ -26,7 +26,7 @@ from cudnn_backend_py.native.descriptor import _NativeOwner
 from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
-from tests.support.issue_warnings import issue_warning_categories
+from tests.support.issue_warnings import list_issue_warning_categories
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -975,10 +975,10 @@ def test_a_known_issue_of_attention_plans_for_several_shapes_is_reported(
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal_attention()
     plain.validate()
-    assert issue_warning_categories(plain.build_operation_graph, code) == []
+    assert list_issue_warning_categories(plain.build_operation_graph, code) == []
     shared, _ = causal_attention(**{option: True})
     shared.validate()
-    seen = issue_warning_categories(shared.build_operation_graph, code)
+    seen = list_issue_warning_categories(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 

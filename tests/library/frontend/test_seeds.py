@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import find_profile
 from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support.child import run_python
-from tests.support.seed_cells import PLACES, find_notebook
+from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook
 
 WRAPPER, FORWARD, BACKWARD = range(3)
 # Cells that execute: in both notebooks the half of the wrapper first, then that of the binding API.
@@ -22,7 +22,7 @@ EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORW
 def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> None:
     path = find_notebook(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
     done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
     stops: list[dict[str, Any]] = json.loads(done.stdout)
     assert [stop["cell"] for stop in stops] == list(EXECUTING[seed])
@@ -35,7 +35,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
 def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
     path = find_notebook(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
     text = path.read_text(encoding="utf-8")
     found = exported_cells(text)
     assert len(found) == cells == text.count("In [None]:")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, OperationGraph, attention, build_plan, library, open_target
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 128}
 MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True}
@@ -35,7 +35,7 @@ def test_the_deterministic_backward_config_of_9_19_is_supported(options: dict[st
         "from tests.library.graph.test_attention_blackwell import backward_config_tag\n"
         f"print(backward_config_tag('sm100', {options!r}))"
     )
-    assert run_code(code, environment=older_cudnn_environment()).stdout.startswith("eng5_")
+    assert run_code(code, environment=make_older_cudnn_environment()).stdout.startswith("eng5_")
 
 
 def test_mxfp8_plans_are_compiled() -> None:

@@ -15,10 +15,10 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.surveys.attention import FORMS
 from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
-from tests.support.child import ROOT, older_cudnn_environment, run_code
-from tests.support.logs import LOGS, graph_as_logged, log_file_text
-from tests.support.operations import OPERATIONS
-from tests.support.zoo import ZOO
+from tests.support.child import ROOT, make_older_cudnn_environment, run_code
+from tests.support.logs import LOG_FOLDER, format_log_file, make_comparable_graph
+from tests.support.operations import OPERATION_GRAPHS
+from tests.support.zoo import VARIED_GRAPHS
 
 EXAMPLES = {
     path.stem: make
@@ -54,18 +54,18 @@ def read_only_graph(records: Iterable[LogRecord]) -> LoggedGraph:
 
 def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
     assert found.graph is not None, found.fault
-    assert graph_as_logged(found.graph) == graph_as_logged(graph)
+    assert make_comparable_graph(found.graph) == make_comparable_graph(graph)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", OPERATION_GRAPHS)
 def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
-    graph = OPERATIONS[name]()
+    graph = OPERATION_GRAPHS[name]()
     found = read_only_graph(log_of_graph(graph))
     assert_same_graph(graph, found)
     assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
 
 
-@pytest.mark.parametrize("make", [*ZOO.values(), *EXAMPLES.values()], ids=[*ZOO, *EXAMPLES])
+@pytest.mark.parametrize("make", [*VARIED_GRAPHS.values(), *EXAMPLES.values()], ids=[*VARIED_GRAPHS, *EXAMPLES])
 def test_the_graph_zoo_and_the_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
     assert_same_graph(make(), read_only_graph(log_of_graph(make())))
 
@@ -80,7 +80,7 @@ def test_attention_graphs_are_read_from_the_log() -> None:
             continue
         found = read_only_graph(records)
         assert found.graph is not None, (name, found.fault)
-        assert graph_as_logged(found.graph) == graph_as_logged(graph), name
+        assert make_comparable_graph(found.graph) == make_comparable_graph(graph), name
         taken += 1
     assert taken > len(graphs) * 0.9
 
@@ -108,7 +108,7 @@ WITHOUT_JSON = [
 @pytest.mark.parametrize("name", WITHOUT_JSON)
 def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
     """As in logs before cuDNN 9.5: the axis of gen_index and the reordering type are logged only if they are set."""
-    graph = ZOO[name]()
+    graph = VARIED_GRAPHS[name]()
     records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
     found = read_only_graph(records)
     assert found.source == "descriptors"
@@ -117,7 +117,7 @@ def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pointwise numbers", "rng seeded", "padded matmul", "paged cache", "slice", "concat"])
 def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: str) -> None:
-    graph = OPERATIONS[name]()
+    graph = OPERATION_GRAPHS[name]()
     assert_same_graph(
         graph, read_only_graph(record for record in log_of_graph(graph) if "Visualize" not in (record.function or ""))
     )
@@ -135,7 +135,7 @@ def test_a_truncated_dump_is_completed_from_its_operations() -> None:
 
 
 def test_a_dump_without_calls_reports_the_missing_axis() -> None:
-    records = log_of_graph(ZOO["flash f16 causal"]())
+    records = log_of_graph(VARIED_GRAPHS["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
     found = read_only_graph([next(record for record in dump if record.function == "cudnnBackendFinalize")])
     assert found.fault is not None
@@ -157,21 +157,21 @@ for name, graph in build_graphs_for_9_19().items():
 
 def build_graphs_for_9_19() -> dict[str, Graph]:
     """Return the graphs that 9.19 logs: operations, graph zoo and attention."""
-    made = {name: make() for name, make in {**OPERATIONS, **ZOO}.items()}
+    made = {name: make() for name, make in {**OPERATION_GRAPHS, **VARIED_GRAPHS}.items()}
     return made | attention_graphs(8, (9, 19, 0))
 
 
 def test_every_graph_is_read_from_a_log_file_of_9_19(tmp_path: Path) -> None:
     """cuDNN writes the graphs of one process into one file."""
     path = tmp_path / "cudnn.log"
-    environment = older_cudnn_environment() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
+    environment = make_older_cudnn_environment() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
     refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
     graphs = {name: graph for name, graph in build_graphs_for_9_19().items() if name not in refused}
     found = list(read_graphs(path))
     assert len(graphs) > 80
     assert {item.version for item in found} == {"9.19.0"}
-    read = {graph_as_logged(item.graph) for item in found if item.graph is not None}
-    assert [name for name, graph in graphs.items() if graph_as_logged(graph) not in read] == []
+    read = {make_comparable_graph(item.graph) for item in found if item.graph is not None}
+    assert [name for name, graph in graphs.items() if make_comparable_graph(graph) not in read] == []
     assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
 
 
@@ -181,15 +181,15 @@ def test_graphs_of_a_torch_log_get_the_logged_engine_configs() -> None:
 import json
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.logs import LOGS
+from tests.support.logs import LOG_FOLDER
 answers = []
-for item in read_graphs(LOGS / "torch-attention-9.19.0.log.gz"):
+for item in read_graphs(LOG_FOLDER / "torch-attention-9.19.0.log.gz"):
     (mode,) = item.modes
     configs = OperationGraph(item.graph, open_target("h100")).heuristics(mode).configs
     answers.append([[config.tag for config in configs], [c.tag for c in item.configs if c.state != "refused"]])
 print(json.dumps(answers))
 """
-    answers = json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
+    answers = json.loads(run_code(code, environment=make_older_cudnn_environment()).stdout)
     assert answers == [
         [["eng2_k24=7", "eng1_k24=6", "eng1_k24=5", "eng1_k24=3"]] * 2,
         [["eng6_k24=26", "eng7_k24=28", "eng7_k24=26"]] * 2,
@@ -197,17 +197,17 @@ print(json.dumps(answers))
 
 
 def test_explain_log_reports_on_the_graphs_of_the_log() -> None:
-    report = report_log(LOGS / "torch-attention-9.19.0.log.gz", ["h100"])
+    report = report_log(LOG_FOLDER / "torch-attention-9.19.0.log.gz", ["h100"])
     assert report.exit_code == 0
     assert [[verdict.outcome.value for verdict in row] for row in report.verdicts] == [["supported"]] * 2
     assert json.loads(json.dumps(report.to_dict()))["graphs"][1]["verdicts"][0]["target"] == "h100-sxm"
     assert "SUPPORTED" in str(report)
     with pytest.raises(UsageError, match="unknown-target"):
-        report_log(LOGS / "torch-attention-9.19.0.log.gz", ["nowhere"])
+        report_log(LOG_FOLDER / "torch-attention-9.19.0.log.gz", ["nowhere"])
 
 
 def test_captured_records_and_a_log_file_give_the_same_graph() -> None:
-    records = log_of_graph(ZOO["matmul relu"]())
-    (captured,), (filed,) = read_graphs(records), read_graphs([log_file_text(records)])
+    records = log_of_graph(VARIED_GRAPHS["matmul relu"]())
+    (captured,), (filed,) = read_graphs(records), read_graphs([format_log_file(records)])
     assert captured.graph == filed.graph
     assert (captured.thread, captured.process) == (filed.thread, filed.process)

@@ -14,7 +14,7 @@ from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
 from tests.known_issues import EXAMPLES
-from tests.support.child import older_cudnn_environment, run_python
+from tests.support.child import make_older_cudnn_environment, run_python
 
 OLD = (9, 19, 0)
 HERE = library().version
@@ -24,17 +24,17 @@ ASK = """
 import json, sys
 from cudnn_backend_py import explain, library
 from cudnn_backend_py.native import crash_guards
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 crash_guards.CRASHING_GRAPHS = ()
 for code, which, sm, build in json.loads(sys.argv[1]):
     made = EXAMPLES[code].fixed if which == "fixed" else EXAMPLES[code].reproductions[which]
-    verdict = explain(graph_of(made, library().version), f"sm{sm}", build=build)
+    verdict = explain(make_example_graph(made, library().version), f"sm{sm}", build=build)
     print(json.dumps([code, which, str(verdict.outcome), verdict.stage]), flush=True)
 """
 
 
 def cudnn_environment(version: VersionTuple) -> dict[str, str]:
-    return (older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
+    return (make_older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def query_cudnn(
@@ -116,14 +116,15 @@ BUILD = """
 import sys
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
 from cudnn_backend_py.known_issues import FAULTS
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
-made = graph_of({"": EXAMPLES[row.code].reproductions[""], "unlike": EXAMPLES[row.code].unlike}[sys.argv[1]])
+examples = EXAMPLES[row.code]
+made = make_example_graph({"": examples.reproductions[""], "unaffected": examples.unaffected}[sys.argv[1]])
 build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 """
 
 
-@pytest.mark.parametrize("which", ["", "unlike"])
+@pytest.mark.parametrize("which", ["", "unaffected"])
 def test_a_mask_after_a_matrix_vector_product_crashes_one_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
@@ -138,13 +139,13 @@ REFUSE = """
 import json
 from cudnn_backend_py import OperationGraph, UsageError, library, open_target
 from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 for kind in CRASHING_GRAPHS:
     examples = EXAMPLES[kind.code]
-    for which, made in {**examples.reproductions, "unlike": examples.unlike, "fixed": examples.fixed}.items():
+    for which, made in {**examples.reproductions, "unaffected": examples.unaffected, "fixed": examples.fixed}.items():
         for target in map(open_target, ("sm80", "sm90", "sm100")):
             try:
-                OperationGraph(graph_of(made, library().version), target)
+                OperationGraph(make_example_graph(made, library().version), target)
                 said = "made"
             except UsageError as error:
                 said = error.code
@@ -159,7 +160,7 @@ def test_a_graph_that_crashes_cudnn_is_refused_before_it_reaches_cudnn(version: 
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
     for code, which, said in answers:
-        refused = which not in ("unlike", "fixed") and version in kinds[code]
+        refused = which not in ("unaffected", "fixed") and version in kinds[code]
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 

@@ -20,7 +20,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
 D = DescriptorType
 WITH_PLAN = ("convolution forward", "matmul")
@@ -33,7 +33,7 @@ def get_child_descriptors(of: Descriptor, attribute: Attr) -> tuple[Descriptor, 
 
 def finalized_descriptors(name: str) -> Iterator[Descriptor]:
     """Yield finalized descriptors of many kinds, from a graph to its plan."""
-    graph = OperationGraph(BUILT[name].make(), open_target("h100"))
+    graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target("h100"))
     yield graph.descriptor
     question = Descriptor(D.ENGINEHEUR).set(Attr.ENGINEHEUR_OPERATION_GRAPH, graph.descriptor)
     yield question.set(Attr.ENGINEHEUR_DEVICEPROP, graph.target.device).finalize()
@@ -79,7 +79,7 @@ def test_count_and_then_get_returns_every_element(name: str) -> None:
 
 def test_cudnn_itself_counts_no_knob_choices_of_a_config() -> None:
     """If this test fails, cuDNN has fixed the count, and `Descriptor.count` need not check it again."""
-    config = OperationGraph(BUILT["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
+    config = OperationGraph(TYPICAL_GRAPHS["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
     written = ctypes.c_int64(-1)
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)
     library().cudnnBackendGetAttribute(*arguments, ctypes.byref(written), None)

@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
 from cudnn_backend_py.native.descriptor import _RENUMBERED
-from tests.support.child import cudnn_environment, run_code
+from tests.support.child import make_cudnn_environment, run_code
 
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)
 
@@ -58,7 +58,7 @@ print(json.dumps({"version": lib.version, "found": found}))
 @pytest.fixture(scope="module", params=VERSIONS, ids=str)
 def enumerator_outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the outcome of setting every enumerator, with one cuDNN version."""
-    environment = dict(os.environ) if request.param is None else cudnn_environment(request.param)
+    environment = dict(os.environ) if request.param is None else make_cudnn_environment(request.param)
     return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
@@ -99,4 +99,4 @@ def test_enumerators_renumbered_in_9_10_0_are_a_permutation() -> None:
 
 def test_9_10_0_opens_a_described_target() -> None:
     code = "from cudnn_backend_py.target import open_target; print(open_target('sm90').sm)"
-    assert run_code(code, environment=cudnn_environment("9.10.0", optional=True)).stdout == "90\n"
+    assert run_code(code, environment=make_cudnn_environment("9.10.0", optional=True)).stdout == "90\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import DescriptorType
-from tests.support.child import older_cudnn_environment
-from tests.torture.harness import Broken
-from tests.torture.level0 import fuzz
+from tests.support.child import make_older_cudnn_environment
+from tests.torture.harness import BrokenPromise
+from tests.torture.level0 import run_fuzzer
 
 CALLS_PER_TYPE = 1000  # for each of five seeds: 5,000 calls on every type; `make torture` makes more
 CREATABLE = {kind.name for kind in DescriptorType} - {"INTERMEDIATE_INFO"}
@@ -43,14 +43,14 @@ OUTCOMES = {
 
 @pytest.mark.parametrize("seed", [101, 102, 103, 104, 105])
 def test_random_calls_raise_only_exceptions_of_the_package(seed: int, tmp_path: Path) -> None:
-    counted = fuzz(seed, CALLS_PER_TYPE, tmp_path)
+    counted = run_fuzzer(seed, CALLS_PER_TYPE, tmp_path)
     assert set(counted["calls"]) == CREATABLE
     assert min(counted["calls"].values()) > 0.95 * CALLS_PER_TYPE
     assert set(counted["outcomes"]) >= OUTCOMES  # the calls are of every kind, not all refused at the start
 
 
 def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
-    counted = fuzz(106, 500, tmp_path, older_cudnn_environment())
+    counted = run_fuzzer(106, 500, tmp_path, make_older_cudnn_environment())
     assert counted["cudnn"] == "9.19.0"
     assert counted["outcomes"]["set attribute-newer-than-library"] > 10
 
@@ -58,5 +58,5 @@ def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
 def test_a_crash_is_reported_with_its_seed_and_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the table of known issues, the fuzzer crashes cuDNN; the report has the seed and the last call."""
     monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
-    with pytest.raises(Broken, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
-        fuzz(101, 300, tmp_path)
+    with pytest.raises(BrokenPromise, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
+        run_fuzzer(101, 300, tmp_path)

@@ -110,8 +110,8 @@ def close_in_another_thread() -> None:
 
 def assert_no_descriptor_alive(live: DescriptorCount) -> None:
     gc.collect()
-    assert live.made > 0
-    assert live.alive == 0
+    assert live.created > 0
+    assert live.not_destroyed == 0
 
 
 SCENARIOS: list[Callable[[], None]] = [
@@ -146,11 +146,11 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
         operation.set(Attr.OPERATION_MATMUL_ADESC, x).set(Attr.OPERATION_MATMUL_BDESC, y)
         for child in (x, y, matmul):
             child.close()
-        assert live.alive == 4
+        assert live.not_destroyed == 4
         operation.set(Attr.OPERATION_MATMUL_ADESC, tensor(3))
-        assert live.alive == 4  # the replaced child is gone, the new one stays
+        assert live.not_destroyed == 4  # the replaced child is gone, the new one stays
         operation.close()
-        assert live.alive == 0
+        assert live.not_destroyed == 0
 
 
 def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
@@ -273,7 +273,7 @@ def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None
         with InterruptingFunction("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
             Descriptor(DescriptorType.TENSOR)
         gc.collect()
-        assert (live.made, live.alive) == (int(after), 0)
+        assert (live.created, live.not_destroyed) == (int(after), 0)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -301,11 +301,11 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
                 call()
             assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
         if verb != "Initialize":
-            assert live.alive >= 2  # objects that cuDNN may refer to live as long as it
+            assert live.not_destroyed >= 2  # objects that cuDNN may refer to live as long as it
         made.close()
         del caught
         gc.collect()
-        assert live.alive == 0
+        assert live.not_destroyed == 0
 
 
 def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> None:
@@ -356,4 +356,4 @@ def test_threads_change_one_descriptor() -> None:
             assert set(seen) <= {"descriptor-closed", "descriptor-finalized", "cudnn-status"}
         del made, calls, threads, thread
         gc.collect()
-        assert live.alive == 0
+        assert live.not_destroyed == 0

@@ -30,7 +30,7 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
 from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_to_destination
-from tests.support.child import ROOT, FinishedChild, older_cudnn_environment, run_python
+from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_python
 
 
 def quiet_environment(**changed: str) -> dict[str, str]:
@@ -387,7 +387,7 @@ def created_kinds(text: str) -> list[str]:
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_the_log_file_has_messages_before_during_and_after_a_capture(tmp_path: Path, older: bool) -> None:
     file = tmp_path / "cudnn.log"
-    base = older_cudnn_environment() if older else None
+    base = make_older_cudnn_environment() if older else None
     done = run_with_log_variables(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
     assert created_kinds(text) == list(KINDS)
@@ -478,7 +478,7 @@ def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_a_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: bool) -> None:
     """Otherwise cuDNN would print errors to stderr that it did not print before."""
-    base = older_cudnn_environment() if older else None
+    base = make_older_cudnn_environment() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = run_with_log_variables(tmp_path, base)
     assert (done.stdout, done.stderr) == ("", "")

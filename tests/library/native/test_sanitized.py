@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.child import run_python
-from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build_sanitized, run_tests, sanitizer_environment
+from tests.support.sanitizing import (
+    C_FLAGS,
+    NATIVE_FOLDER,
+    SANITIZER_MESSAGES,
+    build_sanitized,
+    make_sanitizer_environment,
+    run_tests,
+)
 
 
 def has_sanitizers(build_folder: Path) -> bool:
@@ -17,7 +24,7 @@ def has_sanitizers(build_folder: Path) -> bool:
     if shutil.which("gcc") is None:
         return False
     (build_folder / "nothing.c").write_text("")
-    command = ["gcc", *FLAGS, str(build_folder / "nothing.c"), "-o", str(build_folder / "nothing.so")]
+    command = ["gcc", *C_FLAGS, str(build_folder / "nothing.c"), "-o", str(build_folder / "nothing.so")]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -33,7 +40,7 @@ def test_hostile_calls_cause_no_sanitizer_report(build_folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
     done = run_tests(build_sanitized(build_folder), *(f"tests/library/native/{name}" for name in names))
     said = done.stdout + done.stderr
-    assert not any(word in said for word in FOUND), said[-5000:]
+    assert not any(word in said for word in SANITIZER_MESSAGES), said[-5000:]
     assert done.code == 0, said[-5000:]
 
 
@@ -56,12 +63,12 @@ def test_deliberate_errors_are_detected(build_folder: Path, error: str) -> None:
     """C code with deliberate errors is reported in the way that the test above looks for."""
     source, made = build_folder / "error.c", build_folder / f"{error.split()[0]}.so"
     source.write_text(PROGRAM % ERRORS[error])
-    subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
+    subprocess.run(["gcc", *C_FLAGS, str(source), "-o", str(made)], check=True)
     done = run_python(
-        ["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).provoke()"], environment=sanitizer_environment()
+        ["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).provoke()"], environment=make_sanitizer_environment()
     )
     assert error in done.stderr
-    assert any(word in done.stderr for word in FOUND)
+    assert any(word in done.stderr for word in SANITIZER_MESSAGES)
 
 
 STUB = """
@@ -75,6 +82,6 @@ tests.test_functions_of_the_driver_stub_accept_null()
 
 def test_the_driver_stub_causes_no_sanitizer_report(build_folder: Path) -> None:
     made = build_folder / "stub.so"
-    subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
-    done = run_python(["-c", STUB, str(made)], environment=sanitizer_environment())
+    subprocess.run(["gcc", *C_FLAGS, str(NATIVE_FOLDER / "driver_stub.c"), "-o", str(made)], check=True)
+    done = run_python(["-c", STUB, str(made)], environment=make_sanitizer_environment())
     assert (done.code, done.stderr) == (0, "")

@@ -19,14 +19,14 @@ from cudnn_backend_py.generated.enums import OperationGraphMode
 from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.values import show, show_typed
 from tests.support.hostile import (
-    MAKERS,
+    HOSTILE_VALUE_MAKERS,
     ChangingFloat,
     ChangingIndex,
     FakeDescriptor,
     HostileObject,
     HugeRepr,
-    LyingInt,
-    LyingText,
+    MisreportingInt,
+    MisreportingText,
     UnreliableSequence,
     disguise_value,
 )
@@ -48,14 +48,14 @@ REFUSED = {
     "numpy int as axis": (make_setter(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
     "axis by index": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
     "axis that changes": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
-    "axis that is": (make_setter(D.OPERATION_CONCAT, AXIS, LyingInt(2**32)), "axis-out-of-range"),
+    "axis that is": (make_setter(D.OPERATION_CONCAT, AXIS, MisreportingInt(2**32)), "axis-out-of-range"),
     "axis in an array": (make_setter(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
     "training mode by index": (
         make_setter(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAIN)),
         "graph-mode-mismatch",
     ),
     "text that encodes to another": (
-        make_setter(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, LyingText(LONG_NAME)),
+        make_setter(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, MisreportingText(LONG_NAME)),
         "device-name-too-long",
     ),
     "device name of escaped surrogates": (
@@ -166,7 +166,7 @@ def test_numbers_are_read_once() -> None:
     assert next(value.answers) == 6
 
 
-@pytest.mark.parametrize("maker", range(len(MAKERS)))
+@pytest.mark.parametrize("maker", range(len(HOSTILE_VALUE_MAKERS)))
 def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
@@ -189,7 +189,7 @@ def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None
     )
     messages: list[str] = []
     for place in places:
-        for value in (MAKERS[maker](r), disguise_value(MAKERS[maker](r), r)):
+        for value in (HOSTILE_VALUE_MAKERS[maker](r), disguise_value(HOSTILE_VALUE_MAKERS[maker](r), r)):
             try:
                 place(value)
             except CudnnBackendError as error:
@@ -207,7 +207,7 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
     for value in (
         HugeRepr(),
         HostileObject(),
-        LyingInt(3),
+        MisreportingInt(3),
         "x" * 10**7,
         [HugeRepr()] * 10**6,
         endless,

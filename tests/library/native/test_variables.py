@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.native.variables import LOG_VARIABLES, library_variables
-from tests.support.child import OLDER, older_cudnn_environment, run_python
+from tests.support.child import OLDER_VERSION, make_older_cudnn_environment, run_python
 
 RECORDER = r"""
 #define _GNU_SOURCE
@@ -52,7 +52,7 @@ for graph in (g.graph(), attention.sdpa_forward(batch=1, heads=2, seq_q=128, hea
 HARMLESS = {"PWD", "bar", "HOME", "TMPDIR"}
 
 
-@pytest.mark.parametrize("version", ["own", OLDER])
+@pytest.mark.parametrize("version", ["own", OLDER_VERSION])
 def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str, tmp_path: Path) -> None:
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("did not run: it needs a C compiler (apt-get install gcc)")
@@ -60,7 +60,7 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     source.write_text(RECORDER)
     define = f'-DRECORD="{record}"'
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", define, "-o", recorder, source, "-ldl"], check=True)
-    environment = dict(os.environ) if version == "own" else older_cudnn_environment()
+    environment = dict(os.environ) if version == "own" else make_older_cudnn_environment()
     run_python(["-c", PROGRAM], environment={**environment, "LD_PRELOAD": str(recorder)}, check=True)
     read = {tuple(line.split("\t")) for line in record.read_text().splitlines()}
     names = {name for file, name in read if Path(file).name.startswith(("libcudnn", "libnvrtc", "libcublas"))}

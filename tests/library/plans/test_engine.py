@@ -7,22 +7,22 @@ import os
 
 import pytest
 
-from tests.support.child import older_cudnn_environment, run_python
+from tests.support.child import make_older_cudnn_environment, run_python
 
 ASK = """
 import json, sys
 from cudnn_backend_py import OperationGraph, open_target
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 for first in json.loads(sys.argv[1]):
-    OperationGraph(ZOO["matmul f16 64"](), open_target(first)).heuristics()
-question = OperationGraph(ZOO["matmul f32"](), open_target("a100"))
+    OperationGraph(VARIED_GRAPHS["matmul f16 64"](), open_target(first)).heuristics()
+question = OperationGraph(VARIED_GRAPHS["matmul f32"](), open_target("a100"))
 print(json.dumps([config.tag for config in question.heuristics().configs]))
 """
 
 
 @pytest.mark.parametrize("version", ["9.19.0", "newest"])
 def test_a_query_for_a_gpu_without_tf32_does_not_change_later_ones(version: str) -> None:
-    where = older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
+    where = make_older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
     def propose_after_queries_for(first: list[str]) -> list[str]:
         done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)

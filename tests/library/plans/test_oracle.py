@@ -25,9 +25,9 @@ from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.child import ROOT
-from tests.support.graphs import sdpa
-from tests.support.oracle import assert_same_graph, find_difference, undetected_changes
-from tests.support.zoo import ZOO
+from tests.support.graphs import make_sdpa
+from tests.support.oracle import assert_same_graph, find_difference, find_undetected_changes
+from tests.support.zoo import VARIED_GRAPHS
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GRAPHS = {path.stem: runpy.run_path(str(path), run_name="__oracle__").get("graph") for path in EXAMPLES}
@@ -101,9 +101,9 @@ def test_every_pointwise_mode_reaches_cudnn_unchanged(mode: PointwiseMode) -> No
     assert_same_graph(graph_of_pointwise_mode(mode), read_logged_graph(graph_of_pointwise_mode(mode)))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_every_graph_of_the_zoo_reaches_cudnn_unchanged(name: str) -> None:
-    assert_same_graph(ZOO[name](), read_logged_graph(ZOO[name]()))
+    assert_same_graph(VARIED_GRAPHS[name](), read_logged_graph(VARIED_GRAPHS[name]()))
 
 
 # Declared in the header, not supported by 9.28: the descriptor returns NOT_SUPPORTED without a reason.
@@ -320,7 +320,7 @@ def test_a_changed_graph_is_detected(sent: Callable[[], Graph], meant: Callable[
 
 def fused_attention() -> Graph:
     """Return one fused attention operation with a sub-graph and a softmax."""
-    return Graph((sdpa(),))
+    return Graph((make_sdpa(),))
 
 
 MAKERS = {
@@ -337,7 +337,7 @@ def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], G
     graph, record = make_graph(), read_logged_graph(make_graph())
     assert find_difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
-    missed = undetected_changes(record, lambda replace_tensor: find_difference(graph, replace_tensor))
+    missed = find_undetected_changes(record, lambda replace_tensor: find_difference(graph, replace_tensor))
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 

@@ -29,7 +29,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.plans.record import seal
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 
 def matmul() -> Graph:
@@ -213,7 +213,7 @@ def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
         "from tests.library.plans.test_plan import *\n"
         f"config = OperationGraph(flash_forward(), open_target('sm90')).heuristics('A').configs[0]\n"
         f"build_plan(config).save({str(path)!r})",
-        environment=older_cudnn_environment(),
+        environment=make_older_cudnn_environment(),
     )
     with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.19\.0\+cu12, the loaded library is") as caught:
         load_plan(path, "sm90")

@@ -38,7 +38,7 @@ from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.target import Target
-from tests.support.child import older_cudnn_environment, run_python
+from tests.support.child import make_older_cudnn_environment, run_python
 
 pytestmark = pytest.mark.usefixtures("cache")
 OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
@@ -148,7 +148,7 @@ def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_k
         "print(plan_key(flash_forward(), open_target('h100'), OPTIONS), open_target('h100').library.version_text)"
     )
     assert run_python(["-c", code], check=True).stdout.split() == [plan_cache_key, target.library.version_text]
-    other, version = run_python(["-c", code], environment=older_cudnn_environment(), check=True).stdout.split()
+    other, version = run_python(["-c", code], environment=make_older_cudnn_environment(), check=True).stdout.split()
     assert version == "9.19.0"
     assert (other == plan_cache_key) == (version == target.library.version_text)
 

@@ -22,7 +22,7 @@ from cudnn_backend_py.native.driver import stub_path
 from cudnn_backend_py.native.environment import sublibraries, version_in_file_name
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, nvrtc_needed
-from tests.support.child import OLDER, cudnn_environment, run_code
+from tests.support.child import OLDER_VERSION, make_cudnn_environment, run_code
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
 
@@ -51,7 +51,7 @@ def newest_cudnn_folder() -> Path:
 @cache
 def older_cudnn_folder() -> Path:
     """Return the folder of the older cuDNN, a JIT wheel."""
-    return Path(cudnn_environment(OLDER)["CUDNN_BACKEND_LIBRARY"]).parent
+    return Path(make_cudnn_environment(OLDER_VERSION)["CUDNN_BACKEND_LIBRARY"]).parent
 
 
 def nvrtc_path() -> Path:
@@ -193,7 +193,7 @@ def test_a_library_file_named_after_another_version_is_reported(tmp_path: Path) 
     shutil.copy(older_cudnn_folder() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
-    assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER}"
+    assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER_VERSION}"
 
 
 def test_disabled_tf32_is_reported() -> None:

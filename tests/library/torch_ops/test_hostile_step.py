@@ -16,14 +16,14 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 from tests.gpu.torch_ops.conftest import step_module  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
-    NUMBERS,
-    ROW,
-    Launches,
-    address_of_function,
+    LAUNCH_ROW,
+    SCALAR_ARGUMENTS,
+    LaunchRecorder,
     describe_plan,
+    get_function_address,
     launches,
+    make_output_description,
     operator_number,
-    output_like,
     random_tensors,
     teach_plan,
 )
@@ -44,14 +44,14 @@ def call_or_return_error(function: Any, *given: Any) -> Any:
 
 
 def test_step_call_handles_any_argument(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
     for value in OBJECTS:
         assert step_module.call(value) is None
         for number in (operator_number, value):
             assert (
-                call_or_return_error(step_module.call, number, *random_tensors, *NUMBERS[:2], value) is None
+                call_or_return_error(step_module.call, number, *random_tensors, *SCALAR_ARGUMENTS[:2], value) is None
                 or number == operator_number
             )
             assert step_module.call(number, *[value] * 7) is None
@@ -64,39 +64,41 @@ def test_step_call_handles_any_argument(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_step_learn_handles_any_argument(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, seed: int
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, seed: int
 ) -> None:
     draw = random.Random(seed)
-    whole = describe_plan(launches, (output_like(random_tensors[0]),), ROW, pieces=(100, 50), own=1)
+    whole = describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, pieces=(100, 50), own=1)
     for _ in range(300):
         plan = list(whole)
         for place in draw.sample(range(2, len(plan) - 1), draw.choice([0, 1, 2])):
             plan[place] = draw.choice(
                 [*OBJECTS, (None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
             )
-        given: list[Any] = [tuple(plan), False, 0, operator_number, *random_tensors, *NUMBERS, False]
+        given: list[Any] = [tuple(plan), False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False]
         if draw.random() < 0.5:
             given[draw.randrange(len(given))] = draw.choice(OBJECTS)
         if draw.random() < 0.2:
             given = given[: draw.randrange(len(given))]
         if call_or_return_error(step_module.learn, *given) is True:
-            call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
+            call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         step_module.forget(None)
 
 
 def test_plans_with_invalid_tensor_places_are_refused(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    made = (output_like(random_tensors[0]),)
+    made = (make_output_description(random_tensors[0]),)
 
     def is_refused(outputs: Any, row: Any, **more: Any) -> bool:
         plan = describe_plan(launches, outputs, row, **more)
         return isinstance(
-            call_or_return_error(step_module.learn, plan, False, 0, operator_number, *random_tensors, *NUMBERS, False),
+            call_or_return_error(
+                step_module.learn, plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False
+            ),
             RuntimeError,
         )
 
-    assert not is_refused(made, ROW)
+    assert not is_refused(made, LAUNCH_ROW)
     for row in (
         *(((at, 0, 0, 0),) for at in (-1, -(1 << 31))),
         *(((0, kind, index, 0),) for kind in (0, 1, 2) for index in (-1, 3, 99)),
@@ -116,21 +118,24 @@ def test_plans_with_invalid_tensor_places_are_refused(
 
 
 def test_plans_with_invalid_output_sizes_are_handled(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     for dims in ((-1,), (1 << 62, 1 << 62), (1 << 40, 1 << 40), (1 << 62,)):
         strides = (1,) * len(dims)
         for number in (dims, tuple((base, 1 << 62, 2) for base in dims)):
             plan = describe_plan(launches, ((random_tensors[0], number, strides, None),), ())
-            call_or_return_error(step_module.learn, plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
-            made = call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
+            call_or_return_error(
+                step_module.learn, plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False
+            )
+            made = call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
             assert isinstance(made, RuntimeError) or made is None or made.numel() == 0
             step_module.forget(None)
     for pieces in ((1 << 62,) * 4, (-1,), (-(1 << 63), 1)):
-        plan = describe_plan(launches, (output_like(random_tensors[0]),), (), pieces=pieces)
-        assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
+        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), (), pieces=pieces)
+        assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         assert isinstance(
-            call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False), RuntimeError
+            call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False),
+            RuntimeError,
         )
         step_module.forget(None)
 
@@ -151,31 +156,31 @@ def test_step_define_handles_any_argument(step_module: Any) -> None:
 
 
 def test_a_call_with_fewer_dims_or_numbers_than_defined_is_handled(
-    step_module: Any, launches: Launches, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, random_tensors: Any
 ) -> None:
     """Give a tensor fewer dims, or fewer numbers, than the operator was defined for."""
     for loose in ((0, 200, 0, 0), (6, 1, 0, 0), (9, 1, 0, 0), (18, 1, 0, 0), (2, 9, 1, 1 << 30)):
         number = step_module.define(3, 0, 0, (loose,), (loose,))
-        plan = describe_plan(launches, (output_like(random_tensors[0]),), ROW)
+        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW)
         for given in (
             random_tensors,
             [x.flatten() for x in random_tensors],
             [x.reshape(1, 1, 2, 1, 8, 1, 4) for x in random_tensors],
         ):
-            call_or_return_error(step_module.learn, plan, False, 0, number, *given, *NUMBERS, False)
-            call_or_return_error(step_module.call, number, *given, *NUMBERS, False)
+            call_or_return_error(step_module.learn, plan, False, 0, number, *given, *SCALAR_ARGUMENTS, False)
+            call_or_return_error(step_module.call, number, *given, *SCALAR_ARGUMENTS, False)
             call_or_return_error(step_module.call, number, *given, False)
 
 
-def test_tensors_of_many_dims_are_handled(step_module: Any, launches: Launches, operator_number: int) -> None:
+def test_tensors_of_many_dims_are_handled(step_module: Any, launches: LaunchRecorder, operator_number: int) -> None:
     many = [torch.zeros([1] * 60) for _ in range(3)]
-    plan = describe_plan(launches, (output_like(many[0]),), ROW)
-    call_or_return_error(step_module.learn, plan, False, 0, operator_number, *many, *NUMBERS, False)
-    call_or_return_error(step_module.call, operator_number, *many, *NUMBERS, False)
+    plan = describe_plan(launches, (make_output_description(many[0]),), LAUNCH_ROW)
+    call_or_return_error(step_module.learn, plan, False, 0, operator_number, *many, *SCALAR_ARGUMENTS, False)
+    call_or_return_error(step_module.call, operator_number, *many, *SCALAR_ARGUMENTS, False)
 
 
 def test_python_functions_that_raise_or_return_anything_are_handled(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class OwnError(Exception):
         pass
@@ -187,29 +192,33 @@ def test_python_functions_that_raise_or_return_anything_are_handled(
 
     teach_plan(step_module, launches, operator_number, random_tensors, notice=raise_error)
     with pytest.raises(OwnError) as caught:
-        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+        step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
     assert caught.value is error
     step_module.forget(None)
     for answer in OBJECTS:
         teach_plan(step_module, launches, operator_number, random_tensors, notice=lambda *_, answer=answer: answer)
-        call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
+        call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         step_module.forget(None)
 
 
 def test_invalid_results_of_the_gradient_function_are_handled(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class OwnError(Exception):
         pass
 
     for answer in (*OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
         given = [x.clone().requires_grad_() for x in random_tensors]
-        plan = describe_plan(launches, (output_like(random_tensors[0]), output_like(random_tensors[0])), ROW)
-        assert step_module.learn(plan, False, 0, operator_number, *given, *NUMBERS, True)
+        plan = describe_plan(
+            launches,
+            (make_output_description(random_tensors[0]), make_output_description(random_tensors[0])),
+            LAUNCH_ROW,
+        )
+        assert step_module.learn(plan, False, 0, operator_number, *given, *SCALAR_ARGUMENTS, True)
         launches.differentiate = lambda *_, answer=answer: answer  # type: ignore[method-assign]
         functions = [launches.go, launches.current, launches.capturing]
         connect_step(step_module, functions, launches.differentiate)
-        o = step_module.call(operator_number, *given, *NUMBERS, False)
+        o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
         if o is not None:
             call_or_return_error(o.sum().backward)
     error = OwnError("mine")
@@ -218,7 +227,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
         raise error
 
     connect_step(step_module, [launches.go, launches.current, launches.capturing], raise_error)
-    o = step_module.call(operator_number, *given, *NUMBERS, False)
+    o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
     with pytest.raises(OwnError) as caught:
         o.sum().backward()
     assert caught.value is error
@@ -226,10 +235,10 @@ def test_invalid_results_of_the_gradient_function_are_handled(
 
 def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> None:
     """Give the compiled step the addresses of these functions."""
-    step_module.connect(*map(address_of_function, functions), differentiate, "cpu")
+    step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
 
-def test_step_connect_handles_any_argument(step_module: Any, launches: Launches) -> None:
+def test_step_connect_handles_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
     functions = [launches.go, launches.current, launches.capturing]
     for value in OBJECTS:
         call_or_return_error(step_module.connect, value)
@@ -245,7 +254,7 @@ def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
 
 
 def test_threads_may_learn_call_and_forget(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+    step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     ended: list[int] = []
 
@@ -258,7 +267,7 @@ def test_threads_may_learn_call_and_forget(
                 case 1:
                     teach_plan(step_module, launches, operator_number, random_tensors)
                 case _:
-                    step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+                    step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         ended.append(seed)
 
     threads = [threading.Thread(target=learn_call_or_forget, args=(seed,)) for seed in range(4)]

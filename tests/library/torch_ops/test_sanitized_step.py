@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 from cudnn_backend_py.torch_ops.extension import VARIABLE, Build  # noqa: E402
 from tests.support.child import run_python  # noqa: E402
-from tests.support.sanitizing import CXX_FLAGS, FOUND, sanitizer_environment  # noqa: E402
+from tests.support.sanitizing import CXX_FLAGS, SANITIZER_MESSAGES, make_sanitizer_environment  # noqa: E402
 
 
 def test_hostile_calls_of_the_step_cause_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_hostile_calls_of_the_step_cause_no_report(tmp_path: Path, monkeypatch: 
     subprocess.run([*build.command, "-o", str(tmp_path / build.file_name)], check=True)
     tmp_path.chmod(0o700)
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/library/torch_ops/test_hostile_step.py"]
-    done = run_python(command, environment=sanitizer_environment() | {VARIABLE: str(tmp_path)}, timeout_s=900)
+    done = run_python(command, environment=make_sanitizer_environment() | {VARIABLE: str(tmp_path)}, timeout_s=900)
     said = done.stdout + done.stderr
-    assert not any(word in said for word in FOUND), said[-5000:]
+    assert not any(word in said for word in SANITIZER_MESSAGES), said[-5000:]
     assert done.code == 0, said[-5000:]

@@ -9,4 +9,4 @@ from tests.torture.environment import attack
 
 def test_every_verdict_equals_that_of_a_fresh_process(tmp_path: Path) -> None:
     counts = attack(5, tmp_path, steps=8)
-    assert counts["questions"] >= 20
+    assert counts["queries"] >= 20

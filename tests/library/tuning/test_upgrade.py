@@ -7,7 +7,7 @@ from dataclasses import replace
 from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.upgrade import changes_to_time
-from tests.support.child import OLDER
+from tests.support.child import OLDER_VERSION
 from tools.campaign.graphs import random_graph
 
 
@@ -20,7 +20,7 @@ def test_only_changed_plans_are_timed() -> None:
         "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
         "resample": random_graph(910024, "resample", version=(9, 14, 0)),
     }
-    found = compare_versions(graphs, ["a100"], OLDER, "default", progress=False)
+    found = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False)
     assert changes_to_time(found) == []  # of the GPU of this machine
     here = replace(found, changes=tuple(replace(one, target="gpu") for one in found.changes))
     assert [one.graph for one in changes_to_time(here)] == ["attention"]

@@ -17,7 +17,7 @@ from tests.library.target.test_environment import (
     older_cudnn_folder,
     problems_by_code,
 )
-from tests.support.child import OLDER, run_code
+from tests.support.child import OLDER_VERSION, run_code
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def installed_copy(tmp_path: Path) -> InstalledCudnn:
     root.mkdir(0o700)
     folder = older_cudnn_folder().parents[2]
     shutil.copytree(folder, root / folder.name)
-    return require_installed(OLDER, root=root)
+    return require_installed(OLDER_VERSION, root=root)
 
 
 def flip_byte(path: Path, place: int | None = None) -> None:
@@ -64,9 +64,9 @@ def problem_found_after_crash(
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
 def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: InstalledCudnn, name: str) -> None:
     root = installed_copy.path.parent
-    assert problem_found_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
+    assert problem_found_after_crash(OLDER_VERSION, CUDNN_BACKEND_CACHE=root) is None
     flip_byte(installed_copy.library.with_name(name))
-    for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": installed_copy.library})):
+    for version, environment in ((OLDER_VERSION, {}), (None, {"CUDNN_BACKEND_LIBRARY": installed_copy.library})):
         problem = problem_found_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
         assert problem is not None
         code, headline, detail, repair, blocks = problem
@@ -106,9 +106,9 @@ print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
 
 
 def test_a_crash_with_a_shadowed_cudnn_is_not_blamed_on_the_graph() -> None:
-    problem = problem_found_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest_cudnn_folder())
+    problem = problem_found_after_crash(OLDER_VERSION, in_start=True, LD_LIBRARY_PATH=newest_cudnn_folder())
     assert problem is not None
     assert problem[0] == "loader-path-shadows-cudnn"
-    assert problem_found_after_crash(OLDER, LD_LIBRARY_PATH=newest_cudnn_folder()) is None, (
+    assert problem_found_after_crash(OLDER_VERSION, LD_LIBRARY_PATH=newest_cudnn_folder()) is None, (
         "after the start, the loaded libraries are known"
     )

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.breakdown import Breakdown, break_down
-from tests.support.logs import LOGS, log_text
+from tests.support.logs import LOG_FOLDER, read_log_text
 
-TORCH = LOGS / "torch-attention-9.19.0.log.gz"
-FORUM = LOGS / "forum-9.1.1.log.gz"
+TORCH = LOG_FOLDER / "torch-attention-9.19.0.log.gz"
+FORUM = LOG_FOLDER / "forum-9.1.1.log.gz"
 
 
 def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
@@ -44,7 +44,7 @@ def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
 
 def test_breakdown_of_a_training_log_counts_plans_and_executions() -> None:
     """The log has six graphs (three lengths, forward and backward), each with one plan, run 8 times by the program."""
-    found = break_down(LOGS / "torch-training-9.19.0.log.gz")
+    found = break_down(LOG_FOLDER / "torch-training-9.19.0.log.gz")
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 4 * 2)] * 6
     assert found.graphs[0].plan_s == (pytest.approx(41.212749 - 40.019645),)
     assert [group.graphs for group in found.groups] == [(1, 3, 5), (2, 4, 6)]
@@ -78,8 +78,8 @@ def count_in_log_text(text: str) -> tuple[list[tuple[int, int]], int, float]:
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
 def test_breakdown_equals_counts_of_log_lines(name: str) -> None:
     """The expected counts do not use the package: they match records, dims of graphs and plan descriptors by text."""
-    counts, plans, seconds = count_in_log_text(log_text(name))
-    found = break_down(LOGS / name)
+    counts, plans, seconds = count_in_log_text(read_log_text(name))
+    found = break_down(LOG_FOLDER / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
     assert sum(one.plans for one in found.graphs) == plans == len(counts)
     assert sum(one.run_s or 0.0 for one in found.graphs) == pytest.approx(seconds, abs=1e-5)
@@ -87,7 +87,7 @@ def test_breakdown_equals_counts_of_log_lines(name: str) -> None:
 
 
 def test_breakdown_of_the_forum_log_equals_its_descriptor_counts() -> None:
-    text = log_text("forum-9.1.1.log.gz")
+    text = read_log_text("forum-9.1.1.log.gz")
     kinds = re.findall(r"descriptorType: type=cudnnBackendDescriptorType_t; val=(CUDNN_BACKEND_\w+)", text)
     assert (
         kinds.count("CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"),
@@ -119,7 +119,7 @@ def _with_sequence_length(text: str, s: int) -> str:
 
 
 def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
-    text = log_text(TORCH.name)
+    text = read_log_text(TORCH.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
     parts = [first, _with_sequence_length(first, 640), first]
     found = break_down(iter("\n".join(parts).splitlines(keepends=True)))
@@ -152,14 +152,14 @@ def _with_oversized_records(text: str) -> str:
 
 def test_graphs_with_truncated_records_are_counted() -> None:
     """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
-    found = break_down(iter(_with_oversized_records(log_text(TORCH.name)).splitlines(keepends=True)))
+    found = break_down(iter(_with_oversized_records(read_log_text(TORCH.name)).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
 
 
 def test_a_plan_without_its_graph_is_counted() -> None:
     """The graph's own record is missing, as when another process writes into it."""
-    text = log_text(TORCH.name)
+    text = read_log_text(TORCH.name)
     at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
     head = text.rindex("I! CuDNN", 0, at)
     found = break_down(iter(text[head:].splitlines(keepends=True)))
@@ -167,7 +167,7 @@ def test_a_plan_without_its_graph_is_counted() -> None:
 
 
 def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
-    text = log_text(TORCH.name)
+    text = read_log_text(TORCH.name)
     other = text.replace("(v91900 ", "(v92000 ").replace('"cudnnVersion":91900', '"cudnnVersion":92000')
     found = break_down(iter((text + other).splitlines(keepends=True)))
     assert [(one.version, one.plans) for one in found.graphs] == [("9.19.0", 1)] * 2 + [("9.20.0", 1)] * 2
@@ -177,14 +177,14 @@ def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
 
 
 def test_a_plan_without_execution_has_no_executions() -> None:
-    text = log_text(TORCH.name)
+    text = read_log_text(TORCH.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
     assert " s from graphs to their plans\n" in str(found)
 
 
 def test_repeated_builds_are_reported() -> None:
-    text = log_text(TORCH.name)
+    text = read_log_text(TORCH.name)
     found = break_down(iter((text + text).splitlines(keepends=True)))
     assert [group.plans for group in found.groups] == [2, 2]
     assert all("PlanCache" in group.advice for group in found.groups)

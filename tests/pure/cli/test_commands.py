@@ -37,8 +37,8 @@ from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
 from cudnn_backend_py.why.__main__ import _command as why_program
-from tests.support.logs import LOGS, log_text
-from tests.support.reporting import two_matmuls
+from tests.support.logs import LOG_FOLDER, read_log_text
+from tests.support.reporting import make_two_matmuls
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -121,7 +121,7 @@ NARROW = [
 
 def write_input_files(folder: Path) -> None:
     """Write the graph files and programs that the command lines of this module read."""
-    graph = two_matmuls()
+    graph = make_two_matmuls()
     save_graph(graph, folder / "good.json")
     text = (folder / "good.json").read_text(encoding="utf-8")
     (folder / "cut.json").write_text(text[:-20])
@@ -352,7 +352,7 @@ def test_a_drawing_is_complete_svg(files: Path) -> None:
     root = ElementTree.parse("g.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     names = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "name"}
-    assert names == {tensor.name for tensor in two_matmuls().tensors}
+    assert names == {tensor.name for tensor in make_two_matmuls().tensors}
 
 
 def test_a_drawing_is_written_as_png(files: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_log_without_a_graph_is_refused(folder: Path) -> None:
 
 
 def test_graph_formats_are_recognized_with_any_suffix(files: Path) -> None:
-    graph = two_matmuls()
+    graph = make_two_matmuls()
     text = Path("good.json").read_text(encoding="utf-8")
     facts = {"cudnn": "9.28.0", "target": "h100", "sm": 90, "tag": "eng0", "graph": graph_to_json(graph), "plan": "{}"}
     plan = seal({"schema": "cudnn-backend-py/plan", "version": 1, **facts})
@@ -419,8 +419,8 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
 
 
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
-    several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
-    Path("several.log").write_text(log_text(several.name), encoding="utf-8")
+    several = next(path for path in sorted(LOG_FOLDER.iterdir()) if len(list(read_graphs(path))) > 1)
+    Path("several.log").write_text(read_log_text(several.name), encoding="utf-8")
     assert "graphs, one is needed" in run_command(["graph", "lint", "several.log"]).stderr
 
 

@@ -25,7 +25,7 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.rewrite.changes import Change
 from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
 from tests.pure.diagnose.test_page import ParsedPage
-from tests.support.reporting import make_matrix, make_verdict, two_matmuls
+from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 # A possible name: markup, terminal escapes, and long.
 NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
@@ -90,7 +90,7 @@ def test_repr_is_one_short_line(name: str) -> None:
 
 
 def test_repr_summarizes_the_value() -> None:
-    graph = two_matmuls()
+    graph = make_two_matmuls()
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
     assert repr(graph.ops[0]).startswith("<Matmul s = matmul(q, k")
@@ -113,7 +113,7 @@ def test_a_graph_is_displayed_as_svg() -> None:
 
 
 def test_html_of_a_verdict_does_not_contain_the_library_folder() -> None:
-    shown = make_verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
+    shown = make_verdict(make_two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
     assert "<dd>libcudnn.so.9</dd>" in shown
     assert "somebody" not in shown
 
@@ -126,7 +126,7 @@ def test_html_of_a_change_draws_subgraphs_of_operations() -> None:
 
 
 def test_html_of_remedies_shows_the_graph_changes() -> None:
-    before, after = two_matmuls(), two_matmuls(ordered=False)
+    before, after = make_two_matmuls(), make_two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = ParsedPage(Remedies(before, [remedy])._repr_html_() or "")
     assert len(shown.elements_of_class("drop")) == len(shown.elements_of_class("add")) == 1

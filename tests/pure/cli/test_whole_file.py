@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from cudnn_backend_py import save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.system.atomic_file import write_atomically
-from tests.support.reporting import two_matmuls
+from tests.support.reporting import make_two_matmuls
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def test_a_failed_write_leaves_the_file_unchanged(tmp_path: Path) -> None:
 
 def test_a_command_that_cannot_write_names_the_file_and_leaves_it_unchanged(tmp_path: Path) -> None:
     graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
-    save_graph(two_matmuls(), graph)
+    save_graph(make_two_matmuls(), graph)
     words = ["graph", "draw", str(graph), "--output", str(drawn)]
     assert CliRunner().invoke(main, words).exit_code == 0
     whole = drawn.read_bytes()

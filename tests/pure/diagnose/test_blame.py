@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.causes.refused_part import Blame, find_blame
 
-OPTIONS = ("a", "b", "c", "d", "e")
+OPTION_NAMES = ("a", "b", "c", "d", "e")
 
 
 class RefusalOracle:
@@ -40,19 +40,19 @@ def test_refused_sets_of_options_are_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
     run_query = RefusalOracle(*refused)
-    assert find_blame(OPTIONS, {}, run_query) == Blame(sets, cures, alone)
-    assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTIONS)
+    assert find_blame(OPTION_NAMES, {}, run_query) == Blame(sets, cures, alone)
+    assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTION_NAMES)
 
 
-def test_no_option_is_blamed_if_the_problem_without_options_is_refused() -> None:
+def test_no_refused_option_is_reported_if_the_plain_problem_is_refused() -> None:
     run_query = RefusalOracle("")
-    assert find_blame(OPTIONS, {}, run_query) == Blame(((),))
+    assert find_blame(OPTION_NAMES, {}, run_query) == Blame(((),))
     assert run_query.queries == [frozenset()]
 
 
-def test_an_option_that_is_supported_alone_is_not_blamed_alone() -> None:
+def test_an_option_that_is_supported_alone_is_not_reported_alone() -> None:
     """Leaving out "a" helps, but "a" alone is supported, so only "a" together with "e" is blamed."""
-    found = find_blame(OPTIONS, {}, RefusalOracle("ae"))
+    found = find_blame(OPTION_NAMES, {}, RefusalOracle("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
 
@@ -69,7 +69,7 @@ def test_an_option_that_needs_another_is_judged_together_with_it(
     assert all("a" in kept for kept in run_query.queries if "b" in kept)
 
 
-def test_contradictory_results_blame_no_option() -> None:
+def test_contradictory_results_give_no_refused_option() -> None:
     """Option "a" is refused alone, but leaving out "b" helps."""
 
     def run_query(kept: frozenset[str]) -> bool:
@@ -88,7 +88,7 @@ def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> No
 
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
-def test_unknown_outcomes_blame_no_option(unknown: frozenset[str]) -> None:
+def test_unknown_outcomes_give_no_refused_option(unknown: frozenset[str]) -> None:
     refuses = RefusalOracle("ab")
     assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
@@ -99,13 +99,13 @@ def test_an_unknown_outcome_of_one_option_alone_is_not_reported() -> None:
     assert found == Blame((("a", "b"),), ("a", "b"), None)
 
 
-def test_every_blamed_set_is_refused_and_minimal() -> None:
+def test_every_reported_set_of_options_is_refused_and_minimal() -> None:
     rng = random.Random(1)
-    pairs = [set(one) for size in (1, 2, 3) for one in itertools.combinations(OPTIONS, size)]
+    pairs = [set(one) for size in (1, 2, 3) for one in itertools.combinations(OPTION_NAMES, size)]
     for _ in range(300):
         refused = rng.sample(pairs, rng.choice((1, 1, 2, 3)))
         smallest = [one for one in refused if not any(other < one for other in refused)]
-        found = find_blame(OPTIONS, {}, RefusalOracle(*map("".join, refused)))
+        found = find_blame(OPTION_NAMES, {}, RefusalOracle(*map("".join, refused)))
         assert found is not None
         assert all(set(one) in smallest for one in found.sets), (refused, found)
         singles = [one for one in smallest if len(one) == 1]

@@ -25,70 +25,70 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 
-SUPPORTED = Cell(Outcome.SUPPORTED, engines=(2, 1), stage="heuristics")
-REFUSED = Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics")
-CRASHED = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV", stage="heuristics")
-TRIPLE = ("g", "sm90", "9.19.0")
+SUPPORTED_CELL = Cell(Outcome.SUPPORTED, engines=(2, 1), stage="heuristics")
+REFUSED_CELL = Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics")
+CRASHED_CELL = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV", stage="heuristics")
+GRAPH_TARGET_VERSION = ("g", "sm90", "9.19.0")
 
 
 def make_baseline(expected: Expected | None) -> Baseline:
-    rows = {} if expected is None else {TRIPLE: expected}
+    rows = {} if expected is None else {GRAPH_TARGET_VERSION: expected}
     return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
 
 
-def check_cell(expected: Expected | None, cell: Cell) -> Checked:
-    [one] = compare(make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {TRIPLE: cell}))
+def compare_one_cell(expected: Expected | None, cell: Cell) -> Checked:
+    [one] = compare(make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {GRAPH_TARGET_VERSION: cell}))
     return one
 
 
 @pytest.mark.parametrize(
     ("expected", "cell", "code", "why"),
     [
-        (Expected(Outcome.SUPPORTED), SUPPORTED, 0, ""),
-        (Expected(Outcome.SUPPORTED, engines=(2, 1)), SUPPORTED, 0, ""),
-        (Expected(Outcome.NOT_SUPPORTED), REFUSED, 0, ""),
-        (Expected(Outcome.NOT_SUPPORTED, "refused"), REFUSED, 0, ""),
-        (Expected(Outcome.NOT_JUDGED, "cudnn-crashed"), CRASHED, 0, ""),
-        (Expected(Outcome.SUPPORTED, engines=(1,)), SUPPORTED, 1, "was engines 1, now engines 2 1"),
-        (Expected(Outcome.NOT_SUPPORTED, "refused"), SUPPORTED, 1, "was not supported, now supported"),
+        (Expected(Outcome.SUPPORTED), SUPPORTED_CELL, 0, ""),
+        (Expected(Outcome.SUPPORTED, engines=(2, 1)), SUPPORTED_CELL, 0, ""),
+        (Expected(Outcome.NOT_SUPPORTED), REFUSED_CELL, 0, ""),
+        (Expected(Outcome.NOT_SUPPORTED, "refused"), REFUSED_CELL, 0, ""),
+        (Expected(Outcome.NOT_JUDGED, "cudnn-crashed"), CRASHED_CELL, 0, ""),
+        (Expected(Outcome.SUPPORTED, engines=(1,)), SUPPORTED_CELL, 1, "was engines 1, now engines 2 1"),
+        (Expected(Outcome.NOT_SUPPORTED, "refused"), SUPPORTED_CELL, 1, "was not supported, now supported"),
         (
             Expected(Outcome.SUPPORTED),
-            REFUSED,
+            REFUSED_CELL,
             1,
             "was supported, now not supported: head dim 20 is no multiple of 8",
         ),
         (
             Expected(Outcome.NOT_SUPPORTED, "architecture"),
-            REFUSED,
+            REFUSED_CELL,
             1,
             "the cause was architecture, now refused: head dim 20 is no multiple of 8",
         ),
-        (None, SUPPORTED, 1, "nothing is expected of it in b.toml"),
+        (None, SUPPORTED_CELL, 1, "nothing is expected of it in b.toml"),
         (
             Expected(Outcome.SUPPORTED),
-            CRASHED,
+            CRASHED_CELL,
             2,
             "was supported, now could not be judged: cuDNN crashed with SIGSEGV",
         ),
     ],
 )
-def test_changes_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
-    one = check_cell(expected, cell)
+def test_changed_verdicts_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+    one = compare_one_cell(expected, cell)
     assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
 
 
-def test_exit_code_is_that_of_the_worst_change() -> None:
-    same = check_cell(Expected(Outcome.SUPPORTED), SUPPORTED)
-    changed = check_cell(Expected(Outcome.SUPPORTED), REFUSED)
-    unjudged = check_cell(Expected(Outcome.SUPPORTED), CRASHED)
+def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
+    same = compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL)
+    changed = compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL)
+    unjudged = compare_one_cell(Expected(Outcome.SUPPORTED), CRASHED_CELL)
     assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
-def test_reports_contain_the_changes() -> None:
+def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     results = [
-        check_cell(Expected(Outcome.SUPPORTED), SUPPORTED),
-        check_cell(Expected(Outcome.SUPPORTED), REFUSED),
-        check_cell(Expected(Outcome.SUPPORTED), CRASHED),
+        compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL),
+        compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL),
+        compare_one_cell(Expected(Outcome.SUPPORTED), CRASHED_CELL),
     ]
     text = table_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
@@ -125,9 +125,9 @@ pin = ["cause", "engines"]
     assert read_baseline(path) == whole
 
 
-def test_comments_are_kept_when_expectations_change(tmp_path: Path) -> None:
+def test_updating_a_baseline_keeps_its_comments(tmp_path: Path) -> None:
     text = (
-        TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
+        BASELINE_TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
         + """
 # over the first
 [[expected]]  # after its head
@@ -164,34 +164,34 @@ outcome = "supported"
     assert _write_expected(written, rows) == written
     none = _write_expected(written, {})
     assert "[[expected]]" not in none
-    assert none.startswith(TOML[:20])
+    assert none.startswith(BASELINE_TOML[:20])
 
 
-def test_an_inline_list_of_expectations_becomes_tables(tmp_path: Path) -> None:
+def test_updating_a_baseline_writes_inline_expectations_as_tables(tmp_path: Path) -> None:
     row = '{graph = "g", target = "sm90", version = "default", outcome = "supported"}'
     path = tmp_path / "b.toml"
     rows = {("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED)}
     for inline in ("expected = []\n", f"expected = [{row}]\n"):
-        path.write_text(_write_expected(TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8")
+        path.write_text(_write_expected(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8")
         assert read_baseline(path).expected == rows
 
 
 def test_a_baseline_needs_only_graphs_and_targets(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
-    path.write_text(TOML)
+    path.write_text(BASELINE_TOML)
     found = read_baseline(path)
     assert (found.versions, found.build, found.pin, found.expected) == (("default",), False, ("cause",), {})
     assert found.triples() == [("g", "sm90", "default")]
 
 
-TOML = """
+BASELINE_TOML = """
 schema = "cudnn-backend-py/check"
 version = 1
 targets = ["sm90"]
 [graphs]
 g = "g.json"
 """
-ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcome = "supported"\n'
+EXPECTED_ROW_TOML = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcome = "supported"\n'
 
 
 @pytest.mark.parametrize(
@@ -199,28 +199,28 @@ ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcom
     [
         ("no toml", "cannot be read as TOML"),
         ("", "schema and version are"),
-        (TOML.replace("version = 1", "version = true"), "schema and version are"),
-        (TOML.replace("version = 1", "version = 1.0"), "schema and version are"),
-        (TOML + "x = " + "[" * 100_000, "cannot be read as TOML: maximum recursion depth"),
-        (TOML + "x = " + "9" * 5000, "cannot be read as TOML: Exceeds the limit"),
-        (TOML + ROW + 'engines = "12"\n', "engines must be a list of integers"),
-        (TOML + ROW + "engines = [true]\n", "engines must be a list of integers"),
-        (TOML + ROW + "cause = 3\n", "cause must be texts"),
-        (TOML + ROW + "reason = 3\n", "reason means nothing here"),
-        (TOML + ROW.replace('"g"', "[1]"), "graph, target, version"),
-        (TOML.replace("version = 1", "version = 2"), "schema and version are"),
-        (TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),
-        (TOML.replace('g = "g.json"', "g = 1"), "a table of names and files is needed"),
-        (TOML.replace('["sm90"]', '"sm90"'), "targets is 'sm90'"),
-        (TOML.replace('["sm90"]', "[]"), "targets is"),
-        (TOML.replace("version = 1", "version = 1\nbuild = 1"), "build is 1"),
-        (TOML.replace("version = 1", 'version = 1\npin = ["stage"]'), "pin is"),
-        (TOML.replace("version = 1", "version = 1\ntarget = 1"), "it has target"),
-        (TOML.replace("version = 1", "version = 1\nexpected = 1"), "expected is 1"),
-        (TOML + ROW.replace("supported", "fine"), "'fine' is not a valid Outcome"),
-        (TOML + ROW.replace('graph = "g"', ""), "KeyError"),
-        (TOML + ROW.replace("default", "9.19.0"), "not among its graphs, targets and versions"),
-        (TOML + ROW + ROW, "two expectations"),
+        (BASELINE_TOML.replace("version = 1", "version = true"), "schema and version are"),
+        (BASELINE_TOML.replace("version = 1", "version = 1.0"), "schema and version are"),
+        (BASELINE_TOML + "x = " + "[" * 100_000, "cannot be read as TOML: maximum recursion depth"),
+        (BASELINE_TOML + "x = " + "9" * 5000, "cannot be read as TOML: Exceeds the limit"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + 'engines = "12"\n', "engines must be a list of integers"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "engines = [true]\n", "engines must be a list of integers"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "cause = 3\n", "cause must be texts"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "reason means nothing here"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML.replace('"g"', "[1]"), "graph, target, version"),
+        (BASELINE_TOML.replace("version = 1", "version = 2"), "schema and version are"),
+        (BASELINE_TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),
+        (BASELINE_TOML.replace('g = "g.json"', "g = 1"), "a table of names and files is needed"),
+        (BASELINE_TOML.replace('["sm90"]', '"sm90"'), "targets is 'sm90'"),
+        (BASELINE_TOML.replace('["sm90"]', "[]"), "targets is"),
+        (BASELINE_TOML.replace("version = 1", "version = 1\nbuild = 1"), "build is 1"),
+        (BASELINE_TOML.replace("version = 1", 'version = 1\npin = ["stage"]'), "pin is"),
+        (BASELINE_TOML.replace("version = 1", "version = 1\ntarget = 1"), "it has target"),
+        (BASELINE_TOML.replace("version = 1", "version = 1\nexpected = 1"), "expected is 1"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML.replace("supported", "fine"), "'fine' is not a valid Outcome"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML.replace('graph = "g"', ""), "KeyError"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML.replace("default", "9.19.0"), "not among its graphs, targets and versions"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + EXPECTED_ROW_TOML, "two expectations"),
     ],
 )
 def test_an_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:

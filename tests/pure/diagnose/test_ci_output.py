@@ -10,10 +10,12 @@ import pytest
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.report.ci import Case, cases, github_annotations, junit_xml
 from cudnn_backend_py.printable import printable_lines
-from tests.support.reporting import HOSTILE, make_matrix, make_verdict, two_matmuls
+from tests.support.reporting import HOSTILE_NAME, make_matrix, make_two_matmuls, make_verdict
 
-VERDICTS = [make_verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [make_verdict(two_matmuls(HOSTILE))]
-SHOWN = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+VERDICTS = [make_verdict(make_two_matmuls("first"), outcome) for outcome in Outcome] + [
+    make_verdict(make_two_matmuls(HOSTILE_NAME))
+]
+ESCAPED_HOSTILE_NAME = HOSTILE_NAME.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
 
 
 def test_junit_has_the_counts_and_names_of_verdicts() -> None:
@@ -22,7 +24,7 @@ def test_junit_has_the_counts_and_names_of_verdicts() -> None:
     assert root.tag == "testsuites"
     assert root.attrib == {"name": "cudnn-backend", **counts}
     suites = [(suite.attrib["name"], suite.attrib["tests"], suite.attrib["failures"]) for suite in root]
-    assert suites == [("first", "3", "1"), (SHOWN, "1", "1")]
+    assert suites == [("first", "3", "1"), (ESCAPED_HOSTILE_NAME, "1", "1")]
     first = [case.attrib for case in root[0]]
     assert first[0] == {"classname": "cudnn-backend.first", "name": "l40s, cuDNN 9.28.0"}
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"]]
@@ -37,7 +39,7 @@ def test_junit_contains_cause_and_verdict() -> None:
 
 
 def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
-    matrix = make_matrix("a", HOSTILE)
+    matrix = make_matrix("a", HOSTILE_NAME)
     root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
     assert len(list(root.iter("testcase"))) == len(outcomes) == 29
@@ -71,7 +73,7 @@ def test_annotations_contain_file_graph_and_cause() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE, "\u2028::warning::x"])
+@pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE_NAME, "\u2028::warning::x"])
 def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> None:
     case = Case(graph=given, target=given, version=given, state="failed", code=given, message=given)
     [line] = github_annotations([case], files={given: given})
@@ -83,12 +85,12 @@ def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> No
 
 
 @pytest.mark.parametrize("results", [VERDICTS, make_matrix("a", "b")], ids=["verdicts", "matrix"])
-def test_equal_results_give_equal_text(results: object) -> None:
+def test_equal_results_give_equal_junit_and_annotations(results: object) -> None:
     assert junit_xml(results) == junit_xml(results)  # type: ignore[arg-type]
     assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]
 
 
-def test_no_results_give_an_empty_report() -> None:
+def test_no_results_give_an_empty_junit_report() -> None:
     root = ElementTree.fromstring(junit_xml([]).encode())
     assert root.attrib["tests"] == "0"
     assert list(root) == []

@@ -10,13 +10,13 @@ import pytest
 from cudnn_backend_py.diagnose.report.diagram import to_dot, to_mermaid
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.replace import replace_tensors
-from tests.support.built import BUILT
-from tests.support.flash import flash_graph
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.flash import make_flash_graph
 
 
-@pytest.mark.parametrize("name", sorted(BUILT))
-def test_every_node_has_an_edge(name: str) -> None:
-    graph = BUILT[name].make()
+@pytest.mark.parametrize("name", sorted(TYPICAL_GRAPHS))
+def test_every_node_of_a_diagram_has_an_edge(name: str) -> None:
+    graph = TYPICAL_GRAPHS[name].make()
     memory = [tensor for tensor in graph.tensors if not tensor.virtual]
     for text, arrow in ((to_mermaid(graph), "-->|.->"), (to_dot(graph), "->")):
         nodes = set(re.findall(r"^  (t_?\d+|op\d+)(?:\[|\(| \[)", text, re.M))
@@ -26,14 +26,14 @@ def test_every_node_has_an_edge(name: str) -> None:
 
 
 def test_a_virtual_tensor_is_a_labelled_edge() -> None:
-    graph: Graph = flash_graph()
+    graph: Graph = make_flash_graph()
     virtual = [tensor for tensor in graph.tensors if tensor.virtual]
     assert sum(" .-> " in line for line in to_mermaid(graph).splitlines()) >= len(virtual)
     assert sum("style=dashed" in line for line in to_dot(graph).splitlines()) >= len(virtual)
 
 
-def test_names_are_escaped() -> None:
-    graph = flash_graph()
+def test_names_in_diagrams_are_escaped() -> None:
+    graph = make_flash_graph()
     hostile = replace(graph.tensor("q"), name='q"] --> x\n')
     changed = replace_tensors(graph, {hostile.uid: hostile})
     assert '"q#quot;] --> x<br/><br/>' in to_mermaid(changed)

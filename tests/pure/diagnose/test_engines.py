@@ -9,21 +9,21 @@ import pytest
 from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from cudnn_backend_py.native.environment import absent_engines
-from tests.support.families import FAMILIES
-from tests.support.zoo import ZOO
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.zoo import VARIED_GRAPHS
 
-JIT = ("graph", "engines_runtime_compiled")
+JIT_ENGINE_LIBRARIES = ("graph", "engines_runtime_compiled")
 
 
 @pytest.mark.parametrize(
     ("present", "version", "cuda", "absent"),
     [
-        (JIT, (9, 14, 0), 12, ("engines_precompiled",)),
-        ((*JIT, "engines_precompiled"), (9, 28, 0), 12, ()),
-        (JIT, (9, 28, 0), 12, ("engines_precompiled",)),  # for CUDA 12 the other one is empty
-        (JIT, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
-        (JIT, (9, 21, 1), 13, ("engines_precompiled",)),
-        ((*JIT, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
+        (JIT_ENGINE_LIBRARIES, (9, 14, 0), 12, ("engines_precompiled",)),
+        ((*JIT_ENGINE_LIBRARIES, "engines_precompiled"), (9, 28, 0), 12, ()),
+        (JIT_ENGINE_LIBRARIES, (9, 28, 0), 12, ("engines_precompiled",)),  # for CUDA 12 the other one is empty
+        (JIT_ENGINE_LIBRARIES, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
+        (JIT_ENGINE_LIBRARIES, (9, 21, 1), 13, ("engines_precompiled",)),
+        ((*JIT_ENGINE_LIBRARIES, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
         ((), (9, 28, 0), 13, ()),  # they are in another folder
     ],
 )
@@ -36,9 +36,9 @@ def test_absent_engine_libraries_are_found_from_the_installed_files(
 
 
 def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> None:
-    alone = {name for name, make in {**FAMILIES, **ZOO}.items() if _is_served_alone(make())}
+    alone = {name for name, make in {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}.items() if _is_served_alone(make())}
     assert alone >= {
-        name for name in ZOO if name.startswith(("flash", "unified", "two matmul", "layer norm", "reduce"))
+        name for name in VARIED_GRAPHS if name.startswith(("flash", "unified", "two matmul", "layer norm", "reduce"))
     }
     assert alone >= {"add f32", "softmax by hand", "batch norm relu", "instance norm backward"}
     others = ("conv", "dgrad", "wgrad", "matmul", "max pooling", "mean pooling", "bn ", "concat", "slice", "moe")

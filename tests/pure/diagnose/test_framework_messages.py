@@ -11,29 +11,33 @@ import pytest
 
 from cudnn_backend_py.diagnose.framework_messages import HOW, MESSAGES, STATUSES, find_entries, find_program
 
-FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
-ROWS = [row for rows in tomllib.loads(FILE.read_text(encoding="utf-8")).values() for row in rows]
-NON_CONTIGUOUS = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a {}"
+MESSAGES_FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
+MESSAGE_ROWS = [row for rows in tomllib.loads(MESSAGES_FILE.read_text(encoding="utf-8")).values() for row in rows]
+NON_CONTIGUOUS_INPUT_MESSAGE = (
+    "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a {}"
+)
 
 
 def test_messages_cover_all_frameworks_and_have_sources() -> None:
-    assert len({row["text"] for row in ROWS}) >= 100
-    programs = Counter(row["program"] for row in ROWS)
+    assert len({row["text"] for row in MESSAGE_ROWS}) >= 100
+    programs = Counter(row["program"] for row in MESSAGE_ROWS)
     assert set(programs) == set(HOW) - {""}
     assert min(programs.values()) >= 15
-    assert all(row["source"].startswith("https://") for row in ROWS)
+    assert all(row["source"].startswith("https://") for row in MESSAGE_ROWS)
 
 
 def test_messages_are_explained_by_the_expected_entries() -> None:
-    lost = [row["text"] for row in ROWS if next((one.code for one in find_entries(row["text"])), "") != row["entry"]]
-    assert len(lost) <= 0.05 * len(ROWS), lost
+    lost = [
+        row["text"] for row in MESSAGE_ROWS if next((one.code for one in find_entries(row["text"])), "") != row["entry"]
+    ]
+    assert len(lost) <= 0.05 * len(MESSAGE_ROWS), lost
 
 
 def test_every_entry_has_an_example_message() -> None:
-    assert {row.code for row in (*MESSAGES, *STATUSES)} <= {row["entry"] for row in ROWS}
+    assert {row.code for row in (*MESSAGES, *STATUSES)} <= {row["entry"] for row in MESSAGE_ROWS}
 
 
-@pytest.mark.parametrize("text", [row["text"] for row in ROWS])
+@pytest.mark.parametrize("text", [row["text"] for row in MESSAGE_ROWS])
 def test_an_explanation_has_few_and_short_lines(text: str) -> None:
     for entry in find_entries(text):
         lines = entry.lines()
@@ -44,7 +48,7 @@ def test_an_explanation_has_few_and_short_lines(text: str) -> None:
 
 @pytest.mark.parametrize("row", [*MESSAGES, *STATUSES], ids=lambda row: row.code)
 def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
-    for one in ROWS:
+    for one in MESSAGE_ROWS:
         entry = next((found for found in find_entries(one["text"]) if found.code == row.code), None)  # type: ignore[attr-defined]
         if entry is not None:
             assert not any(line.endswith(" ...") for line in entry.lines())
@@ -65,13 +69,15 @@ def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
         "KeyError: 'head_dim'",
     ],
 )
-def test_unrelated_text_has_no_entry(text: str) -> None:
+def test_unrelated_text_matches_no_message_entry(text: str) -> None:
     assert find_entries(text) == ()
 
 
 def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:
     for ending in ("non-contiguous input.", "non-contiguous\ninput"):
-        assert [one.code for one in find_entries(NON_CONTIGUOUS.format(ending))] == ["torch-not-supported"]
+        assert [one.code for one in find_entries(NON_CONTIGUOUS_INPUT_MESSAGE.format(ending))] == [
+            "torch-not-supported"
+        ]
 
 
 def test_cudnn_reasons_are_explained_by_their_rules() -> None:
@@ -85,14 +91,14 @@ def test_cudnn_reasons_are_explained_by_their_rules() -> None:
     assert entry.code == "rule-none"
 
 
-def test_a_status_quoted_in_a_reason_is_not_taken_for_the_error() -> None:
+def test_a_status_inside_a_reason_is_not_explained_as_the_error() -> None:
     text = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: (CUDNN_STATUS_NOT_INITIALIZED == status) || (x)"
     assert "did-not-initialize" not in {one.code for one in find_entries(text)}
 
 
 @pytest.mark.parametrize(("program", "command"), [("torch", "why"), ("cudnn-frontend", "frontend"), ("JAX", "log")])
 def test_the_suggested_command_depends_on_the_program(program: str, command: str) -> None:
-    row = next(row for row in ROWS if row["program"] == program and row["entry"] == "no-engine-configs")
+    row = next(row for row in MESSAGE_ROWS if row["program"] == program and row["entry"] == "no-engine-configs")
     text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
     [entry] = find_entries(text or row["text"])
     assert entry.command.startswith(f"`cudnn-backend {command} ")

@@ -17,10 +17,10 @@ from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import find_deviations
 from tests.known_issues import EXAMPLES
-from tests.support.built import BUILT
-from tests.support.growth import SHAPES, count_calls, relative_growth, repeat_graph
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.growth import GROWING_GRAPHS, count_calls, measure_relative_growth, repeat_graph
 
-MOST = 1.3  # allows more than linear growth for lists that are sorted and truncated
+MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
 def read_all_changes(graph: Graph) -> None:
@@ -39,7 +39,7 @@ def override_first_dim(graph: Graph) -> None:
     override(graph, dims={first.name: (2, *first.dims[1:])})
 
 
-STEPS: dict[str, Callable[[Graph], object]] = {
+WORK_ON_GRAPHS: dict[str, Callable[[Graph], object]] = {
     "text": str,
     "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
@@ -51,11 +51,11 @@ STEPS: dict[str, Callable[[Graph], object]] = {
     "other types": lambda graph: override(graph, types={"*": "bf16"}),
     "tensors by name": lambda graph: [graph.tensor(tensor.name) for tensor in graph.tensors],
 }
-OF_SHAPES = STEPS | {"interpreting": interpret_graph, "other dims": override_first_dim}
+WORK_ON_GROWING_GRAPHS = WORK_ON_GRAPHS | {"interpreting": interpret_graph, "other dims": override_first_dim}
 
 
-OF_KINDS = ("known issues", "lint", "changes", "deviations", "newer parts")
-REPRODUCED = {
+WORK_ON_OPERATION_KINDS = ("known issues", "lint", "changes", "deviations", "newer parts")
+KNOWN_ISSUE_EXAMPLES = {
     f"{row.code}:{name}": (row.graph, make)
     for row in FAULTS
     for name, make in EXAMPLES[row.code].reproductions.items()
@@ -63,26 +63,32 @@ REPRODUCED = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", GROWING_GRAPHS)
 def test_work_grows_linearly_with_the_size_of_the_graph(shape: str) -> None:
-    found = {step: relative_growth(SHAPES[shape], run, 28, 112) for step, run in OF_SHAPES.items()}
-    assert {step: more for step, more in found.items() if more >= MOST} == {}
+    found = {
+        step: measure_relative_growth(GROWING_GRAPHS[shape], run, 28, 112)
+        for step, run in WORK_ON_GROWING_GRAPHS.items()
+    }
+    assert {step: more for step, more in found.items() if more >= MAX_RELATIVE_GROWTH} == {}
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_work_grows_linearly_for_every_kind_of_operation(name: str) -> None:
-    graph = BUILT[name].make()
-    found = {step: relative_growth(lambda size: repeat_graph(graph, size), STEPS[step], 3, 12) for step in OF_KINDS}
-    assert {step: more for step, more in found.items() if more >= MOST} == {}
+    graph = TYPICAL_GRAPHS[name].make()
+    found = {
+        step: measure_relative_growth(lambda size: repeat_graph(graph, size), WORK_ON_GRAPHS[step], 3, 12)
+        for step in WORK_ON_OPERATION_KINDS
+    }
+    assert {step: more for step, more in found.items() if more >= MAX_RELATIVE_GROWTH} == {}
 
 
-@pytest.mark.parametrize("name", REPRODUCED)
+@pytest.mark.parametrize("name", KNOWN_ISSUE_EXAMPLES)
 def test_conditions_of_known_issues_take_linear_time(name: str) -> None:
-    condition, make = REPRODUCED[name]
-    assert relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MOST
+    condition, make = KNOWN_ISSUE_EXAMPLES[name]
+    assert measure_relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MAX_RELATIVE_GROWTH
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", GROWING_GRAPHS)
 def test_building_a_graph_takes_linear_time(shape: str) -> None:
-    few, many = (count_calls(lambda size=size: SHAPES[shape](size)) for size in (56, 280))  # type: ignore[misc]
-    assert many / few < MOST * 5
+    few, many = (count_calls(lambda size=size: GROWING_GRAPHS[shape](size)) for size in (56, 280))  # type: ignore[misc]
+    assert many / few < MAX_RELATIVE_GROWTH * 5

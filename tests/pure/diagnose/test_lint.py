@@ -10,29 +10,29 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
-from tests.support.attention_cases import draw_problem
-from tests.support.zoo import ZOO
+from tests.support.attention_cases import draw_attention_problem
+from tests.support.zoo import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 
 
-def matmul_graph(**of_a: Any) -> Graph:
+def make_matmul_graph(**of_a: Any) -> Graph:
     g = GraphBuilder("matmul", io_type=HALF)
     a, b = g.tensor("a", (1, 64, 64), **of_a), g.tensor("b", (1, 64, 64))
     g.matmul(a, b, name="c", virtual=False)
     return g.graph()
 
 
-def attention_graph(**options: Any) -> Graph:
+def make_attention_graph(**options: Any) -> Graph:
     sizes: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 128, "head_dim": 64}
     return attention.sdpa_forward(attention.Attention(**sizes | options), allow_hazards=True)
 
 
-def found_codes(graph: Graph) -> list[tuple[str, str, str]]:
+def list_finding_codes(graph: Graph) -> list[tuple[str, str, str]]:
     return [(finding.code, finding.tensor, finding.severity) for finding in lint(graph)]
 
 
-def graph_with_output_strides(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Graph:
+def make_graph_with_output_strides(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Graph:
     g = GraphBuilder("output", io_type=HALF)
     x = g.tensor("x", dims)
     g.pointwise(PointwiseMode.RELU_FWD, x, name="y", virtual=False, strides=strides)
@@ -40,49 +40,49 @@ def graph_with_output_strides(strides: tuple[int, ...], dims: tuple[int, ...] = 
 
 
 def test_a_misaligned_stride_of_a_matmul_is_reported_as_slow() -> None:
-    assert found_codes(matmul_graph(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
-    assert found_codes(matmul_graph(strides=(64 * 72, 72, 1))) == []
+    assert list_finding_codes(make_matmul_graph(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
+    assert list_finding_codes(make_matmul_graph(strides=(64 * 72, 72, 1))) == []
 
 
 def test_a_misaligned_stride_of_attention_is_reported_as_dangerous() -> None:
-    assert found_codes(attention_graph(layout={"q": (64 * 136, 68, 136, 1)})) == [
+    assert list_finding_codes(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)})) == [
         ("stride-not-16-bytes", "q", "dangerous")
     ]
-    finding = lint(attention_graph(layout={"q": (64 * 136, 68, 136, 1)}))[0]
+    finding = lint(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)}))[0]
     assert "68 elements (136 bytes)" in finding.headline
     assert "multiples of 8 elements" in finding.fix
 
 
 def test_a_misaligned_stride_of_refused_attention_is_reported_as_slow() -> None:
-    assert {severity for _, _, severity in found_codes(attention_graph(head_dim=20))} == {"slow"}
+    assert {severity for _, _, severity in list_finding_codes(make_attention_graph(head_dim=20))} == {"slow"}
 
 
 def test_a_tensor_without_a_contiguous_dim_is_reported() -> None:
-    assert found_codes(matmul_graph(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
+    assert list_finding_codes(make_matmul_graph(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
     spread = {"q": (64 * 256, 128, 256, 2)}
-    assert found_codes(attention_graph(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
-    assert found_codes(matmul_graph(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
+    assert list_finding_codes(make_attention_graph(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
+    assert list_finding_codes(make_matmul_graph(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
 
 
 def test_an_alignment_below_16_bytes_is_reported() -> None:
-    assert found_codes(matmul_graph(alignment=8)) == [("alignment-below-16", "a", "slow")]
-    assert found_codes(matmul_graph(alignment=32)) == []
+    assert list_finding_codes(make_matmul_graph(alignment=8)) == [("alignment-below-16", "a", "slow")]
+    assert list_finding_codes(make_matmul_graph(alignment=32)) == []
 
 
 @pytest.mark.parametrize("strides", [(4096, 0, 1), (4096, 32, 1), (4096, 1, 1)])
 def test_an_overlapping_output_is_reported_as_dangerous(strides: tuple[int, ...]) -> None:
-    assert found_codes(graph_with_output_strides(strides)) == [("overlapping-strides", "y", "dangerous")]
+    assert list_finding_codes(make_graph_with_output_strides(strides)) == [("overlapping-strides", "y", "dangerous")]
 
 
 @pytest.mark.parametrize(
     ("strides", "dims"),
     [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
 )
-def test_output_that_does_not_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    assert found_codes(graph_with_output_strides(strides, dims)) == []
+def test_output_without_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    assert list_finding_codes(make_graph_with_output_strides(strides, dims)) == []
 
 
-def handwritten_attention(*, keys: tuple[int, ...], scores: DataType) -> Graph:
+def make_attention_of_single_operations(*, keys: tuple[int, ...], scores: DataType) -> Graph:
     g = GraphBuilder("by_hand", io_type=HALF)
     q, k, v = g.tensor("q", (1, 1, 64, 64)), g.tensor("k", (1, 1, 64, 64), strides=keys), g.tensor("v", (1, 1, 64, 64))
     s = g.matmul(q, k, name="s", data_type=scores)
@@ -97,21 +97,23 @@ TRANSPOSED, PLAIN = (4096, 4096, 1, 64), (4096, 4096, 64, 1)
 
 
 def test_untransposed_keys_of_square_attention_are_reported() -> None:
-    assert found_codes(handwritten_attention(keys=PLAIN, scores=FLOAT)) == [("keys-not-transposed", "k", "suspicious")]
-    assert found_codes(handwritten_attention(keys=TRANSPOSED, scores=FLOAT)) == []
-    assert found_codes(attention_graph(seq_kv=64)) == [], "K^T as it should be"
+    assert list_finding_codes(make_attention_of_single_operations(keys=PLAIN, scores=FLOAT)) == [
+        ("keys-not-transposed", "k", "suspicious")
+    ]
+    assert list_finding_codes(make_attention_of_single_operations(keys=TRANSPOSED, scores=FLOAT)) == []
+    assert list_finding_codes(make_attention_graph(seq_kv=64)) == [], "K^T as it should be"
 
 
 def test_a_softmax_of_16_bit_scores_is_reported() -> None:
-    assert found_codes(handwritten_attention(keys=TRANSPOSED, scores=HALF)) == [
+    assert list_finding_codes(make_attention_of_single_operations(keys=TRANSPOSED, scores=HALF)) == [
         ("softmax-in-16-bits", "s", "suspicious")
     ]
 
 
 def test_findings_are_sorted_by_severity() -> None:
-    graph = attention_graph(layout={"q": (64 * 136, 68, 136, 1)}, seq_kv=64)
+    graph = make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)}, seq_kv=64)
     assert [finding.severity for finding in lint(graph)] == ["dangerous"]
-    both = handwritten_attention(keys=PLAIN, scores=HALF)
+    both = make_attention_of_single_operations(keys=PLAIN, scores=HALF)
     assert [finding.severity for finding in lint(both)] == ["suspicious", "suspicious"]
 
 
@@ -120,12 +122,12 @@ def test_text_of_a_finding_names_the_tensor() -> None:
     assert str(finding) == "slow: a is odd (code); make it even"
 
 
-def test_good_graphs_have_no_findings() -> None:
+def test_lint_reports_nothing_for_good_graphs() -> None:
     noisy = {"matmul f16 odd k", "flash f16 d 20"}
-    assert {name for name, make in ZOO.items() if lint(make())} == noisy
+    assert {name for name, make in VARIED_GRAPHS.items() if lint(make())} == noisy
     for number in range(40):
         backward = bool(number % 2)
-        problem = draw_problem(np.random.default_rng(number), backward=backward, tiny=False)
+        problem = draw_attention_problem(np.random.default_rng(number), backward=backward, tiny=False)
         make = attention.sdpa_backward if backward else attention.sdpa_forward
         assert lint(make(problem, allow_hazards=True)) == []
 
@@ -136,11 +138,11 @@ def test_rounding_between_float32_operations_is_reported(between: DataType, find
     x = g.tensor("x", (8, 32, 4, 4))
     moved = g.pointwise(PointwiseMode.ADD, x, g.scalar(1.0, data_type=FLOAT), name="moved", data_type=between)
     g.pointwise(PointwiseMode.RELU_FWD, moved, name="y", virtual=False)
-    assert found_codes(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
+    assert list_finding_codes(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
 
 
 def test_an_explicit_conversion_is_not_reported() -> None:
     g = GraphBuilder("converted", io_type=FLOAT)
     narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
     g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
-    assert found_codes(g.graph()) == []
+    assert list_finding_codes(g.graph()) == []

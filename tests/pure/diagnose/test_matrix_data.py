@@ -14,13 +14,13 @@ from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward
 
-LETTERS = {
+CELL_BY_LETTER = {
     "S": Cell(Outcome.SUPPORTED, engines=(1, 2), stage="heuristics"),
     "-": Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics"),
     "?": Cell(Outcome.NOT_JUDGED, "no-gpu", "there is no GPU", stage="environment"),
     "!": Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV in heuristics", stage="heuristics"),
 }
-ANSWER = {"S": True, "-": False, "?": None}
+SUPPORT_BY_LETTER = {"S": True, "-": False, "?": None}
 
 
 def bisect_letters(truth: str) -> Since:
@@ -30,8 +30,8 @@ def bisect_letters(truth: str) -> Since:
     answers: dict[str, Cell] = {}
 
     def record_answer(version: str) -> bool | None:
-        answers[version] = LETTERS[of[version]]
-        return ANSWER[of[version]]
+        answers[version] = CELL_BY_LETTER[of[version]]
+        return SUPPORT_BY_LETTER[of[version]]
 
     _bisect(list(versions), record_answer)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
@@ -63,7 +63,7 @@ def test_bisection_needs_few_queries() -> None:
 
 def test_support_that_is_not_monotone_is_reported() -> None:
     versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
-    found = Since("g", "sm90", versions, dict(zip(versions, map(LETTERS.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
+    found = Since("g", "sm90", versions, dict(zip(versions, map(CELL_BY_LETTER.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
     assert not found.monotone
     assert "not monotone: 9.1.0" in table_text(render_since(found))
@@ -89,7 +89,9 @@ def test_unjudged_cells_are_not_counted_as_refusals(
     truth: str, says: str, before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
-    found = Since("g", "sm90", versions, {one: LETTERS[letter] for one, letter in zip(versions, truth, strict=True)})
+    found = Since(
+        "g", "sm90", versions, {one: CELL_BY_LETTER[letter] for one, letter in zip(versions, truth, strict=True)}
+    )
     assert (found.open_before, found.open_after) == (before, after)
     assert says in table_text(render_since(found))
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
@@ -101,30 +103,30 @@ def test_versions_that_were_not_judged_are_listed() -> None:
     assert "support may be older" in text
 
 
-def matrix_from_letters(letters: str) -> Matrix:
+def make_matrix_from_letters(letters: str) -> Matrix:
     versions = tuple(f"9.{number}.0" for number in range(len(letters)))
-    cells = {("g", "sm90", version): LETTERS[one] for version, one in zip(versions, letters, strict=True)}
+    cells = {("g", "sm90", version): CELL_BY_LETTER[one] for version, one in zip(versions, letters, strict=True)}
     return Matrix(("g",), ("sm90",), versions, cells)
 
 
 def test_a_matrix_is_read_from_its_json_unchanged() -> None:
-    whole = matrix_from_letters("S-?!")
+    whole = make_matrix_from_letters("S-?!")
     assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
 def test_an_invalid_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
-        Matrix.from_dict(matrix_from_letters("S").to_dict() | {key: value})
+        Matrix.from_dict(make_matrix_from_letters("S").to_dict() | {key: value})
 
 
 @pytest.mark.parametrize(("letters", "code"), [("S", 0), ("S-", 1), ("S-?", 2), ("!", 2)])
 def test_exit_code_of_a_matrix(letters: str, code: int) -> None:
-    assert matrix_from_letters(letters).exit_code == code
+    assert make_matrix_from_letters(letters).exit_code == code
 
 
 def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
-    lines = table_text(render_matrix(matrix_from_letters("S--?!"))).splitlines()
+    lines = table_text(render_matrix(make_matrix_from_letters("S--?!"))).splitlines()
     assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
         "sm90",
         "S",
@@ -138,7 +140,7 @@ def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
 
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
-    whole = matrix_from_letters("S" * 14)
+    whole = make_matrix_from_letters("S" * 14)
     lines = table_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]
     assert [name for head in heads for name in lines[head].split()[1:]] == [*whole.versions]
@@ -164,12 +166,12 @@ def test_invalid_matrix_arguments_are_refused(graphs: list, targets: list, versi
         matrix(graphs, targets, versions)
 
 
-def test_since_needs_a_version() -> None:
+def test_since_requires_at_least_one_version() -> None:
     with pytest.raises(UsageError, match="matrix-empty"):
         since(GRAPH, "sm90", [])
 
 
-def regression_with_issues(issues: tuple[str, ...]) -> Since:
+def make_regression_with_issues(issues: tuple[str, ...]) -> Since:
     """Return a result: 9.24.0 supports a graph that has these known issues and one more, and 9.25.0 refuses it."""
     supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
     refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
@@ -177,7 +179,7 @@ def regression_with_issues(issues: tuple[str, ...]) -> Since:
 
 
 def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
-    found = regression_with_issues(("a matmul: it crashes (its-code)",))
+    found = make_regression_with_issues(("a matmul: it crashes (its-code)",))
     assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
     text = table_text(render_since(found))
     assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
@@ -186,7 +188,7 @@ def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
 
 
 def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
-    found = regression_with_issues(())
+    found = make_regression_with_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = table_text(render_since(found))
     assert "supported since 9.24.0, last by 9.24.0; 9.25.0 is the first after it that refuses" in text

@@ -22,14 +22,14 @@ from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes
 from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
-from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.mutants import draw_mutants
-from tests.support.operations import OPERATIONS
+from tests.support.operations import OPERATION_GRAPHS
 
-LARGEST = (1 << 63) - 1
+LARGEST_INT64 = (1 << 63) - 1
 
 
-def dequantize_to_another_rank() -> Graph:
+def make_dequantization_to_another_rank() -> Graph:
     """Return a dequantization with a result of another rank than its input."""
     g = GraphBuilder("block scaled")
     ports = {
@@ -41,22 +41,22 @@ def dequantize_to_another_rank() -> Graph:
     return g.graph()
 
 
-def graph_of_rank(rank: int) -> Graph:
+def make_graph_of_rank(rank: int) -> Graph:
     """Return a graph of fused attention and a convolution, all with tensors of this rank."""
     dims = (2,) * rank
-    made = {name: tensor(name, *dims) for name in "qkvoxwy"}
+    made = {name: make_tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
-    return Graph((attention, convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
+    return Graph((attention, make_convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
 
 
-def matmul_with_largest_uids() -> Graph:
+def make_matmul_with_largest_uids() -> Graph:
     """Return a matmul of tensors with the largest possible uids."""
-    g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
+    g = GraphBuilder("largest uids", first_uid=LARGEST_INT64 - 2)
     g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     return g.graph()
 
 
-def run_checks(graph: Graph) -> list[Change]:
+def run_checks_without_cudnn(graph: Graph) -> list[Change]:
     """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
     with collect_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
@@ -69,17 +69,17 @@ def run_checks(graph: Graph) -> list[Change]:
 
 @pytest.mark.parametrize(
     "graph",
-    [dequantize_to_another_rank(), matmul_with_largest_uids(), *map(graph_of_rank, range(1, 9))],
+    [make_dequantization_to_another_rank(), make_matmul_with_largest_uids(), *map(make_graph_of_rank, range(1, 9))],
     ids=lambda one: one.name,
 )
 def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
-    run_checks(graph)
+    run_checks_without_cudnn(graph)
 
 
 def test_changes_name_only_tensors_of_the_graph() -> None:
-    graph = matmul_with_largest_uids()
+    graph = make_matmul_with_largest_uids()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
-    found = run_checks(graph)
+    found = run_checks_without_cudnn(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
     assert {one.name for one in added} == {"c_f32"}
     assert {one.uid for one in added} == {1}
@@ -97,35 +97,35 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
         counted += 1
         if len(graph.ops) < 25:
             names = {one.name for one in graph.tensors}
-            assert all(set(change.tensors) <= names for change in run_checks(graph))
+            assert all(set(change.tensors) <= names for change in run_checks_without_cudnn(graph))
 
 
 def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
-    graph = dequantize_to_another_rank()
+    graph = make_dequantization_to_another_rank()
     classes = dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
     assert classes[x.uid, 2].fixed  # its partner is missing, so its class of axes is unknown
-    assert head_dims(graph_of_rank(2)).d is None
-    assert as_composite(Graph((graph_of_rank(3).ops[0],))) is None
+    assert head_dims(make_graph_of_rank(2)).d is None
+    assert as_composite(Graph((make_graph_of_rank(3).ops[0],))) is None
 
 
 def test_response_dims_of_invalid_convolutions_are_none() -> None:
-    parameters = dict(CONVOLUTION)
+    parameters = dict(CONVOLUTION_FIELDS)
     for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
-        odd = Graph((convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
+        odd = Graph((make_convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
         odd = type(odd)(odd.kind, parameters | {name: value})
-        assert response_dims(convolution(convolution=odd)) is None
-    assert response_dims(convolution()) == (1, 16, 4, 4)
+        assert response_dims(make_convolution(convolution=odd)) is None
+    assert response_dims(make_convolution()) == (1, 16, 4, 4)
 
 
 def test_operations_with_one_name_are_distinguished() -> None:
     """The change removes only the one of two equally named operations that its title names."""
-    x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
-    first = relu(x, y, "same")
+    x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
+    first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
-    found = [change for change in run_checks(Graph((first, second))) if change.kind == "drop_bias"]
+    found = [change for change in run_checks_without_cudnn(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
     assert [op.display_name() for op in found[0].graph.ops] == ["relu_fwd"]
 
@@ -148,7 +148,7 @@ def raise_key_error(*_: object) -> Iterator[object]:
     yield
 
 
-LINE = "of this package failed with KeyError ((3, 2)): please report it"
+FAILURE_MESSAGE_END = "of this package failed with KeyError ((3, 2)): please report it"
 
 
 def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> None:
@@ -157,7 +157,10 @@ def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> Non
         assert list(iterate_guarded("the change y", raise_key_error)) == []
         assert list(iterate_guarded("the change y", raise_key_error)) == []
         assert run_guarded("the rule z", 7, lambda: {}["no"]) == 7
-    assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
+    assert lines == [
+        f"the change y {FAILURE_MESSAGE_END}",
+        "the rule z of this package failed with KeyError ('no'): please report it",
+    ]
 
 
 def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -167,7 +170,7 @@ def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, BlockingIOError])
-def test_interruptions_and_timeouts_propagate(error: type[BaseException]) -> None:
+def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseException]) -> None:
     def raise_error() -> None:
         raise error
 
@@ -176,12 +179,12 @@ def test_interruptions_and_timeouts_propagate(error: type[BaseException]) -> Non
 
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = OPERATIONS["padded matmul"]()
+    graph = OPERATION_GRAPHS["padded matmul"]()
     before = [change.title for change in changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
     with collect_reports() as lines:
         assert [change.title for change in changes(graph)] == before
-    assert lines == [f"the change scale {LINE}"]
+    assert lines == [f"the change scale {FAILURE_MESSAGE_END}"]
 
 
 def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,26 +197,36 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
     with collect_reports() as lines:
         left = find_known_issues(graph, 90, (9, 10, 0))
     assert left == [one for one in before if one.code != code]
-    assert lines == [f"the condition {code} {LINE}"]
+    assert lines == [f"the condition {code} {FAILURE_MESSAGE_END}"]
 
 
 def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
     monkeypatch.setattr(module, "_LOOKS", (raise_key_error, *module._LOOKS))
-    found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
-    assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look raise_key_error {LINE}")}
+    found = lint(
+        Graph(
+            (
+                Matmul(
+                    name="c", a=make_tensor("a", 8, 8, alignment=4), b=make_tensor("b", 8, 8), c=make_tensor("c", 8, 8)
+                ),
+            )
+        )
+    )
+    assert {(one.code, one.headline) for one in found} >= {
+        ("lint-failed", f"the look raise_key_error {FAILURE_MESSAGE_END}")
+    }
     assert "alignment-below-16" in {one.code for one in found}
 
 
 def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_reports() as lines:
-        assert attention_graph.read_attention(Graph((sdpa(),))) is None
-    assert lines == [f"the reading of attention {LINE}"]
+        assert attention_graph.read_attention(Graph((make_sdpa(),))) is None
+    assert lines == [f"the reading of attention {FAILURE_MESSAGE_END}"]
 
 
 def test_an_expanded_softmax_uses_free_uids() -> None:
-    g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST - 1)
+    g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST_INT64 - 1)
     x, y = g.tensor("x", (2, 4, 8, 8)), g.tensor("y", (2, 4, 8, 8))
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=y)
     made = expand_softmax(g.graph())

@@ -16,11 +16,11 @@ from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
 from cudnn_backend_py.diagnose.report.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
-from tests.support.reporting import HOSTILE, make_matrix, make_verdict, page_arguments, two_matmuls
-from tests.support.zoo import ZOO
+from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments, make_two_matmuls, make_verdict
+from tests.support.zoo import VARIED_GRAPHS
 
-VOID = {"meta", "link", "input"}
-OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
+VOID_ELEMENTS = {"meta", "link", "input"}
+LOADING_ATTRIBUTES = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
 
 
 class ParsedPage(HTMLParser):
@@ -37,7 +37,7 @@ class ParsedPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
+        if tag not in VOID_ELEMENTS:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -56,7 +56,7 @@ class ParsedPage(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page_text() -> str:
-    return render_page(**page_arguments())
+    return render_page(**make_page_arguments())
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def parsed_page(page_text: str) -> ParsedPage:
     return ParsedPage(page_text)
 
 
-def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
+def find_rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
     """Yield (left, top, right, bottom) of each rectangle in a drawing."""
     for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
         x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
@@ -72,12 +72,14 @@ def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
 
 
 def test_equal_arguments_give_an_equal_page(page_text: str) -> None:
-    assert render_page(**page_arguments()) == page_text
+    assert render_page(**make_page_arguments()) == page_text
 
 
 def test_page_refers_to_no_other_file(parsed_page: ParsedPage) -> None:
     for tag, given in parsed_page.elements:
-        assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
+        assert not any(
+            name in given or name.startswith("on") for name in LOADING_ATTRIBUTES for name in (name,) if name in given
+        )
         assert not [name for name in given if name.startswith("on")], (tag, given)
         if "href" in given:
             assert given["href"].startswith("#") or given["href"] == "data:,"
@@ -97,23 +99,23 @@ def test_style_and_script_load_no_other_file() -> None:
 def test_hostile_names_are_escaped(page_text: str, parsed_page: ParsedPage) -> None:
     assert [tag for tag, _ in parsed_page.elements].count("script") == 1
     assert "img" not in {tag for tag, _ in parsed_page.elements}
-    shown = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+    shown = HOSTILE_NAME.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
     assert shown in parsed_page.text
-    assert html.escape(HOSTILE[:20]) in page_text
+    assert html.escape(HOSTILE_NAME[:20]) in page_text
     page_text.encode("utf-8")
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_a_fragment_is_complete_html_without_scripts(outcome: Outcome) -> None:
-    for name in ("plain", HOSTILE):
-        fragment = ParsedPage(verdict_html(make_verdict(two_matmuls(name), outcome, target_title=name)))
+    for name in ("plain", HOSTILE_NAME):
+        fragment = ParsedPage(verdict_html(make_verdict(make_two_matmuls(name), outcome, target_title=name)))
         assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
         assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
         assert outcome.value.upper() in fragment.text
 
 
 def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
-    matrix = make_matrix("a", HOSTILE)
+    matrix = make_matrix("a", HOSTILE_NAME)
     fragment = ParsedPage(matrix_html(matrix))
     legend = 5
     letters = [given for given in fragment.elements_of_class("cell") if "title" in given]
@@ -148,14 +150,14 @@ def test_a_remedy_shows_changes_of_virtual_tensors_too(parsed_page: ParsedPage) 
 
 
 def test_a_remedy_without_the_graph_is_shown_as_a_text_diff() -> None:
-    shown = ParsedPage(render_page(**{**page_arguments(), "graphs": None}))
+    shown = ParsedPage(render_page(**{**make_page_arguments(), "graphs": None}))
     assert not shown.elements_of_class("graph")
     assert "-graph two_matmuls" not in shown.text
-    assert "-graph " + HOSTILE[:9] in shown.text
+    assert "-graph " + HOSTILE_NAME[:9] in shown.text
 
 
 def test_a_remedy_with_two_graphs_shows_both() -> None:
-    first, second = two_matmuls("first"), two_matmuls("second")
+    first, second = make_two_matmuls("first"), make_two_matmuls("second")
     remedy = Remedy("split", "exact", (), first, "l40s", None, False, None, (first, second))
     shown = ParsedPage(render_page([make_verdict(first)], remedies=[[remedy]], graphs=[first])).text
     assert "+graph second" in shown
@@ -164,7 +166,7 @@ def test_a_remedy_with_two_graphs_shows_both() -> None:
 
 def test_other_numbers_of_remedies_and_verdicts_are_refused() -> None:
     with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
-        render_page(page_arguments()["verdicts"], remedies=[[]])
+        render_page(make_page_arguments()["verdicts"], remedies=[[]])
 
 
 def test_a_page_may_have_no_verdicts_or_only_a_matrix() -> None:
@@ -182,12 +184,12 @@ def test_matrix_cells_have_an_outcome_label_and_no_tab_stop(parsed_page: ParsedP
     assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
-    for graph in drawn_graphs(ZOO[name]()):
+    for graph in drawn_graphs(VARIED_GRAPHS[name]()):
         svg = draw_graph(graph)
         width, height = (float(part) for part in ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
-        boxes = list(rectangles(svg))
+        boxes = list(find_rectangles(svg))
         assert all(left >= 0 and right <= width + 1 and low <= height + 1 for left, _, right, low in boxes)
         for index, (left, top, right, low) in enumerate(boxes):
             for other in boxes[index + 1 :]:
@@ -198,14 +200,14 @@ def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
 
 
 def test_a_drawing_runs_from_top_to_bottom_and_shows_unusual_fields() -> None:
-    marks = ElementTree.fromstring(draw_graph(two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
+    marks = ElementTree.fromstring(draw_graph(make_two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
     height = {item.text: float(item.attrib["y"]) for item in marks}
     assert {"q", "k", "v", "s", "o", "f16[1,10,64]", "order F16x16", "align 2"} <= set(height)
     assert height["q"] == height["k"] < height["v"] < height["s"] < height["o"]
 
 
 def test_a_drawing_marks_only_the_named_tensor() -> None:
-    svg = ElementTree.fromstring(draw_graph(two_matmuls(), {"s"}))
+    svg = ElementTree.fromstring(draw_graph(make_two_matmuls(), {"s"}))
     marked = [item for item in svg.iter() if "named" in item.attrib.get("class", "").split()]
     assert sorted(item.attrib["class"] for item in marked) == ["edge named", "tensor virtual named"]
 
@@ -221,10 +223,10 @@ def test_a_drawing_marks_only_the_named_tensor() -> None:
     ],
 )
 def test_tensor_names_are_found_in_a_message(said: str, names: set[str]) -> None:
-    assert named_tensors([said], two_matmuls()) == names
+    assert named_tensors([said], make_two_matmuls()) == names
 
 
-def chain_graph(count: int) -> Graph:
+def make_chain_graph(count: int) -> Graph:
     g = GraphBuilder("chain")
     x = g.tensor("x", (1, 8, 8))
     for index in range(count):
@@ -233,8 +235,8 @@ def chain_graph(count: int) -> Graph:
 
 
 def test_large_graphs_are_not_drawn() -> None:
-    assert draw_graph(chain_graph(MAX_OPERATIONS))
-    assert draw_graph(chain_graph(MAX_OPERATIONS + 1)) == ""
+    assert draw_graph(make_chain_graph(MAX_OPERATIONS))
+    assert draw_graph(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_a_drawing_of_hostile_names_is_valid_xml() -> None:
@@ -253,7 +255,7 @@ def test_a_drawing_file_of_hostile_names_is_valid_xml() -> None:
     assert {"<x>\\x07", "\\ufffe</style>"} <= set(texts)
     assert file[0].tag.endswith("style")
     assert "\\x00" in file.attrib["aria-label"]
-    assert draw_file(chain_graph(MAX_OPERATIONS + 1)) == ""
+    assert draw_file(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_sub_graphs_are_drawn_too() -> None:

@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.causes.phrases import (
 from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
 from cudnn_backend_py.rewrite.changes import KINDS
 
-S = "CUDNN_STATUS_NOT_SUPPORTED"
+NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def test_phrases_refer_to_existing_rules_and_kinds_of_change() -> None:
@@ -45,23 +45,23 @@ def test_device_query_phrases_are_plain_text() -> None:
     ("reason", "rules", "kinds"),
     [
         (
-            f"{S}: Embedding dim per head for K is not a multiple of 8",
+            f"{NOT_SUPPORTED_STATUS}: Embedding dim per head for K is not a multiple of 8",
             ("head_dim", "shape"),
             ("pad_head_dim", "pad_channels", "pad_sequence"),
         ),
         (
-            f"{S}: MHA only supports FP16/BF16 I/O for selected engine config",
+            f"{NOT_SUPPORTED_STATUS}: MHA only supports FP16/BF16 I/O for selected engine config",
             ("low_precision", "data_type"),
             ("data_type", "intermediate_type"),
         ),
         (
-            f"{S}: bias layout should be row major",
+            f"{NOT_SUPPORTED_STATUS}: bias layout should be row major",
             ("layout", "option"),
             ("layout", "drop_bias"),
         ),
-        (f"{S}: Block mask is only supported on Blackwell", ("option", "architecture"), ("mask",)),
-        (f"{S}: ragged dim should match dim value + 1", ("ragged_offset", "option"), ("layout",)),
-        (f"{S}_RUNTIME: nothing known", (), ()),
+        (f"{NOT_SUPPORTED_STATUS}: Block mask is only supported on Blackwell", ("option", "architecture"), ("mask",)),
+        (f"{NOT_SUPPORTED_STATUS}: ragged dim should match dim value + 1", ("ragged_offset", "option"), ("layout",)),
+        (f"{NOT_SUPPORTED_STATUS}_RUNTIME: nothing known", (), ()),
     ],
 )
 def test_a_reason_selects_its_rules_and_changes(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:

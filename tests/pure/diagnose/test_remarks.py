@@ -19,8 +19,8 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.target.environment import DRIVER_STUB
 from tests.support.reporting import make_verdict
 
-PLAIN = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")
-FAULTY = dataclasses.replace(PLAIN, hazards=("wrong sums",), remarks=("an old driver",))
+SUPPORTED_CELL = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")
+CELL_WITH_KNOWN_ISSUE = dataclasses.replace(SUPPORTED_CELL, hazards=("wrong sums",), remarks=("an old driver",))
 TARGETS, VERSIONS = ("sm80", "sm90"), ("9.19.0", "9.28.0")
 
 
@@ -29,41 +29,46 @@ def make_two_by_two_matrix(*cells: Cell) -> Matrix:
     return Matrix(("g",), TARGETS, VERSIONS, dict(zip(keys, cells, strict=True)))
 
 
-def join_words(text: str) -> str:
+def normalize_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
 @pytest.mark.parametrize(
     ("cells", "where"),
     [
-        ((FAULTY, PLAIN, PLAIN, PLAIN), " (sm80; cuDNN 9.19.0)"),
-        ((FAULTY, PLAIN, FAULTY, PLAIN), " (sm80, sm90; cuDNN 9.19.0)"),
-        ((FAULTY, PLAIN, PLAIN, FAULTY), " (sm80, cuDNN 9.19.0; sm90, cuDNN 9.28.0)"),
+        ((CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL), " (sm80; cuDNN 9.19.0)"),
+        ((CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL), " (sm80, sm90; cuDNN 9.19.0)"),
+        (
+            (CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, SUPPORTED_CELL, CELL_WITH_KNOWN_ISSUE),
+            " (sm80, cuDNN 9.19.0; sm90, cuDNN 9.28.0)",
+        ),
     ],
 )
 def test_the_matrix_table_lists_the_cells_of_a_known_issue_and_a_remark(cells: tuple[Cell, ...], where: str) -> None:
-    text = join_words(table_text(render_matrix(make_two_by_two_matrix(*cells))))
+    text = normalize_whitespace(table_text(render_matrix(make_two_by_two_matrix(*cells))))
     assert f"known issue{where}: wrong sums" in text
     assert f"remark{where}: an old driver" in text
 
 
 def test_a_known_issue_of_all_cells_is_reported_once_per_graph() -> None:
-    one = make_two_by_two_matrix(FAULTY, FAULTY, FAULTY, FAULTY)
+    one = make_two_by_two_matrix(
+        CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE
+    )
     two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
-    text = join_words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
+    text = normalize_whitespace(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
     assert text.count("known issue: wrong sums") == 2  # of each graph
     assert text.count("remark: an old driver") == 1
 
 
 def test_cells_and_verdicts_keep_known_issues_and_remarks_in_json() -> None:
-    matrix = make_two_by_two_matrix(FAULTY, PLAIN, PLAIN, PLAIN)
+    matrix = make_two_by_two_matrix(CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL)
     data = json.loads(json.dumps(matrix.to_dict()))
     assert (data["cells"][0]["hazards"], data["cells"][0]["remarks"]) == (["wrong sums"], ["an old driver"])
     assert Matrix.from_dict(data) == matrix
     for cell in data["cells"]:
         del cell["hazards"], cell["remarks"]
     assert Matrix.from_dict(data) == make_two_by_two_matrix(
-        PLAIN, PLAIN, PLAIN, PLAIN
+        SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL
     )  # in the form of earlier versions
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     given = make_verdict(
@@ -75,7 +80,7 @@ def test_cells_and_verdicts_keep_known_issues_and_remarks_in_json() -> None:
 
 
 def test_junit_annotations_and_page_contain_known_issues_and_remarks() -> None:
-    matrix = make_two_by_two_matrix(FAULTY, PLAIN, PLAIN, PLAIN)
+    matrix = make_two_by_two_matrix(CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL)
     outputs = list(ElementTree.fromstring(junit_xml(matrix).encode()).iter("system-out"))
     assert [output.text for output in outputs] == ["wrong sums\nan old driver"]
     title = "known issue%3A g on sm80%2C cuDNN 9.19.0"
@@ -84,12 +89,12 @@ def test_junit_annotations_and_page_contain_known_issues_and_remarks() -> None:
 
 
 def test_since_and_whatif_report_known_issues_and_remarks() -> None:
-    span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (PLAIN, FAULTY), strict=True)))
-    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in join_words(table_text(render_since(span)))
+    span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (SUPPORTED_CELL, CELL_WITH_KNOWN_ISSUE), strict=True)))
+    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in normalize_whitespace(table_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
     given = make_verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
-    text = join_words(table_text(render_remedies(given, graph, [])))
+    text = normalize_whitespace(table_text(render_remedies(given, graph, [])))
     for words_said in ("known issue: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
         assert words_said in text
     page = render_page([given], graphs=[graph])

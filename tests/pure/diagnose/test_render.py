@@ -11,10 +11,10 @@ import pytest
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
 from cudnn_backend_py.diagnose.verdict import Asked
 
-GOLDEN = Path(__file__).parent / "golden"
-S = "CUDNN_STATUS_NOT_SUPPORTED"
+GOLDEN_FOLDER = Path(__file__).parent / "golden"
+NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
-NOT_SUPPORTED = Verdict(
+NOT_SUPPORTED_VERDICT = Verdict(
     outcome=Outcome.NOT_SUPPORTED,
     stage="heuristics",
     graph="two_matmul",
@@ -36,9 +36,10 @@ NOT_SUPPORTED = Verdict(
             "refused",
             (
                 Reason(
-                    f"{S}_SHARED_MEMORY_INSUFFICIENT", "Kernel request [bold]too large[/bold] at: requested > limit"
+                    f"{NOT_SUPPORTED_STATUS}_SHARED_MEMORY_INSUFFICIENT",
+                    "Kernel request [bold]too large[/bold] at: requested > limit",
                 ),
-                Reason(S, "finalize_internal()\nsecond line"),
+                Reason(NOT_SUPPORTED_STATUS, "finalize_internal()\nsecond line"),
             ),
         ),
         Candidate("FALLBACK", None, {}, "refused"),
@@ -54,8 +55,8 @@ NOT_SUPPORTED = Verdict(
     environment=("libcuda.so.1 is this package's stub",),
     limits=("judged without a GPU",),
 )
-SUPPORTED = dataclasses.replace(
-    NOT_SUPPORTED,
+SUPPORTED_VERDICT = dataclasses.replace(
+    NOT_SUPPORTED_VERDICT,
     outcome=Outcome.SUPPORTED,
     stage="plan",
     target="gpu",
@@ -72,8 +73,8 @@ SUPPORTED = dataclasses.replace(
     environment=(),
     limits=(),
 )
-NOT_JUDGED = dataclasses.replace(
-    NOT_SUPPORTED,
+NOT_JUDGED_VERDICT = dataclasses.replace(
+    NOT_SUPPORTED_VERDICT,
     outcome=Outcome.NOT_JUDGED,
     stage="environment",
     sm=0,
@@ -86,41 +87,41 @@ NOT_JUDGED = dataclasses.replace(
     cause=Cause("cudnn-library-not-found", "no libcudnn.so.9 was found", Basis.MEASURED),
     limits=(),
 )
-SILENT = dataclasses.replace(
-    NOT_SUPPORTED, control=None, candidates=(), reasons=(), cause=None, environment=(), limits=()
+VERDICT_WITHOUT_REASON = dataclasses.replace(
+    NOT_SUPPORTED_VERDICT, control=None, candidates=(), reasons=(), cause=None, environment=(), limits=()
 )
 VERDICTS = {
-    "supported": (SUPPORTED, 0),
-    "not_supported": (NOT_SUPPORTED, 1),
-    "silent": (SILENT, 1),
-    "not_judged": (NOT_JUDGED, 2),
+    "supported": (SUPPORTED_VERDICT, 0),
+    "not_supported": (NOT_SUPPORTED_VERDICT, 1),
+    "silent": (VERDICT_WITHOUT_REASON, 1),
+    "not_judged": (NOT_JUDGED_VERDICT, 2),
 }
 
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdict_text_equals_the_golden_file(name: str) -> None:
-    assert render_text(VERDICTS[name][0]) == (GOLDEN / f"verdict_{name}.txt").read_text(encoding="utf-8")
+    assert render_text(VERDICTS[name][0]) == (GOLDEN_FOLDER / f"verdict_{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     "variables", [{"FORCE_COLOR": "1"}, {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, {"COLUMNS": "20"}]
 )
 def test_verdict_text_has_no_colors_in_any_terminal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    plain = render_text(NOT_SUPPORTED)
+    plain = render_text(NOT_SUPPORTED_VERDICT)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert render_text(NOT_SUPPORTED) == plain
+    assert render_text(NOT_SUPPORTED_VERDICT) == plain
     assert "\x1b" not in plain
 
 
 def test_long_reasons_are_not_wrapped() -> None:
     long = "x" * 400
-    verdict = dataclasses.replace(NOT_SUPPORTED, reasons=(Reason("", long),))
+    verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, reasons=(Reason("", long),))
     assert f"    {long}\n" in render_text(verdict, width=80)
 
 
 def test_an_existing_reason_is_not_reported_as_missing() -> None:
-    text = render_text(dataclasses.replace(SILENT, reasons=(Reason("", "one word"),)))
+    text = render_text(dataclasses.replace(VERDICT_WITHOUT_REASON, reasons=(Reason("", "one word"),)))
     assert "\ncuDNN offered no engine config\n\ncuDNN's message that name no engine config\n    one word\n" in text
 
 
@@ -132,7 +133,7 @@ def test_exit_code_and_supported_agree(name: str) -> None:
 
 
 def test_every_outcome_has_an_exit_code() -> None:
-    codes = {outcome: dataclasses.replace(SILENT, outcome=outcome).exit_code for outcome in Outcome}
+    codes = {outcome: dataclasses.replace(VERDICT_WITHOUT_REASON, outcome=outcome).exit_code for outcome in Outcome}
     assert codes == {Outcome.SUPPORTED: 0, Outcome.NOT_SUPPORTED: 1, Outcome.NOT_JUDGED: 2}
 
 
@@ -147,7 +148,7 @@ def test_verdict_data_is_strict_json_with_all_fields(name: str) -> None:
 
 
 def test_verdict_data_contains_the_nested_values() -> None:
-    data = json.loads(json.dumps(NOT_SUPPORTED.to_dict()))
+    data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert data["candidates"][0] == {
         "mode": "A",
         "engine": 0,
@@ -155,10 +156,10 @@ def test_verdict_data_contains_the_nested_values() -> None:
         "state": "refused",
         "reasons": [
             {
-                "status": f"{S}_SHARED_MEMORY_INSUFFICIENT",
+                "status": f"{NOT_SUPPORTED_STATUS}_SHARED_MEMORY_INSUFFICIENT",
                 "text": "Kernel request [bold]too large[/bold] at: requested > limit",
             },
-            {"status": S, "text": "finalize_internal()\nsecond line"},
+            {"status": NOT_SUPPORTED_STATUS, "text": "finalize_internal()\nsecond line"},
         ],
         "workspace_bytes": None,
         "behavior_notes": [],
@@ -171,14 +172,18 @@ def test_verdict_data_contains_the_nested_values() -> None:
     assert data["modes"] == ["A", "FALLBACK"]
 
 
-WHY = Cause("layout", "x has layout NCHW, NHWC is needed", Basis.MEASURED, "", "x -> NHWC (exact)", "support check")
+CAUSE_WITH_REMEDY = Cause(
+    "layout", "x has layout NCHW, NHWC is needed", Basis.MEASURED, "", "x -> NHWC (exact)", "support check"
+)
 
 
 def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
-    text = render_text(dataclasses.replace(SUPPORTED, only_fallback=WHY))
-    assert text.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({WHY.headline}): graph 'two_matmul' on NVIDIA")
+    text = render_text(dataclasses.replace(SUPPORTED_VERDICT, only_fallback=CAUSE_WITH_REMEDY))
+    assert text.startswith(
+        f"SUPPORTED by FALLBACK only, mode A refuses ({CAUSE_WITH_REMEDY.headline}): graph 'two_matmul' on NVIDIA"
+    )
     assert "other modes: x -> NHWC (exact) [passes its support check, not built]\n" in text
-    assert "by FALLBACK" not in render_text(SUPPORTED)
+    assert "by FALLBACK" not in render_text(SUPPORTED_VERDICT)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +196,10 @@ def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
     ],
 )
 def test_a_remedy_says_how_far_it_was_judged(asked: Asked, words: str) -> None:
-    verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
+    verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, cause=dataclasses.replace(CAUSE_WITH_REMEDY, asked=asked))
     label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)
 
 
 def test_the_judging_stage_is_not_shown_without_a_remedy() -> None:
-    assert dataclasses.replace(WHY, remedy="", asked="built").advice == ""
+    assert dataclasses.replace(CAUSE_WITH_REMEDY, remedy="", asked="built").advice == ""

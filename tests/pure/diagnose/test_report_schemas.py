@@ -17,13 +17,13 @@ from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
 from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
-from tests.support.reporting import make_matrix, make_verdict, two_matmuls
+from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
-FOLDER = Path(__file__).parents[3] / "docs" / "schema"
+SCHEMA_FOLDER = Path(__file__).parents[3] / "docs" / "schema"
 VERDICT, MATRIX = (
-    json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")) for name in ("verdict", "matrix")
+    json.loads((SCHEMA_FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")) for name in ("verdict", "matrix")
 )
-BLANK = {"control": None, "cause": None, "candidates": (), "stages": (), "sm": 0}
+EMPTY_FIELDS = {"control": None, "cause": None, "candidates": (), "stages": (), "sm": 0}
 
 
 def to_plain_json(value: Verdict | Matrix) -> Any:
@@ -36,9 +36,9 @@ def test_schema_file_is_a_valid_json_schema(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-@pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, BLANK], ids=["whole", "hazard", "blank"])
+@pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, EMPTY_FIELDS], ids=["whole", "hazard", "blank"])
 def test_a_verdict_is_valid_and_read_unchanged(outcome: Outcome, changes: dict[str, Any]) -> None:
-    value = make_verdict(two_matmuls(), outcome, **changes)
+    value = make_verdict(make_two_matmuls(), outcome, **changes)
     Draft202012Validator(VERDICT).validate(to_plain_json(value))
     assert Verdict.from_dict(to_plain_json(value)) == value
 
@@ -64,7 +64,7 @@ def test_a_matrix_is_valid_and_read_unchanged() -> None:
     ],
 )
 def test_schema_refuses_an_invalid_verdict(spoil: Callable[[Any], None]) -> None:
-    data = to_plain_json(make_verdict(two_matmuls()))
+    data = to_plain_json(make_verdict(make_two_matmuls()))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(VERDICT).validate(data)

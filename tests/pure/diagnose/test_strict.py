@@ -20,11 +20,11 @@ from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
 from cudnn_backend_py.target import load_profile
-from tests.support.reporting import two_matmuls
+from tests.support.reporting import make_two_matmuls
 
-GRAPH = json.dumps(graph_to_json(two_matmuls()))
+GRAPH_JSON = json.dumps(graph_to_json(make_two_matmuls()))
 
-NOT_STRICT: dict[str, tuple[str, str]] = {
+INVALID_JSON_TEXTS: dict[str, tuple[str, str]] = {
     "deep list": ("[" * 100_000, "lists and objects inside each other"),
     "deep object": ('{"a":' * 900 + "1" + "}" * 900, "lists and objects inside each other"),
     "just too deep": ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "lists and objects inside each other"),
@@ -42,9 +42,9 @@ NOT_STRICT: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_STRICT)
+@pytest.mark.parametrize("name", INVALID_JSON_TEXTS)
 def test_every_reader_refuses_invalid_json(name: str, tmp_path: Path) -> None:
-    text, what = NOT_STRICT[name]
+    text, what = INVALID_JSON_TEXTS[name]
     path = tmp_path / "file.json"
     path.write_text(text, encoding="utf-8")
     readers: dict[str, Callable[[], Any]] = {
@@ -62,7 +62,7 @@ def test_every_reader_refuses_invalid_json(name: str, tmp_path: Path) -> None:
     assert what in refused.value.headline
 
 
-def test_valid_json_is_read() -> None:
+def test_strict_reader_reads_valid_json() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deepest, "it", code="x") == json.loads(deepest)
     longest = "1" * MAX_NUMBER
@@ -94,7 +94,7 @@ def test_an_unreadable_file_raises_a_graph_error(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("version", [True, 1.0, "1", None, [1]])
 def test_a_schema_version_that_is_not_an_integer_is_refused(version: object, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"^graph-json: graph JSON has version "):
-        graph_from_json({**json.loads(GRAPH), "version": version})
+        graph_from_json({**json.loads(GRAPH_JSON), "version": version})
     record = {"schema": "cudnn-backend-py/plan", "version": version}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(seal(record)), encoding="utf-8")
@@ -112,7 +112,7 @@ def test_fields_of_a_plan_file_with_a_valid_hash_are_checked(key: str, value: ob
         "target": "h100",
         "sm": 90,
         "tag": "eng0",
-        "graph": json.loads(GRAPH),
+        "graph": json.loads(GRAPH_JSON),
         "plan": "{}",
     }
     path = tmp_path / "plan.json"
@@ -131,7 +131,7 @@ def test_fields_of_a_plan_file_with_a_valid_hash_are_checked(key: str, value: ob
 
 
 def test_a_long_chain_of_ragged_offsets_is_refused() -> None:
-    data = json.loads(GRAPH)
+    data = json.loads(GRAPH_JSON)
     first = data["tensors"][0]
     chain = [{**first, "name": f"t{index}", "uid": 100 + index} for index in range(2000)]
     for tensor, following in pairwise(chain):
@@ -141,7 +141,7 @@ def test_a_long_chain_of_ragged_offsets_is_refused() -> None:
 
 
 def test_deeply_nested_python_values_are_refused() -> None:
-    data = json.loads(GRAPH)
+    data = json.loads(GRAPH_JSON)
     value: Any = 1
     for _ in range(5000):
         value = [value]
@@ -159,13 +159,13 @@ def test_deeply_nested_python_values_are_refused() -> None:
     ],
 )
 def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> None:
-    data = json.loads(GRAPH)
+    data = json.loads(GRAPH_JSON)
     data["operations"][0]["a"] = value
     with pytest.raises(GraphError, match=r"^graph-json: ") as caught:
         graph_from_json(data)
     assert what in caught.value.headline
     with pytest.raises(GraphError, match=r"^graph-json: .*'more', which is unknown"):
-        graph_from_json({**json.loads(GRAPH), "more": 1})
+        graph_from_json({**json.loads(GRAPH_JSON), "more": 1})
 
 
 @pytest.mark.parametrize("text", ['{"engineId":' + "[" * 5000, '{"engineId": 1e999}', '{"engineId": NaN}'])

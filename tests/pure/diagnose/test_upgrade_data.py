@@ -15,32 +15,32 @@ from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER, SPEED_LIMIT, Change, Effect, Times, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.records import read_record
-from tests.support.reporting import make_verdict, two_matmuls
+from tests.support.reporting import make_two_matmuls, make_verdict
 
-ROOT = Path(__file__).parents[3]
+REPOSITORY_ROOT = Path(__file__).parents[3]
 KERNEL = Kernel("k", "a" * 64, 1024, 168)
 PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
 
 
-def make_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
+def make_version_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
     changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
-    return make_verdict(two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
+    return make_verdict(make_two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
-GOOD = make_answer()
-OTHER = {
-    "verdict": make_answer(Outcome.NOT_SUPPORTED),
-    "configs": make_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
-    "first plan": make_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
-    "workspace": make_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
-    "code": make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
-    "faults": make_answer(hazards=("wrong there: numbers are wrong",)),
+SUPPORTED_ANSWER = make_version_answer()
+DIFFERENT_ANSWERS = {
+    "verdict": make_version_answer(Outcome.NOT_SUPPORTED),
+    "configs": make_version_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
+    "first plan": make_version_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
+    "workspace": make_version_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
+    "code": make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
+    "faults": make_version_answer(hazards=("wrong there: numbers are wrong",)),
 }
 
 
-@pytest.mark.parametrize("what", OTHER)
+@pytest.mark.parametrize("what", DIFFERENT_ANSWERS)
 def test_each_difference_is_reported_in_both_directions(what: str) -> None:
-    for pair in ((GOOD, OTHER[what]), (OTHER[what], GOOD)):
+    for pair in ((SUPPORTED_ANSWER, DIFFERENT_ANSWERS[what]), (DIFFERENT_ANSWERS[what], SUPPORTED_ANSWER)):
         change = Change("g", "h100", *pair)
         assert change.effect is Effect.CHANGED
         assert what in {item.what for item in change.differences}
@@ -50,13 +50,19 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
     for pair, expected in (
-        ((make_answer(Outcome.SUPPORTED, PLAN, again), make_answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
         (
-            (make_answer(Outcome.SUPPORTED, PLAN, again, other), make_answer(Outcome.SUPPORTED, PLAN, other, again)),
+            (make_version_answer(Outcome.SUPPORTED, PLAN, again), make_version_answer(Outcome.SUPPORTED, PLAN)),
+            ("B eng2_k40=4", ""),
+        ),
+        (
+            (
+                make_version_answer(Outcome.SUPPORTED, PLAN, again, other),
+                make_version_answer(Outcome.SUPPORTED, PLAN, other, again),
+            ),
             ("B eng2_k40=4, B eng5_k40=4", "B eng5_k40=4, B eng2_k40=4"),
         ),
         (
-            (make_answer(Outcome.SUPPORTED, PLAN, other, last), make_answer(Outcome.SUPPORTED, PLAN)),
+            (make_version_answer(Outcome.SUPPORTED, PLAN, other, last), make_version_answer(Outcome.SUPPORTED, PLAN)),
             ("B/FALLBACK eng5_k40=4", ""),
         ),
     ):
@@ -67,8 +73,8 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
 
 def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
     failed = replace(PLAN, state="build failed", kernels=None)
-    old = make_answer(Outcome.NOT_SUPPORTED, failed)
-    new = make_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
+    old = make_version_answer(Outcome.NOT_SUPPORTED, failed)
+    new = make_version_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
     assert [item.what for item in Change("g", "h100", old, new).differences] == ["configs"]
 
 
@@ -87,29 +93,29 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
 def test_equal_code_with_other_knobs_or_workspace_is_another_plan(
     changes: dict[str, Any], same_code: bool | None, same_plan: bool
 ) -> None:
-    change = Change("g", "h100", GOOD, make_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
+    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
     assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
 def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
-    change = Change("g", "h100", GOOD, make_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
+    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
 
 def test_unknown_kernel_code_is_not_reported_as_unchanged() -> None:
-    hidden = make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
+    hidden = make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
     change = Change("g", "h100", hidden, hidden)
     assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
 
 
-def test_an_unjudged_graph_is_not_a_change() -> None:
-    lost = make_answer(Outcome.NOT_JUDGED)
-    assert Change("g", "h100", GOOD, lost).effect is Effect.NOT_JUDGED
-    assert Upgrade("1", "2", (None, None), (Change("g", "h100", GOOD, lost),)).exit_code == 2
+def test_an_unjudged_graph_is_not_reported_as_changed() -> None:
+    lost = make_version_answer(Outcome.NOT_JUDGED)
+    assert Change("g", "h100", SUPPORTED_ANSWER, lost).effect is Effect.NOT_JUDGED
+    assert Upgrade("1", "2", (None, None), (Change("g", "h100", SUPPORTED_ANSWER, lost),)).exit_code == 2
 
 
-def test_another_reason_for_a_refusal_is_a_change() -> None:
-    one, other = make_answer(Outcome.NOT_SUPPORTED), make_answer(Outcome.NOT_SUPPORTED)
+def test_another_reason_for_a_refusal_is_reported_as_a_change() -> None:
+    one, other = make_version_answer(Outcome.NOT_SUPPORTED), make_version_answer(Outcome.NOT_SUPPORTED)
     assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
     assert other.cause is not None
     other = replace(other, cause=replace(other.cause, headline="another"))
@@ -129,19 +135,22 @@ def test_another_reason_for_a_refusal_is_a_change() -> None:
 def test_time_differences_above_five_percent_and_wrong_results_are_reported(
     times: Times, named: list[str], worse: bool
 ) -> None:
-    change = Change("g", "gpu", GOOD, GOOD, times)
+    change = Change("g", "gpu", SUPPORTED_ANSWER, SUPPORTED_ANSWER, times)
     assert [item.what for item in change.differences] == named
     assert change.worse is worse
 
 
 def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
-    entered, left = Change("g", "h100", GOOD, OTHER["faults"]), Change("g", "h100", OTHER["faults"], GOOD)
+    entered, left = (
+        Change("g", "h100", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["faults"]),
+        Change("g", "h100", DIFFERENT_ANSWERS["faults"], SUPPORTED_ANSWER),
+    )
     assert entered.faults_entered == left.faults_left == ("wrong there: numbers are wrong",)
     assert (entered.worse, left.worse) == (True, False)
 
 
 def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> None:
-    same = Change("same", "gpu", GOOD, GOOD)
+    same = Change("same", "gpu", SUPPORTED_ANSWER, SUPPORTED_ANSWER)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
         "2 graphs were not judged in the time there was",
@@ -155,8 +164,10 @@ def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> No
 
 
 def test_text_json_and_junit_have_the_same_content() -> None:
-    changes = [Change(what, "h100", GOOD, other) for what, other in OTHER.items()]
-    found = Upgrade("9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", GOOD, GOOD)))
+    changes = [Change(what, "h100", SUPPORTED_ANSWER, other) for what, other in DIFFERENT_ANSWERS.items()]
+    found = Upgrade(
+        "9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", SUPPORTED_ANSWER, SUPPORTED_ANSWER))
+    )
     text = table_text(render_upgrade(found))
     assert text.count(": changed") == 6
     assert "same on h100" not in text
@@ -176,8 +187,11 @@ def test_text_json_and_junit_have_the_same_content() -> None:
 
 def test_the_report_names_a_version_without_some_engines() -> None:
     """Lists of a JIT wheel and a full wheel differ, but not because of the version."""
-    fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
-    one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), make_answer(Outcome.NOT_JUDGED)
+    fewer = replace(DIFFERENT_ANSWERS["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
+    one, lost = (
+        Change("a", "h100", fewer, replace(SUPPORTED_ANSWER, limits=("no device",))),
+        make_version_answer(Outcome.NOT_JUDGED),
+    )
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
     assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
     assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
@@ -185,9 +199,11 @@ def test_the_report_names_a_version_without_some_engines() -> None:
 
 def test_the_report_shows_exact_versions_and_rounded_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
-    found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
+    found = Upgrade(
+        "9.19", "default", (None, None), (Change("g", "gpu", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["workspace"], times),)
+    )
     text = table_text(render_upgrade(found))
-    assert f"cuDNN 9.19 ({GOOD.cudnn}) -> default ({GOOD.cudnn}): 1 judged, 1 changed" in text
+    assert f"cuDNN 9.19 ({SUPPORTED_ANSWER.cudnn}) -> default ({SUPPORTED_ANSWER.cudnn}): 1 judged, 1 changed" in text
     assert "run by both: right, 14.1 us -> no time" in text
 
 

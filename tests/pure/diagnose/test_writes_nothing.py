@@ -8,10 +8,10 @@ from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import check_writes
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
 
-def matmul_relu_graph(virtual: bool) -> Graph:
+def make_matmul_relu_graph(virtual: bool) -> Graph:
     g = GraphBuilder("product")
     c = g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
     g.pointwise(PointwiseMode.RELU_FWD, c, name="y", virtual=virtual)
@@ -19,18 +19,18 @@ def matmul_relu_graph(virtual: bool) -> Graph:
 
 
 def test_a_graph_without_an_output_in_memory_is_refused() -> None:
-    check_writes(matmul_relu_graph(virtual=False))
+    check_writes(make_matmul_relu_graph(virtual=False))
     with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
-        check_writes(matmul_relu_graph(virtual=True))
+        check_writes(make_matmul_relu_graph(virtual=True))
     assert "no operation reads y" in caught.value.sections["where"]
     assert "virtual=False" in caught.value.sections["fix"]
 
 
 def test_lint_reports_a_graph_without_outputs() -> None:
-    assert [(one.code, one.severity) for one in lint(matmul_relu_graph(virtual=True))] == [
+    assert [(one.code, one.severity) for one in lint(make_matmul_relu_graph(virtual=True))] == [
         ("graph-writes-nothing", "dangerous")
     ]
-    assert lint(matmul_relu_graph(virtual=False)) == []
+    assert lint(make_matmul_relu_graph(virtual=False)) == []
 
 
 def test_lint_reports_operations_with_unused_results() -> None:
@@ -46,9 +46,9 @@ def test_lint_reports_operations_with_unused_results() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_typical_graphs_have_no_unused_results(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     check_writes(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
 

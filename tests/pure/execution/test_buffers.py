@@ -13,7 +13,7 @@ from cudnn_backend_py.execution.buffers import DeviceBuffer, device_buffer, dlpa
 from cudnn_backend_py.execution.checks import check_buffer, scalar_array
 from cudnn_backend_py.execution.run import _copy_back, _to_memory_image
 from cudnn_backend_py.graph import Tensor
-from tests.support.graphs import tensor
+from tests.support.graphs import make_tensor
 
 
 class CudaArray:
@@ -87,7 +87,7 @@ def test_objects_that_are_not_device_buffers_are_refused(source: object, message
     assert str(raised.value) == message
 
 
-HALF = tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
+HALF = make_tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ HALF = tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
         (HALF, DeviceBuffer(4096)),
         (HALF, DeviceBuffer(4096, 112, 16, "float16")),
         (HALF, DeviceBuffer(4096, 9999, 16, "uint16")),
-        (tensor("b", 9, data_type=DataType.BOOLEAN), DeviceBuffer(4096, 2, 8, "uint8")),
-        (tensor("i", 8, data_type=DataType.INT4), DeviceBuffer(4096, 4, 8, "uint8")),
-        (tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
+        (make_tensor("b", 9, data_type=DataType.BOOLEAN), DeviceBuffer(4096, 2, 8, "uint8")),
+        (make_tensor("i", 8, data_type=DataType.INT4), DeviceBuffer(4096, 4, 8, "uint8")),
+        (make_tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
     ],
 )
 def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) -> None:
@@ -122,17 +122,17 @@ def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) 
             "buffer-too-small: buffer 'q' reaches over 111 bytes, f16[4,8] with strides (16, 1) needs 112",
         ),
         (
-            tensor("b", 9, data_type=DataType.BOOLEAN),
+            make_tensor("b", 9, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 1, 8, "uint8"),
             "buffer-too-small: buffer 'b' reaches over 1 bytes, bool[9] with strides (1,) needs 2",
         ),
         (
-            tensor("b", 8, data_type=DataType.BOOLEAN),
+            make_tensor("b", 8, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 8, 8, "bool8"),
             "buffer-type: buffer 'b' holds bool8, BOOLEAN is needed, of which eight are in a byte",
         ),
         (
-            tensor("b", 8, data_type=DataType.BOOLEAN),
+            make_tensor("b", 8, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 8, 8, "|b1"),
             "buffer-type: buffer 'b' holds |b1, BOOLEAN is needed, of which eight are in a byte",
         ),
@@ -148,7 +148,7 @@ def test_buffers_that_do_not_match_are_refused(described: Tensor, buffer: Device
 
 
 def by_value_tensor(data_type: DataType) -> Tensor:
-    return tensor("c", 1, 1, data_type=data_type, by_value=True)
+    return make_tensor("c", 1, 1, data_type=data_type, by_value=True)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_scalars_that_do_not_match_are_refused(data_type: DataType, value: Any, 
 # ------------------------------------------------------------------------------------- arrays
 
 LAYOUTS = {
-    "packed": tensor("t", 2, 3, 4),
-    "transposed": tensor("t", 2, 3, 4, strides=(12, 1, 3)),
-    "with gaps": tensor("t", 2, 3, 4, strides=(100, 10, 2)),
-    "bshd": tensor("t", 2, 3, 5, 4, strides=(60, 4, 12, 1)),
-    "one element": tensor("t", 1, 1, strides=(7, 7)),
+    "packed": make_tensor("t", 2, 3, 4),
+    "transposed": make_tensor("t", 2, 3, 4, strides=(12, 1, 3)),
+    "with gaps": make_tensor("t", 2, 3, 4, strides=(100, 10, 2)),
+    "bshd": make_tensor("t", 2, 3, 5, 4, strides=(60, 4, 12, 1)),
+    "one element": make_tensor("t", 1, 1, strides=(7, 7)),
 }
 
 
@@ -246,7 +246,7 @@ def test_arrays_are_copied_to_a_memory_image_and_back(name: str, arrange: Callab
 
 
 def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
-    described = tensor("t", 3, 4, strides=(0, 1))
+    described = make_tensor("t", 3, 4, strides=(0, 1))
     array = np.broadcast_to(np.arange(4, dtype=np.float32), (3, 4))
     image = _to_memory_image(described, array)
     assert image.tolist() == [0, 1, 2, 3]
@@ -265,7 +265,7 @@ def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
     ],
 )
 def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType, dtype: type[Any]) -> None:
-    described = tensor("t", 3, 5, data_type=data_type)
+    described = make_tensor("t", 3, 5, data_type=data_type)
     image = _to_memory_image(described, np.ones((3, 5), dtype))
     assert (image.dtype, image.nbytes) == (np.dtype(dtype), described.span_bytes)
 
@@ -273,34 +273,34 @@ def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType
 @pytest.mark.parametrize(
     ("described", "array", "message"),
     [
-        (tensor("t", 4), np.zeros(4), "array-type: array 't' is float64, FLOAT takes float32"),
+        (make_tensor("t", 4), np.zeros(4), "array-type: array 't' is float64, FLOAT takes float32"),
         (
-            tensor("t", 4, data_type=DataType.BFLOAT16),
+            make_tensor("t", 4, data_type=DataType.BFLOAT16),
             np.zeros(4, np.float16),
             "array-type: array 't' is float16, BFLOAT16 takes bfloat16 or uint16",
         ),
         (
-            tensor("t", 4),
+            make_tensor("t", 4),
             np.zeros(4, np.dtype(np.float32).newbyteorder()),
             "array-type: array 't' is float32 in foreign byte order, FLOAT takes float32",
         ),
         (
-            tensor("t", 8, data_type=DataType.BOOLEAN),
+            make_tensor("t", 8, data_type=DataType.BOOLEAN),
             np.zeros(8, np.uint8),
             "array-type: array 't' is uint8, BOOLEAN takes none",
         ),
         (
-            tensor("t", 8, data_type=DataType.FP4_E2M1),
+            make_tensor("t", 8, data_type=DataType.FP4_E2M1),
             np.zeros(8, np.uint8),
             "array-type: array 't' is uint8, FP4_E2M1 takes none",
         ),
         (
-            tensor("t", 4, 2),
+            make_tensor("t", 4, 2),
             np.zeros(8, np.float32),
             "array-shape: array 't' has shape (8,), (4, 2) is needed",
         ),
         (
-            tensor("t", 4, 2),
+            make_tensor("t", 4, 2),
             np.zeros((2, 4), np.float32),
             "array-shape: array 't' has shape (2, 4), (4, 2) is needed",
         ),

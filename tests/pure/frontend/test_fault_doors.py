@@ -14,8 +14,8 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning,
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
-from tests.support.frontend_attention import RecordingGraph, call_attention
-from tests.support.issue_warnings import issue_warning_categories
+from tests.support.frontend_attention import RecordingGraph, call_frontend_attention
+from tests.support.issue_warnings import list_issue_warning_categories
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
 ROW = KnownIssue(
@@ -56,9 +56,12 @@ def test_builder_refuses_or_reports_the_known_issue(
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        seen = issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        seen = list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
         assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
-    assert issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+    assert (
+        list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up")
+        == []
+    )
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
@@ -71,14 +74,15 @@ def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
     else:
         assert (
-            issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+            list_issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up")
+            == []
         )
 
 
 def test_a_known_issue_is_reported_once(known_issue: KnownIssue) -> None:
     if not known_issue.refused:
         seen = [
-            issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up")
+            list_issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up")
             for _ in range(2)
         ]
         assert seen == [[KnownIssueWarning], []]
@@ -102,7 +106,7 @@ def test_torch_operators_refuse_or_report_the_known_issue(
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
-        seen = issue_warning_categories(
+        seen = list_issue_warning_categories(
             lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
         assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
@@ -112,7 +116,7 @@ def test_torch_operators_refuse_or_report_the_known_issue(
 def test_frontend_reports_the_known_issue(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
     recorder = RecordingGraph(version, sm)
-    call_attention(recorder, PROBLEM, backward=False, unified=False)
-    assert issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
+    call_frontend_attention(recorder, PROBLEM, backward=False, unified=False)
+    assert list_issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
         version >= IN and sm == 90
     )

@@ -16,7 +16,7 @@ from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.known_issues import find
 from tests.support.child import run_python
 from tests.support.frontend_attention import RecordingGraph
-from tests.support.issue_warnings import issue_warning_categories
+from tests.support.issue_warnings import list_issue_warning_categories
 
 PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
@@ -166,4 +166,4 @@ def test_virtual_booleans_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> No
     x, y = (tensor(name=name, **place) for name in "xy")
     greater = g.cmp_gt(input=x, comparison=y, compute_data_type=data_type.FLOAT).set_data_type(data_type.BOOLEAN)
     g.binary_select(x, y, greater, compute_data_type=data_type.FLOAT).set_output(True).set_data_type(data_type.FLOAT)
-    assert issue_warning_categories(g.graph, "booleans-in-memory") == []
+    assert list_issue_warning_categories(g.graph, "booleans-in-memory") == []

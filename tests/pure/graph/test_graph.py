@@ -32,8 +32,8 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import pointwise_ports
 from cudnn_backend_py.graph.strides import channels_last
-from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
-from tests.support.zoo import ZOO
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
+from tests.support.zoo import VARIED_GRAPHS
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,9 +42,9 @@ D, P = DescriptorType, PointwiseMode
 OPERATIONS = sorted(kind for kind in D if kind.name.startswith("OPERATION_"))
 
 
-X, Y, Z = tensor("x", 4, 8), tensor("y", 4, 8), tensor("z", 4, 8)
-V, W = tensor("v", 4, 8, virtual=True), tensor("w", 4, 8, virtual=True)
-A, B, C = tensor("a", 2, 4, 8), tensor("b", 2, 8, 16), tensor("c", 2, 4, 16)
+X, Y, Z = make_tensor("x", 4, 8), make_tensor("y", 4, 8), make_tensor("z", 4, 8)
+V, W = make_tensor("v", 4, 8, virtual=True), make_tensor("w", 4, 8, virtual=True)
+A, B, C = make_tensor("a", 2, 4, 8), make_tensor("b", 2, 8, 16), make_tensor("c", 2, 4, 16)
 
 
 # ------------------------------------------------------------------------------------- tensors, ports
@@ -70,13 +70,13 @@ def test_only_one_module_has_tables_of_data_types() -> None:
 @pytest.mark.parametrize(
     ("made", "elements", "size_bytes"),
     [
-        (tensor("t", 2, 3), 6, 24),
-        (tensor("t", 2, 3, strides=(10, 2)), 15, 60),
-        (tensor("t", 2, 3, strides=(0, 1)), 3, 12),
-        (tensor("t", 3, 3, data_type=BOOL), 9, 2),
-        (tensor("t", 3, 3, data_type=DataType.FP4_E2M1), 9, 5),
-        (tensor("t", 2, 3, data_type=DataType.INT8, vector_count=4, vector_dim=1), 6, 24),
-        (tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
+        (make_tensor("t", 2, 3), 6, 24),
+        (make_tensor("t", 2, 3, strides=(10, 2)), 15, 60),
+        (make_tensor("t", 2, 3, strides=(0, 1)), 3, 12),
+        (make_tensor("t", 3, 3, data_type=BOOL), 9, 2),
+        (make_tensor("t", 3, 3, data_type=DataType.FP4_E2M1), 9, 5),
+        (make_tensor("t", 2, 3, data_type=DataType.INT8, vector_count=4, vector_dim=1), 6, 24),
+        (make_tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
     ],
 )
 def test_span_ends_after_the_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
@@ -89,8 +89,8 @@ def test_packed_strides_are_row_major(dims: tuple[int, ...], strides: tuple[int,
 
 
 def test_text_of_a_tensor_shows_only_unusual_fields() -> None:
-    ragged = tensor("offsets", 3, uid=8)
-    made = tensor(
+    ragged = make_tensor("offsets", 3, uid=8)
+    made = make_tensor(
         "t",
         2,
         32,
@@ -105,15 +105,15 @@ def test_text_of_a_tensor_shows_only_unusual_fields() -> None:
     assert str(made) == (
         "t : i8[2,32] (uid 7, strides [32, 1], align 4, reordering INT8x32, ragged_offset offsets, vector 4 along 1)"
     )
-    assert str(tensor("c", 1, uid=1, by_value=True, value=-math.inf)) == (
+    assert str(make_tensor("c", 1, uid=1, by_value=True, value=-math.inf)) == (
         "c : f32[1] (uid 1, strides [1], align 16, by_value, value -inf)"
     )
 
 
 def test_lists_given_as_fields_become_tuples() -> None:
-    made = tensor("t", dims=[2, 3], strides=[3, 1])
+    made = make_tensor("t", dims=[2, 3], strides=[3, 1])
     assert (made.dims, made.strides) == ((2, 3), (3, 1))
-    assert made == tensor("t", 2, 3)
+    assert made == make_tensor("t", 2, 3)
 
 
 UNARY = {"x", "y"}
@@ -141,7 +141,7 @@ def test_every_pointwise_mode_has_its_ports() -> None:
 @pytest.mark.parametrize("mode", P, ids=lambda mode: mode.name)
 def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
     ports = pointwise_ports(mode)
-    given = {port: tensor(port, 4, 8) for port in ports}
+    given = {port: make_tensor(port, 4, 8) for port in ports}
     made = Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **given)  # type: ignore[arg-type]
     assert dict(made.ports()) == given
     assert set(made.outputs()) == ports & {"y", "dx"}
@@ -179,9 +179,9 @@ def sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType
     kind = types[0]
     if kind is AttributeType.BACKEND_DESCRIPTOR:
         if element == (D.TENSOR,):
-            return tensor(name, 4, 8)
+            return make_tensor(name, 4, 8)
         if element == (D.OPERATIONGRAPH,):
-            return Graph((relu(X, Y),), is_subgraph=True)
+            return Graph((make_relu(X, Y),), is_subgraph=True)
         return (
             Operation(element[0], name, required_fields(element[0]))
             if element[0] in OPERATIONS
@@ -215,12 +215,12 @@ def test_every_operation_can_be_created_from_its_required_attributes(kind: Descr
 
 def test_operation_fields_do_not_change_with_the_given_dict() -> None:
     paddings = [0, 0]
-    given = CONVOLUTION | {"pre_paddings": paddings}
+    given = CONVOLUTION_FIELDS | {"pre_paddings": paddings}
     made = Parameters(D.CONVOLUTION, given)
     before = hash(made)
     given["spatial_dims"] = 3
     paddings[0] = 9
-    assert made == Parameters(D.CONVOLUTION, CONVOLUTION)
+    assert made == Parameters(D.CONVOLUTION, CONVOLUTION_FIELDS)
     assert hash(made) == before
     with pytest.raises(TypeError):
         made.fields["spatial_dims"] = 3  # type: ignore[index]
@@ -243,28 +243,33 @@ def test_operation_fields_are_ordered_and_omit_none() -> None:
     "changed",
     [
         {"alpha": 2.0},
-        {"y": tensor("other", 1, 16, 4, 4)},
-        {"convolution": Parameters(D.CONVOLUTION, CONVOLUTION | {"spatial_dims": 3})},
+        {"y": make_tensor("other", 1, 16, 4, 4)},
+        {"convolution": Parameters(D.CONVOLUTION, CONVOLUTION_FIELDS | {"spatial_dims": 3})},
     ],
 )
 def test_operations_with_a_changed_field_are_not_equal(changed: dict[str, Any]) -> None:
-    assert convolution(**changed) != convolution()
-    assert hash(convolution(**changed)) != hash(convolution())
-    replaced = dataclasses.replace(convolution(), fields={**convolution().fields, **changed})
-    assert replaced == convolution(**changed)
+    assert make_convolution(**changed) != make_convolution()
+    assert hash(make_convolution(**changed)) != hash(make_convolution())
+    replaced = dataclasses.replace(make_convolution(), fields={**make_convolution().fields, **changed})
+    assert replaced == make_convolution(**changed)
 
 
 def test_a_set_keeps_one_of_equal_tensors_operations_and_graphs() -> None:
-    assert len({convolution(), convolution(), convolution(alpha=2.0)}) == 2
-    assert len({relu(X, Y), relu(X, Y), relu(X, Z)}) == 2
-    assert len({X, tensor("x", 4, 8), Y}) == 2
-    assert len({Graph((relu(X, Y),)), Graph((relu(X, Y),)), Graph((relu(X, Y),), "other")}) == 2
+    assert len({make_convolution(), make_convolution(), make_convolution(alpha=2.0)}) == 2
+    assert len({make_relu(X, Y), make_relu(X, Y), make_relu(X, Z)}) == 2
+    assert len({X, make_tensor("x", 4, 8), Y}) == 2
+    assert len({Graph((make_relu(X, Y),)), Graph((make_relu(X, Y),)), Graph((make_relu(X, Y),), "other")}) == 2
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_copied_and_pickled_graphs_are_equal_and_have_equal_hashes(name: str) -> None:
-    graph = ZOO[name]()
-    for twin in (ZOO[name](), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph)), dataclasses.replace(graph)):
+    graph = VARIED_GRAPHS[name]()
+    for twin in (
+        VARIED_GRAPHS[name](),
+        copy.deepcopy(graph),
+        pickle.loads(pickle.dumps(graph)),
+        dataclasses.replace(graph),
+    ):
         assert twin == graph
         assert hash(twin) == hash(graph)
         assert str(twin) == str(graph)
@@ -282,14 +287,14 @@ def test_tensors_are_immutable_and_compared_by_value() -> None:
 
 
 def test_ports_of_a_nested_operation_are_listed() -> None:
-    op = sdpa()
+    op = make_sdpa()
     assert list(dict(op.ports())) == ["q", "k", "v", "o", "softmax.x", "softmax.y", "softmax.stats"]
     assert list(op.outputs()) == ["o", "softmax.y", "softmax.stats"]
     assert [graph.name for graph in op.subgraphs()] == ["score_mod"]
 
 
 def test_a_graph_lists_tensors_of_nested_operations_and_sub_graphs() -> None:
-    graph = Graph((sdpa(),), "flash")
+    graph = Graph((make_sdpa(),), "flash")
     assert [item.name for item in graph.tensors] == (
         ["q", "k", "v", "o", "in", "out", "stats", "score", "cap", "half", "squash"]
     )
@@ -298,16 +303,16 @@ def test_a_graph_lists_tensors_of_nested_operations_and_sub_graphs() -> None:
 
 
 def test_operation_text_contains_its_sub_graph() -> None:
-    assert str(Graph((sdpa(),)).ops[0]) == (
+    assert str(Graph((make_sdpa(),)).ops[0]) == (
         f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
-        f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={tensor('score', 1).uid}, "
-        f"subgraph_output_uid={tensor('squash', 1).uid}, "
+        f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={make_tensor('score', 1).uid}, "
+        f"subgraph_output_uid={make_tensor('squash', 1).uid}, "
         "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64]"
     )
 
 
 def test_operation_text_contains_its_parameters() -> None:
-    assert str(convolution()) == (
+    assert str(make_convolution()) == (
         "result = convolution_forward(w=filter, image, alpha=1.0, beta=0.0, convolution=convolution(comp_type=FLOAT, "
         "conv_mode=CROSS_CORRELATION, dilations=[1, 1], filter_strides=[1, 1], post_paddings=[0, 0], "
         "pre_paddings=[0, 0], spatial_dims=2)) : f32[1,16,4,4]"
@@ -316,25 +321,25 @@ def test_operation_text_contains_its_parameters() -> None:
 
 def test_an_operation_is_sorted_after_the_producer_of_a_sub_graph_input() -> None:
     """A sub-graph may read a tensor of its parent graph, which lists that tensor once."""
-    bias = tensor("bias", 1, 2, 128, 128, virtual=True)
-    score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
+    bias = make_tensor("bias", 1, 2, 128, 128, virtual=True)
+    score, shifted = (make_tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
     inner = Graph((Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted),), is_subgraph=True)
-    attention = sdpa(subgraph=inner, softmax=None, subgraph_output_uid=shifted.uid)
-    source = tensor("source", 1, 2, 128, 128)
-    graph = Graph((attention, relu(source, bias, "make bias")))
+    attention = make_sdpa(subgraph=inner, softmax=None, subgraph_output_uid=shifted.uid)
+    source = make_tensor("source", 1, 2, 128, 128)
+    graph = Graph((attention, make_relu(source, bias, "make bias")))
     assert [op.name for op in graph.ops] == ["make bias", "sdpa"]
     assert [item.name for item in graph.tensors].count("bias") == 1
 
 
 def test_only_a_sub_graph_may_read_unwritten_tensors() -> None:
-    assert Graph((relu(V, W),), is_subgraph=True).ops[0].inputs() == {"x": V}
+    assert Graph((make_relu(V, W),), is_subgraph=True).ops[0].inputs() == {"x": V}
 
 
 # ------------------------------------------------------------------------------------- order
 
 
 def test_a_valid_order_of_operations_is_kept() -> None:
-    three = (relu(X, Y), relu(X, Z), relu(X, tensor("q", 4, 8)))
+    three = (make_relu(X, Y), make_relu(X, Z), make_relu(X, make_tensor("q", 4, 8)))
     assert Graph(three).ops == three
     assert Graph(three[::-1]).ops == three[::-1]
 
@@ -358,8 +363,8 @@ def test_operations_are_sorted_stably_from_any_order() -> None:
 
 
 def test_a_long_reversed_chain_is_sorted_fast() -> None:
-    tensors = [tensor(f"t{index}", 4, uid=index, virtual=0 < index < 2000) for index in range(2001)]
-    ops = [relu(x, y) for x, y in pairwise(tensors)]
+    tensors = [make_tensor(f"t{index}", 4, uid=index, virtual=0 < index < 2000) for index in range(2001)]
+    ops = [make_relu(x, y) for x, y in pairwise(tensors)]
     began = time.process_time()
     graph = Graph(tuple(reversed(ops)))
     assert time.process_time() - began < 2
@@ -368,9 +373,9 @@ def test_a_long_reversed_chain_is_sorted_fast() -> None:
 
 
 def test_tensors_and_outputs_of_a_graph_are_listed() -> None:
-    offset = tensor("r", 5)
-    ragged = tensor("ragged", 4, 8, ragged_offset=offset)
-    graph = Graph((relu(ragged, V), relu(V, Y)))
+    offset = make_tensor("r", 5)
+    ragged = make_tensor("ragged", 4, 8, ragged_offset=offset)
+    graph = Graph((make_relu(ragged, V), make_relu(V, Y)))
     assert graph.tensors == (ragged, offset, V, Y)
     assert graph.variant_pack_tensors == (ragged, offset, Y)
     assert graph.outputs == (Y,)
@@ -398,7 +403,7 @@ def test_text_of_causal_attention_equals_the_golden_file() -> None:
             "z = relu_bwd(x, dy=y, relu_lower_clip=0.5) : f32[4,8]",
         ),
         (
-            Reduction(name="r", operator=ReduceTensorOp.NORM1, x=X, y=tensor("y", 4, 1), deterministic=True),
+            Reduction(name="r", operator=ReduceTensorOp.NORM1, x=X, y=make_tensor("y", 4, 1), deterministic=True),
             "y = reduce_norm1(x, deterministic=True) : f32[4,1]",
         ),
     ],

@@ -17,81 +17,93 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Matmul
 from cudnn_backend_py.graph.attention import sdpa_forward
-from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 
 D, P = DescriptorType, PointwiseMode
 untyped: Any = graph_module  # wrong types are passed on purpose
 
 
-X, Y, Z = tensor("x", 4, 8), tensor("y", 4, 8), tensor("z", 4, 8)
-V, W = tensor("v", 4, 8, virtual=True), tensor("w", 4, 8, virtual=True)
-A, B, C = tensor("a", 2, 4, 8), tensor("b", 2, 8, 16), tensor("c", 2, 4, 16)
+X, Y, Z = make_tensor("x", 4, 8), make_tensor("y", 4, 8), make_tensor("z", 4, 8)
+V, W = make_tensor("v", 4, 8, virtual=True), make_tensor("w", 4, 8, virtual=True)
+A, B, C = make_tensor("a", 2, 4, 8), make_tensor("b", 2, 8, 16), make_tensor("c", 2, 4, 16)
 
 
 Case = tuple[str, Callable[[], object], str]
 
 TENSORS: list[Case] = [
-    ("dims-type", lambda: tensor("t", dims=(2, 4.0), strides=(4, 1)), "tensor 't' has dims of float, int is needed"),
-    ("dims-type", lambda: tensor("t", dims=(2, True), strides=(4, 1)), "tensor 't' has dims of bool, int is needed"),
-    ("dims-type", lambda: tensor("t", 2, 4, strides=("4", 1)), "tensor 't' has strides of str, int is needed"),
-    ("dims-type", lambda: tensor("t", dims=8, strides=(1,)), "tensor 't' has dims 8, a tuple of int is needed"),
     (
         "dims-type",
-        lambda: tensor("t", 8, strides="packed"),
+        lambda: make_tensor("t", dims=(2, 4.0), strides=(4, 1)),
+        "tensor 't' has dims of float, int is needed",
+    ),
+    (
+        "dims-type",
+        lambda: make_tensor("t", dims=(2, True), strides=(4, 1)),
+        "tensor 't' has dims of bool, int is needed",
+    ),
+    ("dims-type", lambda: make_tensor("t", 2, 4, strides=("4", 1)), "tensor 't' has strides of str, int is needed"),
+    ("dims-type", lambda: make_tensor("t", dims=8, strides=(1,)), "tensor 't' has dims 8, a tuple of int is needed"),
+    (
+        "dims-type",
+        lambda: make_tensor("t", 8, strides="packed"),
         "tensor 't' has strides 'packed', a tuple of int is needed",
     ),
-    ("rank-out-of-range", lambda: tensor("t", dims=(), strides=()), "tensor 't' has 0 dims, 1 to 8 are possible"),
-    ("rank-out-of-range", lambda: tensor("t", *[1] * 9), "tensor 't' has 9 dims, 1 to 8 are possible"),
-    ("strides-rank-mismatch", lambda: tensor("t", 2, 4, strides=(4,)), "tensor 't' has 2 dims but 1 strides"),
-    ("dim-not-positive", lambda: tensor("t", 2, 0), "tensor 't' has a dim of 0, at least 1 is needed"),
+    ("rank-out-of-range", lambda: make_tensor("t", dims=(), strides=()), "tensor 't' has 0 dims, 1 to 8 are possible"),
+    ("rank-out-of-range", lambda: make_tensor("t", *[1] * 9), "tensor 't' has 9 dims, 1 to 8 are possible"),
+    ("strides-rank-mismatch", lambda: make_tensor("t", 2, 4, strides=(4,)), "tensor 't' has 2 dims but 1 strides"),
+    ("dim-not-positive", lambda: make_tensor("t", 2, 0), "tensor 't' has a dim of 0, at least 1 is needed"),
     (
         "stride-negative",
-        lambda: tensor("t", 2, 4, strides=(4, -1)),
+        lambda: make_tensor("t", 2, 4, strides=(4, -1)),
         "tensor 't' has a stride of -1, 0 or more is needed",
     ),
     (
         "tensor-size-overflow",
-        lambda: tensor("t", 1 << 30, 1 << 29),
+        lambda: make_tensor("t", 1 << 30, 1 << 29),
         f"tensor 't' reaches over {1 << 59} elements, its size does not fit 64 bits",
     ),
-    ("uid-out-of-range", lambda: tensor("t", 8, uid=-1), "tensor 't' has uid -1, an int of 0 or more is needed"),
+    ("uid-out-of-range", lambda: make_tensor("t", 8, uid=-1), "tensor 't' has uid -1, an int of 0 or more is needed"),
     (
         "uid-out-of-range",
-        lambda: tensor("t", 8, uid=1 << 63),
+        lambda: make_tensor("t", 8, uid=1 << 63),
         f"tensor 't' has uid {1 << 63}, an int of 0 or more is needed",
     ),
-    ("uid-out-of-range", lambda: tensor("t", 8, uid="q"), "tensor 't' has uid 'q', an int of 0 or more is needed"),
-    ("uid-out-of-range", lambda: tensor("t", 8, uid=True), "tensor 't' has uid True, an int of 0 or more is needed"),
+    ("uid-out-of-range", lambda: make_tensor("t", 8, uid="q"), "tensor 't' has uid 'q', an int of 0 or more is needed"),
+    (
+        "uid-out-of-range",
+        lambda: make_tensor("t", 8, uid=True),
+        "tensor 't' has uid True, an int of 0 or more is needed",
+    ),
     (
         "alignment-not-power-of-two",
-        lambda: tensor("t", 8, alignment=12),
+        lambda: make_tensor("t", 8, alignment=12),
         "tensor 't' has alignment 12, a power of two in bytes is needed",
     ),
     (
         "alignment-not-power-of-two",
-        lambda: tensor("t", 8, alignment=0),
+        lambda: make_tensor("t", 8, alignment=0),
         "tensor 't' has alignment 0, a power of two in bytes is needed",
     ),
     (
         "virtual-by-value",
-        lambda: tensor("t", 1, virtual=True, by_value=True),
+        lambda: make_tensor("t", 1, virtual=True, by_value=True),
         "tensor 't' is virtual and by value, it can be one of them",
     ),
-    ("value-without-by-value", lambda: tensor("t", 1, value=0.5), "tensor 't' has a value but is not by value"),
+    ("value-without-by-value", lambda: make_tensor("t", 1, value=0.5), "tensor 't' has a value but is not by value"),
     (
         "ragged-offset-multiplier",
-        lambda: tensor("t", 1, ragged_offset_multiplier=64),
+        lambda: make_tensor("t", 1, ragged_offset_multiplier=64),
         "tensor 't' has a ragged offset multiplier of 64 without a ragged offset",
     ),
     (
         "ragged-offset-multiplier",
-        lambda: tensor("t", 1, ragged_offset_multiplier=0),
+        lambda: make_tensor("t", 1, ragged_offset_multiplier=0),
         "tensor 't' has a ragged offset multiplier of 0 without a ragged offset",
     ),
-    ("data-type", lambda: tensor("t", 8, data_type=2), "tensor 't' has data type 2, a DataType is needed"),
+    ("data-type", lambda: make_tensor("t", 8, data_type=2), "tensor 't' has data type 2, a DataType is needed"),
     (
         "data-type",
-        lambda: tensor("t", 8, data_type="HALVES"),
+        lambda: make_tensor("t", 8, data_type="HALVES"),
         "tensor 't' has data type 'HALVES', a DataType is needed",
     ),
     (
@@ -99,36 +111,36 @@ TENSORS: list[Case] = [
         lambda: dataclasses.replace(X, name=7),  # type: ignore[arg-type]
         "tensor 7 has name 7, str is needed",
     ),
-    ("wrong-field-type", lambda: tensor("t", 8, alignment=16.0), "tensor 't' has alignment 16.0, int is needed"),
-    ("wrong-field-type", lambda: tensor("t", 8, virtual=1), "tensor 't' has virtual 1, bool is needed"),
+    ("wrong-field-type", lambda: make_tensor("t", 8, alignment=16.0), "tensor 't' has alignment 16.0, int is needed"),
+    ("wrong-field-type", lambda: make_tensor("t", 8, virtual=1), "tensor 't' has virtual 1, bool is needed"),
     (
         "wrong-field-type",
-        lambda: tensor("t", 1, by_value=True, value="1"),
+        lambda: make_tensor("t", 1, by_value=True, value="1"),
         "tensor 't' has value '1', float or int is needed",
     ),
     (
         "wrong-field-type",
-        lambda: tensor("t", 1, by_value=True, value=True),
+        lambda: make_tensor("t", 1, by_value=True, value=True),
         "tensor 't' has value True, float or int is needed",
     ),
     (
         "wrong-field-type",
-        lambda: tensor("t", 8, reordering=1),
+        lambda: make_tensor("t", 8, reordering=1),
         "tensor 't' has reordering 1, TensorReordering is needed",
     ),
     (
         "wrong-field-type",
-        lambda: tensor("t", 8, ragged_offset="r"),
+        lambda: make_tensor("t", 8, ragged_offset="r"),
         "tensor 't' has ragged_offset 'r', Tensor is needed",
     ),
     (
         "vector-out-of-range",
-        lambda: tensor("t", 8, data_type=DataType.INT8, vector_count=4),
+        lambda: make_tensor("t", 8, data_type=DataType.INT8, vector_count=4),
         "tensor 't' has vectors of 4 along dim -1, 1 or more along one of its 1 dims are needed",
     ),
     (
         "vector-out-of-range",
-        lambda: tensor("t", 8, vector_count=0),
+        lambda: make_tensor("t", 8, vector_count=0),
         "tensor 't' has vectors of 0 along dim -1, 1 or more along one of its 1 dims are needed",
     ),
 ]
@@ -136,24 +148,24 @@ TENSORS: list[Case] = [
 OPS: list[Case] = [
     (
         "matmul-rank-mismatch",
-        lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 8, 16), c=C),
+        lambda: untyped.Matmul(name="m", a=A, b=make_tensor("b", 8, 16), c=C),
         "'a' has 3 dims, 'b' 2, 'c' 3: equal ranks of at least 2 are needed",
     ),
     (
         "matmul-rank-mismatch",
-        lambda: untyped.Matmul(name="m", a=tensor("a", 8), b=tensor("b", 8), c=tensor("c", 8)),
+        lambda: untyped.Matmul(name="m", a=make_tensor("a", 8), b=make_tensor("b", 8), c=make_tensor("c", 8)),
         "'a' has 1 dims, 'b' 1, 'c' 1: equal ranks of at least 2 are needed",
     ),
     ("matmul-inner-dim-mismatch", lambda: untyped.Matmul(name="m", a=A, b=A, c=C), "K is 8 in 'a' but 4 in 'a'"),
     ("matmul-output-mismatch", lambda: untyped.Matmul(name="m", a=A, b=B, c=A), "'a' is 4 by 8, 4 by 16 is needed"),
     (
         "matmul-batch-mismatch",
-        lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 3, 8, 16), c=tensor("c", 6, 4, 16)),
+        lambda: untyped.Matmul(name="m", a=A, b=make_tensor("b", 3, 8, 16), c=make_tensor("c", 6, 4, 16)),
         "dim 0 is 2 in 'a', 3 in 'b', 6 in 'c'",
     ),
     (
         "matmul-batch-mismatch",
-        lambda: untyped.Matmul(name="m", a=A, b=B, c=tensor("c", 4, 4, 16)),
+        lambda: untyped.Matmul(name="m", a=A, b=B, c=make_tensor("c", 4, 4, 16)),
         "dim 0 is 2 in 'a', 2 in 'b', 4 in 'c'",
     ),
     (
@@ -176,12 +188,12 @@ OPS: list[Case] = [
     ("pointwise-ports", lambda: untyped.Pointwise(name="p", mode=P.TANH_BWD), "TANH_BWD takes dx, dy, x, got nothing"),
     (
         "pointwise-not-broadcastable",
-        lambda: relu(tensor("x", 4, 3), Y),
+        lambda: make_relu(make_tensor("x", 4, 3), Y),
         "'x' (x) does not broadcast to 'y': every dim must be 1 or equal",
     ),
     (
         "pointwise-not-broadcastable",
-        lambda: untyped.Pointwise(name="p", mode=P.ADD, x=X, b=tensor("b", 8), y=Y),
+        lambda: untyped.Pointwise(name="p", mode=P.ADD, x=X, b=make_tensor("b", 8), y=Y),
         "'b' (b) does not broadcast to 'y': every dim must be 1 or equal",
     ),
     (
@@ -211,7 +223,7 @@ OPS: list[Case] = [
     ),
     (
         "reduction-shape-mismatch",
-        lambda: untyped.Reduction(name="r", operator=ReduceTensorOp.ADD, x=X, y=tensor("y", 4, 3)),
+        lambda: untyped.Reduction(name="r", operator=ReduceTensorOp.ADD, x=X, y=make_tensor("y", 4, 3)),
         "every dim of 'y' must divide that of 'x': [4, 3] of [4, 8]",
     ),
     (
@@ -246,55 +258,55 @@ OPS: list[Case] = [
     ),
     (
         "unknown-field",
-        lambda: convolution(bias=X, Alpha=1.0),
+        lambda: make_convolution(bias=X, Alpha=1.0),
         "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR has no field Alpha, bias",
     ),
     (
         "missing-field",
-        lambda: convolution(w=None, y=None),
+        lambda: make_convolution(w=None, y=None),
         "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR needs w, y",
     ),
     (
         "wrong-field-type",
-        lambda: convolution(x=7),
+        lambda: make_convolution(x=7),
         "field x of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is 7, Tensor is needed",
     ),
     (
         "wrong-field-type",
-        lambda: convolution(convolution=X),
+        lambda: make_convolution(convolution=X),
         "field convolution of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is Tensor 'x', "
         "Parameters CONVOLUTION is needed",
     ),
     (
         "wrong-field-type",
-        lambda: convolution(alpha="1"),
+        lambda: make_convolution(alpha="1"),
         "field alpha of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is '1', float or int is needed",
     ),
     (
         "wrong-field-type",
-        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"comp_type": 0}),
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION_FIELDS | {"comp_type": 0}),
         "field comp_type of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is 0, DataType is needed",
     ),
     (
         "wrong-field-type",
-        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"comp_type": ConvolutionMode.CONVOLUTION}),
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION_FIELDS | {"comp_type": ConvolutionMode.CONVOLUTION}),
         "field comp_type of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is <ConvolutionMode.CONVOLUTION: 0>, "
         "DataType is needed",
     ),
     (
         "wrong-field-type",
-        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"dilations": (1, 1.5)}),
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION_FIELDS | {"dilations": (1, 1.5)}),
         "field dilations of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is (1, 1.5), int, or a tuple of them, is needed",
     ),
     (
         "wrong-field-type",
-        lambda: sdpa(softmax=relu(X, Y)),
+        lambda: make_sdpa(softmax=make_relu(X, Y)),
         "field softmax of CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR is Pointwise 'y', "
         "Operation OPERATION_SOFTMAX is needed",
     ),
     (
         "wrong-field-type",
-        lambda: sdpa(subgraph=convolution()),
+        lambda: make_sdpa(subgraph=make_convolution()),
         "field subgraph of CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR is Operation 'conv', Graph is needed",
     ),
     (
@@ -314,54 +326,58 @@ GRAPHS: list[Case] = [
     ("not-an-operation", lambda: Graph((X,), "g"), f"graph 'g' contains {X!r}, an operation is needed"),  # type: ignore[arg-type]
     (
         "uid-twice",
-        lambda: Graph((relu(X, Y), relu(tensor("q", 4, 8, uid=X.uid), Z))),
+        lambda: Graph((make_relu(X, Y), make_relu(make_tensor("q", 4, 8, uid=X.uid), Z))),
         f"uid {X.uid} belongs to two tensors, 'x' and 'q'",
     ),
     (
         "uid-twice",
-        lambda: Graph((relu(X, Y), relu(dataclasses.replace(X, alignment=4), Z))),
+        lambda: Graph((make_relu(X, Y), make_relu(dataclasses.replace(X, alignment=4), Z))),
         f"tensor 'x' (uid {X.uid}) is used in two ways, with different alignment",
     ),
     (
         "uid-twice",
-        lambda: Graph((relu(X, Y), relu(tensor("q", 4, 8, ragged_offset=tensor("r", 5, uid=X.uid)), Z))),
+        lambda: Graph(
+            (make_relu(X, Y), make_relu(make_tensor("q", 4, 8, ragged_offset=make_tensor("r", 5, uid=X.uid)), Z))
+        ),
         f"uid {X.uid} belongs to two tensors, 'x' and 'r'",
     ),
     (
         "name-twice",
-        lambda: Graph((relu(X, Y), relu(tensor("x", 4, 8, uid=9), Z))),
+        lambda: Graph((make_relu(X, Y), make_relu(make_tensor("x", 4, 8, uid=9), Z))),
         f"the name 'x' belongs to two tensors, uids {X.uid} and 9",
     ),
     (
         "tensor-produced-twice",
-        lambda: Graph((relu(X, Y, "one"), relu(Z, Y, "two"))),
+        lambda: Graph((make_relu(X, Y, "one"), make_relu(Z, Y, "two"))),
         "tensor 'y' is written by 'one' and by 'two'",
     ),
     (
         "missing-producer",
-        lambda: Graph((relu(V, Y),)),
+        lambda: Graph((make_relu(V, Y),)),
         "virtual tensor 'v' is read by 'y' (x) but no operation writes it",
     ),
-    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' form a cycle"),
+    ("cycle", lambda: Graph((make_relu(X, X, "in place"),)), "the operations 'in place' form a cycle"),
     (
         "cycle",
-        lambda: Graph((relu(W, Z, "after"), relu(W, V), relu(V, W), relu(X, Y))),
+        lambda: Graph((make_relu(W, Z, "after"), make_relu(W, V), make_relu(V, W), make_relu(X, Y))),
         "the operations 'v', 'w' form a cycle",
     ),
-    ("unknown-tensor", lambda: Graph((relu(X, Y),), "g").tensor("q"), "graph 'g' has no tensor 'q'"),
+    ("unknown-tensor", lambda: Graph((make_relu(X, Y),), "g").tensor("q"), "graph 'g' has no tensor 'q'"),
     (
         "uid-twice",
-        lambda: Graph((sdpa(), relu(tensor("q2", 4, 8, uid=tensor("half", 1).uid), Y))),
-        f"uid {tensor('half', 1).uid} belongs to two tensors, 'half' and 'q2'",
+        lambda: Graph((make_sdpa(), make_relu(make_tensor("q2", 4, 8, uid=make_tensor("half", 1).uid), Y))),
+        f"uid {make_tensor('half', 1).uid} belongs to two tensors, 'half' and 'q2'",
     ),
     (
         "uid-twice",
-        lambda: Graph((sdpa(), relu(tensor("q2", 4, 8, uid=tensor("in", 1).uid), Y))),
-        f"uid {tensor('in', 1).uid} belongs to two tensors, 'in' and 'q2'",
+        lambda: Graph((make_sdpa(), make_relu(make_tensor("q2", 4, 8, uid=make_tensor("in", 1).uid), Y))),
+        f"uid {make_tensor('in', 1).uid} belongs to two tensors, 'in' and 'q2'",
     ),
     (
         "tensor-produced-twice",
-        lambda: Graph((sdpa(), relu(tensor("r", 1, 2, 128, 1), tensor("stats", 1, 2, 128, 1), "again"))),
+        lambda: Graph(
+            (make_sdpa(), make_relu(make_tensor("r", 1, 2, 128, 1), make_tensor("stats", 1, 2, 128, 1), "again"))
+        ),
         "tensor 'stats' is written by 'sdpa' and by 'again'",
     ),
 ]
@@ -376,7 +392,7 @@ def test_error_message_has_the_code_and_the_wrong_values(code: str, make: Callab
 
 def test_tensor_error_has_its_location_and_a_fix() -> None:
     with pytest.raises(GraphError) as raised:
-        tensor("k", 2, 4, 512, 64, strides=(131072, 32768, 64))
+        make_tensor("k", 2, 4, 512, 64, strides=(131072, 32768, 64))
     assert raised.value.render() == (
         "strides-rank-mismatch: tensor 'k' has 4 dims but 3 strides\n"
         "  where:  tensor 'k', checked before any cuDNN call\n"

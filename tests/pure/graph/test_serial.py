@@ -17,8 +17,8 @@ from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, Tens
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
-from tests.support.graphs import convolution, relu, sdpa, tensor
-from tests.support.zoo import ZOO
+from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
+from tests.support.zoo import VARIED_GRAPHS
 
 P = PointwiseMode
 
@@ -28,45 +28,47 @@ def to_json_and_back(graph: Graph) -> Graph:
 
 
 def pointwise_graph(mode: PointwiseMode) -> Graph:
-    ports: dict[str, Any] = {port: tensor(port, 4, 8) for port in pointwise_ports(mode)}
+    ports: dict[str, Any] = {port: make_tensor(port, 4, 8) for port in pointwise_ports(mode)}
     return Graph((Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **ports),))
 
 
 def ragged_graph() -> Graph:
-    offset = tensor("offset", 5, 1, data_type=DataType.INT64)
-    x, y = (tensor(name, 4, 8, ragged_offset=offset) for name in "xy")
-    return Graph((relu(x, y),), "ragged")
+    offset = make_tensor("offset", 5, 1, data_type=DataType.INT64)
+    x, y = (make_tensor(name, 4, 8, ragged_offset=offset) for name in "xy")
+    return Graph((make_relu(x, y),), "ragged")
 
 
 def graph_with_unusual_fields() -> Graph:
-    x = tensor(
+    x = make_tensor(
         "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, vector_count=4,
         vector_dim=1, strides=(0, 1),
     )  # fmt: skip
-    b = tensor("b", 1, 1, by_value=True, value=-3, data_type=DataType.INT32)
-    y = tensor("y", 2, 32)
+    b = make_tensor("b", 1, 1, by_value=True, value=-3, data_type=DataType.INT32)
+    y = make_tensor("y", 2, 32)
     numbers = {"relu_lower_clip": -math.inf, "relu_upper_clip": math.inf, "swish_beta": 0.1, "alpha1": 2.0, "alpha2": 0}
     op = Pointwise(name="p", mode=P.ADD, x=x, b=b, y=y, compute_type=DataType.INT32, **numbers)  # type: ignore[arg-type]
     return Graph((op,), "unusual")
 
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
-    **ZOO,
+    **VARIED_GRAPHS,
     **{f"mode {mode.name}": lambda mode=mode: pointwise_graph(mode) for mode in P},  # type: ignore[misc]
     "causal": lambda: sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True),
-    "convolution": lambda: Graph((convolution(),), "conv"),
-    "sdpa": lambda: Graph((sdpa(),), "flash"),
-    "sub-graph": lambda: Graph((relu(tensor("v", 4, virtual=True), tensor("w", 4, virtual=True)),), "s", True),
+    "convolution": lambda: Graph((make_convolution(),), "conv"),
+    "sdpa": lambda: Graph((make_sdpa(),), "flash"),
+    "sub-graph": lambda: Graph(
+        (make_relu(make_tensor("v", 4, virtual=True), make_tensor("w", 4, virtual=True)),), "s", True
+    ),
     "ragged": ragged_graph,
     "unusual": graph_with_unusual_fields,
     "overrides": lambda: Graph(
         (
             Matmul(
                 name="m",
-                a=tensor("a", 2, 4, 8),
-                b=tensor("b", 2, 8, 4),
-                c=tensor("c", 2, 4, 4),
-                k_override=tensor("k", 2, 1, 1, data_type=DataType.INT32),
+                a=make_tensor("a", 2, 4, 8),
+                b=make_tensor("b", 2, 8, 4),
+                c=make_tensor("c", 2, 4, 4),
+                k_override=make_tensor("k", 2, 1, 1, data_type=DataType.INT32),
                 padding_value=-0.0,
             ),
         )
@@ -76,13 +78,17 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
             Operation(
                 DescriptorType.OPERATION_CONCAT,
                 "join",
-                {"axis": 0, "input": (tensor("a", 2, 4), tensor("b", 2, 4)), "output": tensor("c", 4, 4)},
+                {
+                    "axis": 0,
+                    "input": (make_tensor("a", 2, 4), make_tensor("b", 2, 4)),
+                    "output": make_tensor("c", 4, 4),
+                },
             ),
         )
     ),
     "reductions": lambda: Graph(
         tuple(
-            Reduction(name=f"r{op.value}", operator=op, x=tensor("x", 4, 8), y=tensor(f"y{op.value}", 4, 1))
+            Reduction(name=f"r{op.value}", operator=op, x=make_tensor("x", 4, 8), y=make_tensor(f"y{op.value}", 4, 1))
             for op in ReduceTensorOp
         )
     ),
@@ -101,7 +107,7 @@ def test_round_trip_is_lossless(name: str) -> None:
 
 @pytest.mark.parametrize(("value", "written"), [(-math.inf, "-inf"), (math.inf, "inf"), (math.nan, "nan"), (1.5, 1.5)])
 def test_infinities_and_nan_are_written_as_strings(value: float, written: object) -> None:
-    x, y = tensor("x", 1, by_value=True, value=value), tensor("y", 1)
+    x, y = make_tensor("x", 1, by_value=True, value=value), make_tensor("y", 1)
     graph = Graph((Pointwise(name="p", mode=P.RELU_FWD, x=x, y=y, relu_upper_clip=value),))
     data = graph_to_json(graph)
     assert data["tensors"][0]["value"] == written
@@ -115,8 +121,8 @@ def test_infinities_and_nan_are_written_as_strings(value: float, written: object
 
 
 def test_a_small_graph_is_written_as_the_expected_json() -> None:
-    x, y = tensor("x", 4, 8, uid=1), tensor("y", 4, 8, uid=2, alignment=4)
-    assert graph_to_json(Graph((relu(x, y),), "small")) == {
+    x, y = make_tensor("x", 4, 8, uid=1), make_tensor("y", 4, 8, uid=2, alignment=4)
+    assert graph_to_json(Graph((make_relu(x, y),), "small")) == {
         "schema": "cudnn-backend-py/graph",
         "version": 1,
         "name": "small",
@@ -139,7 +145,7 @@ def test_a_small_graph_is_written_as_the_expected_json() -> None:
 
 
 def test_nested_operations_and_parameters_are_written_as_objects() -> None:
-    data = graph_to_json(Graph((sdpa(), convolution())))
+    data = graph_to_json(Graph((make_sdpa(), make_convolution())))
     attention, forward = data["operations"]
     assert attention["softmax"]["operation"]["operation"] == "OPERATION_SOFTMAX"
     assert attention["softmax"]["operation"]["stats"] == {"tensor": "stats"}
@@ -316,7 +322,7 @@ def test_json_of_another_schema_is_refused(data: object) -> None:
 
 
 def test_the_error_names_the_malformed_part_of_a_sub_graph() -> None:
-    data = graph_to_json(Graph((sdpa(),)))
+    data = graph_to_json(Graph((make_sdpa(),)))
     data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
     with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is not a PointwiseMode"):
         graph_from_json(data)

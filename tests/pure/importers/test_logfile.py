@@ -22,13 +22,13 @@ from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, p
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
-from tests.support.logs import LOGS, graph_as_logged, log_text
+from tests.support.logs import LOG_FOLDER, make_comparable_graph, read_log_text
 from tests.support.mutations import mutate_json, mutate_text
 
-TORCH = log_text("torch-attention-9.19.0.log.gz")
-FORUM = log_text("forum-9.1.1.log.gz")
-EXCERPT = log_text("forum-excerpt-9.1.1.log")
-FRONTEND = log_text("torch-frontend-1.18.log")
+TORCH = read_log_text("torch-attention-9.19.0.log.gz")
+FORUM = read_log_text("forum-9.1.1.log.gz")
+EXCERPT = read_log_text("forum-excerpt-9.1.1.log")
+FRONTEND = read_log_text("torch-frontend-1.18.log")
 FRONTEND_GRAPHS = [json.loads(line) for line in FRONTEND.splitlines() if line.startswith("{")]
 
 
@@ -67,10 +67,10 @@ def test_logs_in_utf_16_and_with_byte_order_mark_are_read(tmp_path: Path, encodi
 
 
 def test_a_truncated_gzip_log_is_read_up_to_the_truncation(tmp_path: Path) -> None:
-    whole = (LOGS / "torch-training-9.19.0.log.gz").read_bytes()
+    whole = (LOG_FOLDER / "torch-training-9.19.0.log.gz").read_bytes()
     path = tmp_path / "cudnn.log.gz"
     path.write_bytes(whole[: len(whole) * 3 // 4])
-    found, want = list(read_log(path)), list(read_log(LOGS / "torch-training-9.19.0.log.gz"))
+    found, want = list(read_log(path)), list(read_log(LOG_FOLDER / "torch-training-9.19.0.log.gz"))
     assert 25 < len(found) < len(want)
     assert found[:-1] == want[: len(found) - 1]
 
@@ -102,7 +102,7 @@ def test_every_input_type_gives_the_same_records(tmp_path: Path) -> None:
     assert list(read_log(io.BytesIO(data))) == list(read_log(io.StringIO(EXCERPT))) == want
     for size in (1, 2, 3, 7, 64, 1000):
         assert list(read_log(data[at : at + size] for at in range(0, len(data), size))) == want
-    assert list(read_log(LOGS / "forum-9.1.1.log.gz")) == read_records_of(FORUM)
+    assert list(read_log(LOG_FOLDER / "forum-9.1.1.log.gz")) == read_records_of(FORUM)
 
 
 def test_windows_line_ends_are_accepted() -> None:
@@ -140,7 +140,7 @@ def test_interleaved_processes_are_separated_by_line_prefix() -> None:
 
 
 def comparable_graphs(text: str) -> list[Any]:
-    return [graph_as_logged(item.graph) for item in read_graphs_of(text) if item.graph is not None]
+    return [make_comparable_graph(item.graph) for item in read_graphs_of(text) if item.graph is not None]
 
 
 def test_an_interrupted_record_is_marked_incomplete() -> None:
@@ -164,7 +164,7 @@ def test_interleaved_records_of_two_threads_are_separated() -> None:
     (found,) = read_graphs_of(turns)
     assert found.count == 2
     assert found.graph is not None
-    assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(forum_graph())
 
 
 # graphs
@@ -208,7 +208,7 @@ def test_descriptor_log_of_cudnn_9_1_gives_the_forum_graph() -> None:
     """cuDNN 9.1 logs descriptors, not JSON; the log is of the forum post's program with its cuDNN version."""
     (found,) = read_graphs_of(FORUM)
     assert found.graph is not None
-    assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(forum_graph())
     assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
 
 
@@ -233,7 +233,7 @@ def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
 def test_the_forum_log_followed_by_the_excerpt_gives_one_graph() -> None:
     """The excerpt repeats the end of the log, as a second run of the program would."""
     found = read_graphs_of(FORUM + EXCERPT)
-    assert [graph_as_logged(item.graph) for item in found if item.graph] == [graph_as_logged(forum_graph())]
+    assert [make_comparable_graph(item.graph) for item in found if item.graph] == [make_comparable_graph(forum_graph())]
 
 
 def test_refusals_without_a_graph_are_kept() -> None:
@@ -453,14 +453,14 @@ def test_unified_attention_in_frontend_json_becomes_one_operation() -> None:
 
 
 def test_truncated_logs_give_no_wrong_graph() -> None:
-    whole = {graph_as_logged(item.graph) for item in read_graphs_of(TORCH) if item.graph is not None}
-    for text, want in ((TORCH, whole), (FORUM, {graph_as_logged(forum_graph())})):
+    whole = {make_comparable_graph(item.graph) for item in read_graphs_of(TORCH) if item.graph is not None}
+    for text, want in ((TORCH, whole), (FORUM, {make_comparable_graph(forum_graph())})):
         for cut in range(0, len(text), len(text) // 60):
             for part in (text[:cut], text[cut:]):
                 for item in read_graphs_of(part):
                     assert item.graph is not None or item.fault is not None
                     if item.graph is not None and not item.notes:
-                        assert graph_as_logged(item.graph) in want
+                        assert make_comparable_graph(item.graph) in want
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -514,9 +514,9 @@ def test_extreme_inputs_give_no_graph_and_no_exception(text: str) -> None:
 BIG = """
 import resource
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.logs import log_text
+from tests.support.logs import read_log_text
 
-torch, forum = log_text("torch-attention-9.19.0.log.gz"), log_text("forum-9.1.1.log.gz")
+torch, forum = read_log_text("torch-attention-9.19.0.log.gz"), read_log_text("forum-9.1.1.log.gz")
 foreign = "step 12345: loss 0.125, 17.3 samples per second, everything is fine\\n" * 60000
 never_ends = "I! CuDNN (v91900 56) function cudnnCreate() called:\\n" + "i!     x: type=int; val=1;\\n" * 40000
 size = 0

@@ -10,7 +10,13 @@ import pytest
 from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.interpreter import interpret
-from tests.support.attention_cases import AttentionCase, add_expected_results, draw_problem, make_case, option_values
+from tests.support.attention_cases import (
+    AttentionCase,
+    add_expected_results,
+    draw_attention_problem,
+    list_option_values,
+    make_attention_case,
+)
 
 CASES = 500
 CHUNKS = 10
@@ -35,8 +41,8 @@ def assert_equals_reference(case: AttentionCase, implementation: str, version: t
 def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> None:
     for number in range(chunk, CASES, CHUNKS):
         rng = np.random.default_rng([number, backward])
-        problem = draw_problem(rng, backward=backward, tiny=True)
-        case = add_expected_results(make_case(problem, rng, backward=backward))
+        problem = draw_attention_problem(rng, backward=backward, tiny=True)
+        case = add_expected_results(make_attention_case(problem, rng, backward=backward))
         try:
             assert_equals_reference(case, "composite", None)
             assert_equals_reference(case, "composite", (9, 28, 0))
@@ -57,8 +63,8 @@ def count_options() -> dict[str, Counter[str]]:
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASES):
-            problem = draw_problem(np.random.default_rng([number, backward]), backward=backward, tiny=True)
-            for option, value in option_values(problem).items():
+            problem = draw_attention_problem(np.random.default_rng([number, backward]), backward=backward, tiny=True)
+            for option, value in list_option_values(problem).items():
                 counted.setdefault(option, Counter())[f"{'backward' if backward else 'forward'}: {value}"] += 1
     return counted
 
@@ -117,4 +123,6 @@ def test_block_mask_of_the_unified_operation_is_applied() -> None:
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}
         problem = Attention(**sizes, causal=bool(number % 2), block_mask=True, stats=True)
-        assert_equals_reference(add_expected_results(make_case(problem, rng, backward=False)), "unified", (9, 28, 0))
+        assert_equals_reference(
+            add_expected_results(make_attention_case(problem, rng, backward=False)), "unified", (9, 28, 0)
+        )

@@ -14,8 +14,8 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import Change, changes
 from cudnn_backend_py.rewrite.solution import Solution
-from tests.support.refused_graphs import convolution_graph, transpose_and_add
-from tests.support.zoo import ZOO
+from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
+from tests.support.zoo import VARIED_GRAPHS
 
 
 def matmul_graph() -> Graph:
@@ -34,12 +34,12 @@ def large_attention() -> Graph:
 
 SAME: dict[str, tuple[Callable[[], Graph], str]] = {
     "channels": (matmul_graph, "pad_channels"),
-    "groups": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
-    "groups as one": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "usual"),
+    "groups": (lambda: make_convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
+    "groups as one": (lambda: make_convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "usual"),
     "head dim": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20), "pad_head_dim"),
     "large": (large_attention, "pad_head_dim"),
     "one operation": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32), "unified"),
-    "a transpose read in place": (lambda: transpose_and_add((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
+    "a transpose read in place": (lambda: make_transpose_and_sum((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
     "heads": (lambda: sdpa_forward(batch=1, heads=4, kv_heads=2, seq_q=16, head_dim=32), "heads"),
     "two graphs": (lambda: sdpa_backward(batch=1, heads=2, seq_q=16, head_dim=32), "split"),
 }
@@ -59,7 +59,7 @@ def test_exact_changes_keep_the_results(name: str) -> None:
 def test_no_exact_change_of_varied_graphs_changes_the_results() -> None:
     states = [
         (name, change.title, compare(graph, Solution.of(change)))
-        for name, make in list(ZOO.items())[::6]
+        for name, make in list(VARIED_GRAPHS.items())[::6]
         for graph in (make(),)
         for change in changes(graph)
         if change.effect == "exact" and change.kind not in ("split", "virtual")

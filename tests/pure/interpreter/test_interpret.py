@@ -25,8 +25,8 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.generated.operations import BACKWARD_MODES
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
-from tests.support.graphs import FILTER, IMAGE, convolution
-from tests.support.interpreting import Array, assert_graph_error, double_tensor, length_array, random_array
+from tests.support.graphs import FILTER, IMAGE, make_convolution
+from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor, make_length_array
 
 D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan
@@ -157,7 +157,7 @@ def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: Point
         if changed
         else {}
     )
-    x, dy, step = np.array(X) + 0.11, random_array(len(X)), 1e-5
+    x, dy, step = np.array(X) + 0.11, draw_array(len(X)), 1e-5
     ends = [run_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
     np.testing.assert_allclose(run_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
@@ -188,7 +188,7 @@ def test_alpha1_and_alpha2_scale_x_and_b() -> None:
 
 
 def test_operands_with_dims_of_1_broadcast() -> None:
-    x, b = random_array(2, 3, 4), random_array(1, 3, 1)
+    x, b = draw_array(2, 3, 4), draw_array(1, 3, 1)
     np.testing.assert_array_equal(run_pointwise(M.ADD, x=x, b=b), x + b)
 
 
@@ -219,13 +219,13 @@ def run_matmul(a: Array, b: Array, **options: Any) -> Array:
 
 
 def test_matmul_equals_numpy() -> None:
-    a, b = random_array(2, 3, 4, 5), random_array(2, 3, 5, 6)
+    a, b = draw_array(2, 3, 4, 5), draw_array(2, 3, 5, 6)
     np.testing.assert_allclose(run_matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
 
 @pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
 def test_matmul_broadcasts_heads_in_groups(left: int, right: int) -> None:
-    a, b = random_array(2, left, 4, 5), random_array(2, right, 5, 3)
+    a, b = draw_array(2, left, 4, 5), draw_array(2, right, 5, 3)
     c = run_matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
@@ -268,7 +268,7 @@ def test_convolution_equals_a_loop_over_its_elements(
     image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
 ) -> None:
     g = GraphBuilder()
-    x, w = random_array(*image), random_array(*weights, seed=1)
+    x, w = draw_array(*image), draw_array(*weights, seed=1)
     options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
     g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
     expected = convolve_by_loops(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
@@ -276,22 +276,26 @@ def test_convolution_equals_a_loop_over_its_elements(
 
 
 def test_alpha_scales_a_convolution_and_beta_is_refused() -> None:
-    given = {"image": random_array(*IMAGE.dims), "filter": random_array(*FILTER.dims)}
-    once, twice = (interpret(Graph((convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
+    given = {"image": draw_array(*IMAGE.dims), "filter": draw_array(*FILTER.dims)}
+    once, twice = (interpret(Graph((make_convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
     np.testing.assert_allclose(once, convolve_by_loops(*given.values()), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(twice, 2 * once)
-    assert_graph_error("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
+    assert_graph_error("interpret-operation", "beta", lambda: interpret(Graph((make_convolution(beta=1.0),)), given))
 
 
 def test_matmul_ignores_elements_beyond_its_overrides() -> None:
-    a, b = random_array(2, 2, 4, 5), random_array(2, 1, 5, 6)
+    a, b = draw_array(2, 2, 4, 5), draw_array(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
     for i in range(2):
         expected[i, :, : m[i], : n[i]] = a[i, :, : m[i], : k[i]] @ b[i, :, : k[i], : n[i]]
         a[i, :, m[i] :], a[i, :, :, k[i] :] = NAN, NAN
         b[i, :, :, n[i] :], b[i, :, k[i] :] = NAN, NAN
-    options = {"m_override": length_array(*m), "n_override": length_array(*n), "k_override": length_array(*k)}
+    options = {
+        "m_override": make_length_array(*m),
+        "n_override": make_length_array(*n),
+        "k_override": make_length_array(*k),
+    }
     np.testing.assert_allclose(run_matmul(a, b, **options), expected)
     padded = run_matmul(a, b, **options, padding_value=-3.0)
     np.testing.assert_allclose(padded[0, :, 3:], -3)
@@ -323,7 +327,7 @@ def test_every_reduction_has_an_expected_formula() -> None:
 
 @pytest.mark.parametrize("operator", REDUCED, ids=lambda operator: operator.name)
 def test_reduction_equals_its_formula(operator: ReduceTensorOp) -> None:
-    x = random_array(2, 6, 3, 4)
+    x = draw_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
     rows = run_reduction(operator, x, (2, 6, 3, 1))
     groups = run_reduction(operator, x, (1, 2, 3, 4))
@@ -358,41 +362,44 @@ def run_move(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields:
 def test_reshape_reads_the_same_memory(
     x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
 ) -> None:
-    value = random_array(2, 3, 4, 5)
+    value = draw_array(2, 3, 4, 5)
     got = run_move(
-        D.OPERATION_RESHAPE, double_tensor("x", value.shape, x_strides), double_tensor("y", y_dims, y_strides), value
+        D.OPERATION_RESHAPE,
+        make_double_tensor("x", value.shape, x_strides),
+        make_double_tensor("y", y_dims, y_strides),
+        value,
     )
     np.testing.assert_array_equal(got, value.swapaxes(2, 3) if transposed else value.reshape(y_dims))
 
 
 def test_a_logical_reshape_keeps_the_row_major_order() -> None:
-    value = random_array(2, 3, 4, 5)
-    x, y = double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), double_tensor("y", (2, 3, 5, 4))
+    value = draw_array(2, 3, 4, 5)
+    x, y = make_double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), make_double_tensor("y", (2, 3, 5, 4))
     got = run_move(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
     np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
 
 
 def test_reshape_to_another_size_is_refused() -> None:
-    x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 4))
+    x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (2, 4))
     assert_graph_error(
-        "interpret-shape", "changes the number", lambda: run_move(D.OPERATION_RESHAPE, x, y, random_array(2, 3))
+        "interpret-shape", "changes the number", lambda: run_move(D.OPERATION_RESHAPE, x, y, draw_array(2, 3))
     )
 
 
 def test_transpose_slice_and_concat_move_elements() -> None:
-    value = random_array(2, 3, 6)
-    x = double_tensor("x", (2, 3, 6))
-    got = run_move(D.OPERATION_TRANSPOSE, x, double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
+    value = draw_array(2, 3, 6)
+    x = make_double_tensor("x", (2, 3, 6))
+    got = run_move(D.OPERATION_TRANSPOSE, x, make_double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
     np.testing.assert_array_equal(got, value.transpose(2, 0, 1))
     limits = {"start_indices": (0, 1, 1), "limit_indices": (2, 3, 6), "strides": (1, 1, 2)}
-    got = run_move(D.OPERATION_SLICE, x, double_tensor("y", (2, 2, 3)), value, **limits)
+    got = run_move(D.OPERATION_SLICE, x, make_double_tensor("y", (2, 2, 3)), value, **limits)
     np.testing.assert_array_equal(got, value[0:2, 1:3, 1:6:2])
-    more = double_tensor("more", (2, 1, 6))
+    more = make_double_tensor("more", (2, 1, 6))
     both = Operation(
-        D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": double_tensor("y", (2, 4, 6))}
+        D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": make_double_tensor("y", (2, 4, 6))}
     )
-    got = interpret(Graph((both,)), {"x": value, "more": random_array(2, 1, 6)})["y"]
-    np.testing.assert_array_equal(got, np.concatenate([value, random_array(2, 1, 6)], 1))
+    got = interpret(Graph((both,)), {"x": value, "more": draw_array(2, 1, 6)})["y"]
+    np.testing.assert_array_equal(got, np.concatenate([value, draw_array(2, 1, 6)], 1))
 
 
 # ragged tensors
@@ -419,10 +426,10 @@ def ragged_graph(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
 
 @pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
 def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int, ...]) -> None:
-    value, tokens = random_array(2, 3, 4, 2), [4, 1]
+    value, tokens = draw_array(2, 3, 4, 2), [4, 1]
     graph = ragged_graph(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
-    inputs: dict[str | int, Any] = {"x_offset": length_array(*starts), "y_offset": length_array(*packed)}
+    inputs: dict[str | int, Any] = {"x_offset": make_length_array(*starts), "y_offset": make_length_array(*packed)}
     out = interpret(graph, {**inputs, "x": pack_ragged(value, starts, strides, tokens)}, keep=["plain"])
     np.testing.assert_array_equal(out["y"], -pack_ragged(value, packed, (0, 2, 6, 1), tokens))
     value[1, :, 1:] = 0
@@ -433,8 +440,8 @@ def test_short_ragged_buffers_are_read_as_0_and_gaps_written_as_nan() -> None:
     graph = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {
-        "x_offset": length_array(0, 4, 8),
-        "y_offset": length_array(0, 7, 11),
+        "x_offset": make_length_array(0, 4, 8),
+        "y_offset": make_length_array(0, 7, 11),
         "x": np.ones(5),
     }
     out = interpret(graph, inputs)["y"]
@@ -450,8 +457,8 @@ def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
     y = g.tensor("y", (2, 2, 3, 2), strides=(12, 2, 4, 1), ragged_offset=offset)
     g.reduction(R.ADD, full, (2, 2, 3, 2), out=y)
     g.pointwise(M.IDENTITY, full, name="again")
-    value, tokens, starts = random_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
-    out = interpret(g.graph(), {"x": value, "offset": length_array(*starts)}, keep=["full", "again"])
+    value, tokens, starts = draw_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
+    out = interpret(g.graph(), {"x": value, "offset": make_length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
     np.testing.assert_array_equal(out["full"], pack_ragged(value, [0, 16, 40], (24, 2, 8, 1), tokens))
     # A reader of the memory gets 0 beyond the tokens, regardless of the computed values.
@@ -465,10 +472,10 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
     g.pointwise(M.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
-    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": length_array(0, 2, 6)})["y"]
+    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": make_length_array(0, 2, 6)})["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, -1, -1])
-    short = replace(y, ragged_offset=double_tensor("offset", (2,)))
-    graph = Graph((Pointwise(name="short", mode=M.NEG, x=double_tensor("x", (2, 2, 4, 2)), y=short),))
+    short = replace(y, ragged_offset=make_double_tensor("offset", (2,)))
+    graph = Graph((Pointwise(name="short", mode=M.NEG, x=make_double_tensor("x", (2, 2, 4, 2)), y=short),))
     inputs: dict[str | int, Any] = {"x": np.ones((2, 2, 4, 2)), "offset": [0, 6]}
     assert_graph_error("interpret-shape", "2 entries, 3 offsets", lambda: interpret(graph, inputs))
 
@@ -487,7 +494,7 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     ids=["plain", "transposed", "square", "square transposed"],
 )
 def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
-    container, used = random_array(6, 3, 2, 4), [3, 6]
+    container, used = draw_array(6, 3, 2, 4), [3, 6]
     transposed = strides is not None
     seq = dims[3] if transposed else dims[2]
     table = np.array([[5, 0, 1, -7], [2, 3, 4, 99]]).reshape(2, 1, 4, 1)  # the last ones are not used
@@ -497,7 +504,7 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
     fields["page_table"] = g.tensor("table", table.shape, T.INT32)
     fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), T.INT32)
     g.operation(D.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
-    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": length_array(*used)}
+    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": make_length_array(*used)}
     got = interpret(g.graph(), inputs)["y"]
     expected = np.zeros((2, 3, seq, 4))
     for b, s in np.ndindex(2, seq):
@@ -523,8 +530,12 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
 def test_dequantize_multiplies_each_block_by_its_scale(
     dims: tuple[int, ...], scale_dims: tuple[int, ...], block: tuple[int, ...]
 ) -> None:
-    value, scale = random_array(*dims), np.abs(random_array(*scale_dims, seed=1))
-    x, y, scales = double_tensor("x", dims), double_tensor("y", dims), double_tensor("scales", scale_dims)
+    value, scale = draw_array(*dims), np.abs(draw_array(*scale_dims, seed=1))
+    x, y, scales = (
+        make_double_tensor("x", dims),
+        make_double_tensor("y", dims),
+        make_double_tensor("scales", scale_dims),
+    )
     fields = {"x": x, "y": y, "scale": scales, "math_prec": T.FLOAT, "block_size": (1, 32)}
     op = Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields)
     got = interpret(Graph((op,)), {"x": value, "scales": scale})["y"]
@@ -534,14 +545,14 @@ def test_dequantize_multiplies_each_block_by_its_scale(
 
 def test_scales_that_do_not_match_the_blocks_are_refused() -> None:
     fields = {
-        "x": double_tensor("x", (2, 64)),
-        "y": double_tensor("y", (2, 64)),
-        "scale": double_tensor("scales", (1, 1)),
+        "x": make_double_tensor("x", (2, 64)),
+        "y": make_double_tensor("y", (2, 64)),
+        "scale": make_double_tensor("scales", (1, 1)),
     }
     fields |= {"math_prec": T.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
     graph = Graph((Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
     assert_graph_error(
-        "interpret-shape", "do not fit", lambda: interpret(graph, {"x": random_array(2, 64), "scales": [[1.0]]})
+        "interpret-shape", "do not fit", lambda: interpret(graph, {"x": draw_array(2, 64), "scales": [[1.0]]})
     )
 
 
@@ -554,7 +565,7 @@ def test_dequantizing_a_quantized_tensor_restores_its_values() -> None:
     g.operation(
         D.OPERATION_BLOCK_SCALE_DEQUANTIZE, x=small, y=again, scale=scale, math_prec=T.FLOAT, block_size=(1, 32)
     )
-    value = random_array(1, 4, 64)
+    value = draw_array(1, 4, 64)
     value[0, 2] = 0
     exact = interpret(g.graph(), {"x": value})
     np.testing.assert_allclose(exact["again"], value)
@@ -585,7 +596,7 @@ def test_a_random_mask_is_generated_or_given() -> None:
         asked.append(question)
         return np.arange(24).reshape(1, 2, 3, 4) % 2
 
-    x = random_array(1, 2, 3, 4)
+    x = draw_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
     drawn = interpret(dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
@@ -609,11 +620,11 @@ def test_random_numbers_have_their_distribution_or_are_given() -> None:
     normal = random_numbers(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
     np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
     assert (normal != random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
-    given = random_array(1, 2, 3, 4)
+    given = draw_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
     np.testing.assert_array_equal(interpret(dropout_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
     unsaid = dropout_graph(distribution=RngDistribution.NORMAL)
-    needed = {"x": random_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
+    needed = {"x": draw_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
     assert_graph_error("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
 
@@ -630,7 +641,7 @@ def sum_graph() -> Graph:
 
 
 def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
-    x = random_array(2, 3)
+    x = draw_array(2, 3)
     np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
     np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
     out = interpret(sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
@@ -640,7 +651,7 @@ def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
 
 
 def test_wrong_inputs_are_refused() -> None:
-    x = random_array(2, 3)
+    x = draw_array(2, 3)
     assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(sum_graph(), {}))
     assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(sum_graph(), {"x": x, "z": x}))
     assert_graph_error(
@@ -651,19 +662,19 @@ def test_wrong_inputs_are_refused() -> None:
     )
     assert_graph_error("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
     ragged = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
-    offsets = {"x_offset": length_array(0, 4, 8), "y_offset": length_array(0, 4, 8)}
+    offsets = {"x_offset": make_length_array(0, 4, 8), "y_offset": make_length_array(0, 4, 8)}
     assert_graph_error("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
 
 
 def test_tensors_that_do_not_match_the_operation_are_refused() -> None:
-    x, y = double_tensor("x", (2, 3)), double_tensor("y", (3, 2))
+    x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (3, 2))
     wrong = {"permutation": (0, 2)}
     assert_graph_error(
-        "interpret-shape", "do not fit", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **wrong)
+        "interpret-shape", "do not fit", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **wrong)
     )
     right = {"permutation": (0, 1)}
     assert_graph_error(
-        "interpret-shape", "'y' has dims", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **right)
+        "interpret-shape", "'y' has dims", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **right)
     )
 
 
@@ -696,7 +707,7 @@ def add_pooling(g: GraphBuilder) -> object:
     [
         (add_convolution, {"pre_paddings": 1}),
         (add_convolution, {"filter_strides": (0, 0)}),
-        (add_convolution, {"w": double_tensor("w", (2, 3, 3, 3))}),
+        (add_convolution, {"w": make_double_tensor("w", (2, 3, 3, 3))}),
         (add_pooling, {"window_dims": (-1, 2)}),
         (add_pooling, {"strides": 0}),
         (lambda g: g.slice(g.tensor("x", (4,)), [slice(2)], virtual=False), {"start_indices": 7, "limit_indices": 9}),
@@ -717,7 +728,7 @@ def add_pooling(g: GraphBuilder) -> object:
                 g.tensor("n", (1, 1, 1, 1), T.INT32),
                 virtual=False,
             ),
-            {"page_table": double_tensor("t", (1, 1, 2, 1))},
+            {"page_table": make_double_tensor("t", (1, 1, 2, 1))},
         ),
     ],
 )
@@ -741,15 +752,15 @@ def test_numbers_for_one_spatial_dim_become_tuples() -> None:
 
 def test_the_error_for_an_unknown_operation_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; future headers will have others
-    x, y = double_tensor("x", (2, 8)), double_tensor("y", (2, 8))
+    x, y = make_double_tensor("x", (2, 8)), make_double_tensor("y", (2, 8))
     signal = {
         "mode": SignalMode.WAIT,
         "value": 1,
-        "flag": double_tensor("flag", (1, 1), data_type=T.INT32),
+        "flag": make_double_tensor("flag", (1, 1), data_type=T.INT32),
         "x": x,
         "y": y,
     }
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
-        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": random_array(2, 8)})
+        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": draw_array(2, 8)})
     assert error.value.code == "interpret-operation"
     assert all(kind.name in error.value.render() for kind in OPERATIONS)

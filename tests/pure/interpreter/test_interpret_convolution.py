@@ -18,9 +18,15 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters
 from cudnn_backend_py.interpreter import interpret
-from tests.support.graphs import convolution, tensor
-from tests.support.interpreting import Array, assert_graph_error, random_array
-from tests.support.numpy_operations import average_pool, convolution_gradients, convolve, max_pool, pool_gradient
+from tests.support.graphs import make_convolution, make_tensor
+from tests.support.interpreting import Array, assert_graph_error, draw_array
+from tests.support.numpy_operations import (
+    compute_average_pool,
+    compute_convolution,
+    compute_convolution_gradients,
+    compute_max_pool,
+    compute_pool_gradient,
+)
 
 T, R = DataType, ResampleMode
 INF, NAN = np.inf, np.nan
@@ -47,9 +53,9 @@ def test_convolution_and_its_gradients_equal_loops_over_elements(seed: int) -> N
     image, weights, window = random_convolution(seed)
     mode = ConvolutionMode(seed % 2)
     turned = mode is ConvolutionMode.CONVOLUTION
-    x, w = random_array(*image, seed=seed), random_array(*weights, seed=seed + 1)
-    expected = convolve(x, w, window, turned=turned)
-    dy = random_array(*expected.shape, seed=seed + 2)
+    x, w = draw_array(*image, seed=seed), draw_array(*weights, seed=seed + 1)
+    expected = compute_convolution(x, w, window, turned=turned)
+    dy = draw_array(*expected.shape, seed=seed + 2)
     g = GraphBuilder("convolution", io_type=T.DOUBLE, compute_type=T.DOUBLE)
     tensors = {name: g.tensor(name, value.shape) for name, value in (("x", x), ("w", w), ("dy", dy))}
     options: dict[str, Any] = {**window, "mode": mode, "virtual": False}
@@ -58,7 +64,7 @@ def test_convolution_and_its_gradients_equal_loops_over_elements(seed: int) -> N
     g.convolution_backward_data(tensors["dy"], tensors["w"], groups=groups, **options, dims=image, name="dx")
     g.convolution_backward_filter(tensors["x"], tensors["dy"], weights[2:], groups=groups, **options, name="dw")
     got = interpret(g.graph(), {"x": x, "w": w, "dy": dy})
-    dx, dw = convolution_gradients(x, w, dy, window, turned=turned)
+    dx, dw = compute_convolution_gradients(x, w, dy, window, turned=turned)
     for name, value in (("y", expected), ("dx", dx), ("dw", dw)):
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
@@ -88,8 +94,8 @@ def test_an_infinite_weight_times_padding_is_nan() -> None:
 
 
 def test_a_convolution_with_an_output_of_wrong_dims_is_refused() -> None:
-    op = convolution(y=tensor("small", 1, 16, 3, 3))
-    inputs = {"image": random_array(1, 8, 6, 6), "filter": random_array(16, 8, 3, 3)}
+    op = make_convolution(y=make_tensor("small", 1, 16, 3, 3))
+    inputs = {"image": draw_array(1, 8, 6, 6), "filter": draw_array(16, 8, 3, 3)}
     assert_graph_error("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
 
 
@@ -106,7 +112,7 @@ def random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], t
     before, after = (r.integers(0, window) for _ in range(2))
     sizes = window + r.integers(0, 4, spatial)
     out = (sizes + before + after - window) // stride + 1
-    x = np.round(random_array(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
+    x = np.round(draw_array(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
     sides = {name: tuple(map(int, side)) for name, side in (("window", window), ("stride", stride), ("before", before))}
     return x, sides, tuple(map(int, after)), tuple(map(int, out))
 
@@ -135,11 +141,11 @@ def run_resample(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dic
 @pytest.mark.parametrize("padding_mode", PADS)
 def test_max_pooling_and_its_gradient_equal_loops_over_elements(seed: int, padding_mode: PaddingMode) -> None:
     x, sides, after, out = random_pooling(seed)
-    dy = random_array(2, 3, *out, seed=seed)
+    dy = draw_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = run_resample(R.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
-    y, index = max_pool(x, out, PADS[padding_mode], **sides)
-    dx = pool_gradient(x, dy, index, **sides)
+    y, index = compute_max_pool(x, out, PADS[padding_mode], **sides)
+    dx = compute_pool_gradient(x, dy, index, **sides)
     for name, value in (("y", y), ("y.idx", index), ("dx", dx), ("dx2", dx)):
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
@@ -148,12 +154,14 @@ def test_max_pooling_and_its_gradient_equal_loops_over_elements(seed: int, paddi
 @pytest.mark.parametrize("mode", [R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING])
 def test_average_pooling_and_its_gradient_equal_loops_over_elements(seed: int, mode: ResampleMode) -> None:
     x, sides, after, out = random_pooling(seed)
-    dy = random_array(2, 3, *out, seed=seed)
+    dy = draw_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = run_resample(mode, x, dy, **options)
     exclude = mode is R.AVGPOOL_EXCLUDE_PADDING
-    np.testing.assert_allclose(got["y"], average_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(got["dx"], pool_gradient(x, dy, None, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got["y"], compute_average_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        got["dx"], compute_pool_gradient(x, dy, None, exclude=exclude, **sides), rtol=1e-12, atol=1e-12
+    )
 
 
 def run_pooling(x: list[float], mode: ResampleMode, **options: Any) -> list[float]:
@@ -187,7 +195,7 @@ def test_edge_padding_and_bilinear_upsampling_have_the_expected_results() -> Non
 def test_the_gradient_of_upsampling_is_its_transpose() -> None:
     half = Fraction(1, 2)
     options: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
-    x, dy = random_array(2, 3, 4, 3), random_array(2, 3, 8, 6, seed=1)
+    x, dy = draw_array(2, 3, 4, 3), draw_array(2, 3, 8, 6, seed=1)
     got = run_resample(R.BILINEAR, x, dy, **options)
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 

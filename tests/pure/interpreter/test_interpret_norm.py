@@ -10,8 +10,8 @@ import pytest
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode
 from cudnn_backend_py.graph import GraphBuilder
 from cudnn_backend_py.interpreter import interpret
-from tests.support.interpreting import Array, assert_graph_error, random_array
-from tests.support.numpy_operations import batch_norm_gradients, normalize, numeric_gradient
+from tests.support.interpreting import Array, assert_graph_error, draw_array
+from tests.support.numpy_operations import compute_batch_norm_gradients, compute_numeric_gradient, normalize
 
 D, N, T = DescriptorType, NormMode, DataType
 EPSILON = 0.01
@@ -34,7 +34,7 @@ def random_norm(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tupl
         if mode is N.GROUP_NORM:
             groups, dims = 2, (dims[0], 4, *dims[2:])
             scale = (1, 4, *[1] * (rank - 2))
-    return random_array(*dims, seed=seed) * 3 + 1, scale, axes, groups
+    return draw_array(*dims, seed=seed) * 3 + 1, scale, axes, groups
 
 
 def expected_norm(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int | None) -> tuple[Array, Array, Array]:
@@ -53,9 +53,9 @@ def expected_norm(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int |
 def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode: NormMode, seed: int) -> None:
     x, scale_dims, axes, groups = random_norm(mode, seed)
     scale, bias, dy = (
-        random_array(*scale_dims, seed=1),
-        random_array(*scale_dims, seed=2),
-        random_array(*x.shape, seed=3),
+        draw_array(*scale_dims, seed=1),
+        draw_array(*scale_dims, seed=2),
+        draw_array(*x.shape, seed=3),
     )
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     inputs: dict[str | int, Array] = {"x": x, "scale": scale, "dy": dy}
@@ -83,7 +83,7 @@ def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode:
         wanted["y.mean"] = mean
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-10, atol=1e-10)
-    slope = numeric_gradient(lambda z: expected_norm(mode, z, axes, groups)[0] * scale, x, dy)
+    slope = compute_numeric_gradient(lambda z: expected_norm(mode, z, axes, groups)[0] * scale, x, dy)
     np.testing.assert_allclose(got["dx"], slope, rtol=1e-5, atol=1e-6)
     summed = tuple(axis for axis, dim in enumerate(scale_dims) if dim == 1)
     np.testing.assert_allclose(
@@ -96,7 +96,7 @@ def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_inference_reads_statistics_and_instance_norm_computes_them(training: bool) -> None:
-    x = random_array(2, 3, 4, 5)
+    x = draw_array(2, 3, 4, 5)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     source, scale = g.tensor("x", x.shape), g.tensor("scale", (1, 3, 1, 1))
     given = {name: g.tensor(name, (1, 3, 1, 1)) for name in ("mean", "inv_variance")}
@@ -116,7 +116,7 @@ def test_batch_norm_inference_reads_statistics_and_instance_norm_computes_them(t
 
 
 def test_running_statistics_are_updated_by_the_momentum() -> None:
-    x = random_array(4, 3, 5)
+    x = draw_array(4, 3, 5)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     one = (1, 3, 1)
     scale, mean, var = (g.tensor(name, one) for name in ("scale", "running_mean", "running_var"))
@@ -133,7 +133,7 @@ def test_running_statistics_are_updated_by_the_momentum() -> None:
 
 @pytest.mark.parametrize("mode", [N.LAYER_NORM, N.RMS_NORM])
 def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
-    x, dy = random_array(3, 1, 5) + 1, random_array(3, 1, 5, seed=1)
+    x, dy = draw_array(3, 1, 5) + 1, draw_array(3, 1, 5, seed=1)
     normal, _, inverse = normalize(x, (2,), EPSILON, centered=mode is N.LAYER_NORM)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     source, gradient = g.tensor("x", x.shape), g.tensor("dy", x.shape)
@@ -154,20 +154,22 @@ def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
 
 
 def test_a_gradient_without_statistics_computes_them() -> None:
-    x, dy = random_array(3, 4, 5), random_array(3, 4, 5, seed=1)
+    x, dy = draw_array(3, 4, 5), draw_array(3, 4, 5, seed=1)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     source, gradient, scale = g.tensor("x", x.shape), g.tensor("dy", x.shape), g.tensor("scale", (1, 4, 1))
     g.norm_backward(N.BATCH_NORM, gradient, source, scale, epsilon=0.5, name="dx", virtual=False)
-    factors = random_array(1, 4, 1, seed=2)
+    factors = draw_array(1, 4, 1, seed=2)
     got = interpret(g.graph(), {"x": x, "dy": dy, "scale": factors})
-    for name, value in zip(("dx", "dx.dscale", "dx.dbias"), batch_norm_gradients(x, dy, factors, 0.5), strict=True):
+    for name, value in zip(
+        ("dx", "dx.dscale", "dx.dbias"), compute_batch_norm_gradients(x, dy, factors, 0.5), strict=True
+    ):
         np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_gen_stats_and_finalize_equal_a_batch_norm() -> None:
-    x, dy = random_array(3, 4, 5, 6) + 2, random_array(3, 4, 5, 6, seed=1)
+    x, dy = draw_array(3, 4, 5, 6) + 2, draw_array(3, 4, 5, 6, seed=1)
     one = (1, 4, 1, 1)
-    weights = {name: random_array(*one, seed=seed) for seed, name in enumerate(("scale", "bias", "rm"))} | {
+    weights = {name: draw_array(*one, seed=seed) for seed, name in enumerate(("scale", "bias", "rm"))} | {
         "rv": np.ones(one)
     }
     g = GraphBuilder("parts", io_type=T.DOUBLE)
@@ -187,7 +189,7 @@ def test_gen_stats_and_finalize_equal_a_batch_norm() -> None:
     unbiased = x.var(axis=(0, 2, 3), keepdims=True, ddof=1)
     np.testing.assert_allclose(got["bn.updated_running_var"], 0.5 + 0.5 * unbiased)
     np.testing.assert_allclose(got["bn.updated_running_mean"], 0.5 * weights["rm"] + 0.5 * average)
-    dx, dscale, dbias = batch_norm_gradients(x, dy, weights["scale"], EPSILON)
+    dx, dscale, dbias = compute_batch_norm_gradients(x, dy, weights["scale"], EPSILON)
     np.testing.assert_allclose(got["w.dbn_scale"], dscale)
     np.testing.assert_allclose(got["w.dbn_bias"], dbias)
     whole = got["w.eq_dy_scale"] * dy + got["w.eq_x_scale"] * x + got["w.eq_bias"]
@@ -228,7 +230,7 @@ def test_norms_of_constant_and_nonfinite_rows_have_the_expected_results() -> Non
     peers = GraphBuilder("peers", io_type=T.DOUBLE)
     source, scale = peers.tensor("x", (2, 3, 4)), peers.tensor("scale", (1, 3, 1))
     peers.norm_forward(N.BATCH_NORM, source, scale, training=True, peer_stats=[peers.tensor("p", (2, 12, 1))])
-    inputs = {"x": random_array(2, 3, 4), "scale": np.ones((1, 3, 1)), "p": np.ones((2, 12, 1))}
+    inputs = {"x": draw_array(2, 3, 4), "scale": np.ones((1, 3, 1)), "p": np.ones((2, 12, 1))}
     assert_graph_error("interpret-operation", "several GPUs", lambda: interpret(peers.graph(), inputs))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.generated.enums import MoeGroupedMatmulMode, NormMode, ReduceTensorOp, ResampleMode
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
 N, P, T = NormMode, PointwiseMode, DataType
 Call = Callable[[GraphBuilder], Any]
@@ -400,9 +400,9 @@ def test_the_error_names_the_value_found_and_needed(name: str) -> None:
 JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, "x", (), [None], {"dims": 3}, {"strides": "x"}, np.int64(1), np.ones(2))
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_a_refused_argument_leaves_the_builder_unchanged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = getattr(GraphBuilder, BUILT[name].method)
+    method = getattr(GraphBuilder, TYPICAL_GRAPHS[name].method)
     calls: list[tuple[GraphBuilder, tuple[Any, ...], dict[str, Any]]] = []
 
     def record_call(g: GraphBuilder, *args: Any, **options: Any) -> Any:
@@ -410,8 +410,8 @@ def test_a_refused_argument_leaves_the_builder_unchanged(name: str, monkeypatch:
         return method(g, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GraphBuilder, BUILT[name].method, record_call)
-        BUILT[name].make()
+        patch.setattr(GraphBuilder, TYPICAL_GRAPHS[name].method, record_call)
+        TYPICAL_GRAPHS[name].make()
     g, args, options = calls[-1]
     options = {key: value for key, value in options.items() if key not in ("name", "out")}
     parameters = inspect.signature(method).parameters.values()

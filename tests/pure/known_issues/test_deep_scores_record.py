@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.known_issues import find_known_issues
-from tests.support.records import record_parameters
+from tests.support.records import list_record_parameters
 from tools.records.deep_scores import DeepScoresCase, deep_cases
 
 
-@pytest.mark.parametrize("path", record_parameters("deep-scores-"))
+@pytest.mark.parametrize("path", list_record_parameters("deep-scores-"))
 def test_wrong_results_have_a_known_issue_and_forward_passes_are_right(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))

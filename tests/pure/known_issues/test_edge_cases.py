@@ -12,10 +12,10 @@ import pytest
 from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.known_issues import FAULTS
-from tests.support.edges import CASES, REFUSED, make_inputs
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, make_case_inputs
 from tools.records.edge_runs import RANDOM, make_record, random_names
 
-from ...support.records import COMMANDS, record_parameters
+from ...support.records import RECORD_COMMANDS, list_record_parameters
 
 _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over one dim
 TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
@@ -23,7 +23,7 @@ TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataTy
 
 def modes_and_types(family: str) -> set[tuple[str, str]]:
     """Return pairs of mode and data type in the edge cases of an operation family."""
-    names = (name.split("/") for name in (*CASES, *REFUSED) if name.startswith(f"{family}/"))
+    names = (name.split("/") for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name.startswith(f"{family}/"))
     return {(words.split()[0], types.split()[0]) for _, words, types in names}
 
 
@@ -38,18 +38,18 @@ def test_every_reduction_has_edge_cases_in_every_data_type(operator: ReduceTenso
     assert {(operator.name, kind.name) for kind in TYPES} <= modes_and_types("reduction")
 
 
-@pytest.mark.parametrize("name", [name for name in (*CASES, *REFUSED) if name.startswith("natural/")])
+@pytest.mark.parametrize("name", [name for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name.startswith("natural/")])
 def test_every_typical_case_has_data_for_its_inputs(name: str) -> None:
-    case = (CASES | REFUSED)[name]
+    case = (EDGE_CASES | REFUSED_EDGE_CASES)[name]
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     read = {t.name for t in graph.variant_pack_tensors if t.uid not in written and t.value is None}
-    assert read <= make_inputs(case, graph).keys()
+    assert read <= make_case_inputs(case, graph).keys()
 
 
 def test_record_contains_outcomes_and_differing_elements() -> None:
-    one, other = list(CASES)[:2]
-    refused = next(iter(REFUSED))
+    one, other = list(EDGE_CASES)[:2]
+    refused = next(iter(REFUSED_EDGE_CASES))
     problem = {
         "title": "t",
         "outcome": "differs",
@@ -70,18 +70,20 @@ def test_record_contains_outcomes_and_differing_elements() -> None:
     assert made["random"] == {"random/norm/0": {**problem, "shares": {"HALF": 2.35}, "passed over": 2}}
 
 
-@pytest.mark.parametrize("path", record_parameters("edges-"))
+@pytest.mark.parametrize("path", list_record_parameters("edges-"))
 def test_recorded_outcomes_of_edge_cases_are_as_expected(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cases: dict[str, str] = record["cases"]
-    contradicted = [name for name in CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
-    contradicted += [name for name in REFUSED if cases.get(name, "refused") not in ("refused", "no plan")]
+    contradicted = [name for name in EDGE_CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
+    contradicted += [name for name in REFUSED_EDGE_CASES if cases.get(name, "refused") not in ("refused", "no plan")]
     assert contradicted == [], "a case without a record is not measured yet"
-    assert len(cases.keys() & {*CASES, *REFUSED}) > 0.9 * len(cases), f"stale: {COMMANDS['edges-']}"
+    assert len(cases.keys() & {*EDGE_CASES, *REFUSED_EDGE_CASES}) > 0.9 * len(cases), (
+        f"stale: {RECORD_COMMANDS['edges-']}"
+    )
     assert record["elements"] > 4e7
 
 
-@pytest.mark.parametrize("path", record_parameters("edges-"))
+@pytest.mark.parametrize("path", list_record_parameters("edges-"))
 def test_recorded_random_problems_differ_only_by_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]

@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import Graph
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find_known_issues
 from cudnn_backend_py.system.version import Version, VersionTuple
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 
 CODES = [row.code for row in FAULTS]
 BY_CODE = dict(zip(CODES, FAULTS, strict=True))
@@ -45,15 +45,15 @@ def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], s
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
-            before = issues_of(graph_of(made), row, version) | {row.code}
+            before = issues_of(make_example_graph(made), row, version) | {row.code}
             if EXAMPLES[row.code].fixed is not None:
-                yield before, issues_of(graph_of(EXAMPLES[row.code].fixed, version), row, version), version
+                yield before, issues_of(make_example_graph(EXAMPLES[row.code].fixed, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
-                yield before, issues_of(graph_of(made, version), row, version), version
+                yield before, issues_of(make_example_graph(made, version), row, version), version
         mended = fixed_version(row)
         if mended is not None:
-            before = issues_of(graph_of(made), row, held[-1]) | {row.code}
-            yield before, issues_of(graph_of(made, mended), row, mended), mended
+            before = issues_of(make_example_graph(made), row, held[-1]) | {row.code}
+            yield before, issues_of(make_example_graph(made, mended), row, mended), mended
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -27,9 +27,9 @@ from cudnn_backend_py.known_issues import (
 from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
-from tests.known_issues import BASE as REPRODUCED
-from tests.known_issues import EXAMPLES, Reproduction, graph_of
-from tests.support.attention_cases import draw_problem
+from tests.known_issues import BASE_OPTIONS as REPRODUCED
+from tests.known_issues import EXAMPLES, Reproduction, make_example_graph
+from tests.support.attention_cases import draw_attention_problem
 
 ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have measured reproductions
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
@@ -67,7 +67,7 @@ def test_every_row_has_effect_evidence_and_source() -> None:
         else:
             assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
             assert row.source.startswith("https://") or row.measured, row.code
-            assert EXAMPLES[row.code].unlike is not None, row.code
+            assert EXAMPLES[row.code].unaffected is not None, row.code
     assert len({row.code for row in FAULTS}) == len(FAULTS)
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
@@ -97,11 +97,11 @@ def test_every_condition_is_used_by_a_row() -> None:
 @pytest.mark.parametrize("code", ROWS)
 def test_row_matches_only_its_graphs_versions_and_architectures(code: str) -> None:
     row = ROWS[code]
-    other = graph_of(EXAMPLES[row.code].unlike)
+    other = make_example_graph(EXAMPLES[row.code].unaffected)
     engine = row.engines[0] if row.engines else None
     sm = row.sm[0] if row.sm else 90
     assert code not in found_codes(other, sm, row.since, row.sharing, engine)
-    for graph in map(graph_of, EXAMPLES[row.code].reproductions.values()):
+    for graph in map(make_example_graph, EXAMPLES[row.code].reproductions.values()):
         assert code in found_codes(graph, sm, row.since, row.sharing, engine)
         if row.until is not None:
             assert code not in found_codes(graph, sm, row.until, row.sharing, engine)
@@ -121,7 +121,7 @@ def test_row_matches_only_its_graphs_versions_and_architectures(code: str) -> No
 def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -> None:
     """The attention builder evaluates conditions on the problem; ``explain`` evaluates them on the graph."""
     for made in EXAMPLES[row.code].reproductions.values():
-        graph = graph_of(made)
+        graph = make_example_graph(made)
         engine = row.engines[0] if row.engines else None
         found = find_reported_issues(read_attention(graph), graph, sharing=row.sharing, engine=engine)
         from_graph = {fault.code for fault in found}
@@ -203,7 +203,9 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
     made = attention.sdpa_backward if is_backward else attention.sdpa_forward
     number_read = 0
     for number in range(60):
-        given = draw_problem(np.random.default_rng([number, is_backward]), backward=is_backward, tiny=number % 3 == 0)
+        given = draw_attention_problem(
+            np.random.default_rng([number, is_backward]), backward=is_backward, tiny=number % 3 == 0
+        )
         try:
             graph = made(given, implementation=implementation, version=version, allow_hazards=True)
         except GraphError:
@@ -259,7 +261,7 @@ def test_failure_is_explained_only_by_an_issue_of_its_engine() -> None:
 
 
 def test_engine_specific_issue_is_found_only_for_its_engines() -> None:
-    graph = graph_of(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
+    graph = make_example_graph(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
     assert found_codes(graph, 90, (9, 19, 0)) == found_codes(graph, 90, (9, 19, 0), engine=7) == []
     assert found_codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
 

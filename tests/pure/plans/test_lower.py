@@ -18,8 +18,8 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction
 from cudnn_backend_py.plans.lower import lower
-from tests.support.graphs import convolution, relu, sdpa, tensor
-from tests.support.zoo import ZOO
+from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
+from tests.support.zoo import VARIED_GRAPHS
 
 F32, F16 = DataType.FLOAT, DataType.HALF
 P = PointwiseMode
@@ -76,7 +76,7 @@ def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
 
 
 def test_unset_attributes_stay_unset() -> None:
-    value = lower(Graph((relu(tensor("x", 4), tensor("y", 4)),)))[0]
+    value = lower(Graph((make_relu(make_tensor("x", 4), make_tensor("y", 4)),)))[0]
     assert isinstance(value, d.OperationPointwise)
     assert names_of_set_fields(value) == {"pointwise", "x", "y"}
     assert names_of_set_fields(value.pointwise) == {"mode", "math_prec"}
@@ -85,12 +85,12 @@ def test_unset_attributes_stay_unset() -> None:
 
 
 def test_every_option_of_a_tensor_is_lowered() -> None:
-    offset = tensor("offset", 3)
-    x = tensor(
+    offset = make_tensor("offset", 3)
+    x = make_tensor(
         "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, ragged_offset=offset,
         vector_count=4, vector_dim=1, virtual=True,
     )  # fmt: skip
-    (value,) = lower(Graph((relu(x, tensor("y", 2, 32)),), is_subgraph=True))
+    (value,) = lower(Graph((make_relu(x, make_tensor("y", 2, 32)),), is_subgraph=True))
     assert isinstance(value, d.OperationPointwise)
     made = value.x
     assert made is not None
@@ -111,8 +111,8 @@ def test_every_option_of_a_tensor_is_lowered() -> None:
 
 
 def test_every_option_of_the_operations_is_lowered() -> None:
-    x, y, b = tensor("x", 2, 4, 4), tensor("y", 2, 4, 4), tensor("b", 2, 4, 4)
-    m, n, k = (tensor(name, 2, 1, 1, data_type=DataType.INT32) for name in "mnk")
+    x, y, b = make_tensor("x", 2, 4, 4), make_tensor("y", 2, 4, 4), make_tensor("b", 2, 4, 4)
+    m, n, k = (make_tensor(name, 2, 1, 1, data_type=DataType.INT32) for name in "mnk")
     numbers = {
         "relu_lower_clip": 0.1,
         "relu_upper_clip": 6.0,
@@ -123,9 +123,11 @@ def test_every_option_of_the_operations_is_lowered() -> None:
     }
     ops = (
         Matmul(name="m", a=x, b=b, c=y, m_override=m, n_override=n, k_override=k, padding_value=0.0, compute_type=F16),
-        Pointwise(name="g", mode=P.GEN_INDEX, x=y, y=tensor("g", 2, 4, 4), axis=2, alpha1=2.0, alpha2=3.0, **numbers),  # type: ignore[arg-type]
-        Pointwise(name="bwd", mode=P.RELU_BWD, dy=b, x=x, dx=tensor("dx", 2, 4, 4)),
-        Pointwise(name="sel", mode=P.BINARY_SELECT, x=x, b=b, t=tensor("t", 2, 4, 4), y=tensor("s", 2, 4, 4)),
+        Pointwise(
+            name="g", mode=P.GEN_INDEX, x=y, y=make_tensor("g", 2, 4, 4), axis=2, alpha1=2.0, alpha2=3.0, **numbers
+        ),  # type: ignore[arg-type]
+        Pointwise(name="bwd", mode=P.RELU_BWD, dy=b, x=x, dx=make_tensor("dx", 2, 4, 4)),
+        Pointwise(name="sel", mode=P.BINARY_SELECT, x=x, b=b, t=make_tensor("t", 2, 4, 4), y=make_tensor("s", 2, 4, 4)),
     )
     product, index, backward, select = lower(Graph(ops))
     assert isinstance(product, d.OperationMatmul)
@@ -139,9 +141,9 @@ def test_every_option_of_the_operations_is_lowered() -> None:
     assert names_of_set_fields(select) == {"pointwise", "x", "b", "t", "y"}
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_each_tensor_is_lowered_to_one_shared_value(name: str) -> None:
-    graph = ZOO[name]()
+    graph = VARIED_GRAPHS[name]()
     seen: dict[int, d.Tensor] = {}
     for value in iter_descriptor_values(lower(graph)):
         if isinstance(value, d.Tensor):
@@ -151,8 +153,8 @@ def test_each_tensor_is_lowered_to_one_shared_value(name: str) -> None:
 
 
 def test_operations_are_lowered_in_the_order_of_the_graph() -> None:
-    x, v, y = tensor("x", 4), tensor("v", 4, virtual=True), tensor("y", 4)
-    first, second = lower(Graph((relu(v, y), relu(x, v))))
+    x, v, y = make_tensor("x", 4), make_tensor("v", 4, virtual=True), make_tensor("y", 4)
+    first, second = lower(Graph((make_relu(v, y), make_relu(x, v))))
     assert isinstance(first, d.OperationPointwise)
     assert isinstance(second, d.OperationPointwise)
     assert first.y is second.x
@@ -162,7 +164,9 @@ def test_operations_are_lowered_in_the_order_of_the_graph() -> None:
 
 def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
     def make_matmul(name: str, **options: Any) -> Matmul:
-        return Matmul(name=name, a=tensor("a", 4, 4), b=tensor("b", 4, 4), c=tensor(name, 4, 4), **options)
+        return Matmul(
+            name=name, a=make_tensor("a", 4, 4), b=make_tensor("b", 4, 4), c=make_tensor(name, 4, 4), **options
+        )
 
     values = lower(
         Graph(
@@ -186,7 +190,7 @@ def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
 
 
 def test_parameters_of_a_generic_operation_are_lowered() -> None:
-    (value,) = lower(Graph((convolution(),)))
+    (value,) = lower(Graph((make_convolution(),)))
     assert isinstance(value, d.OperationConvolutionForward)
     assert value.convolution == d.Convolution(
         comp_type=F32,
@@ -201,7 +205,7 @@ def test_parameters_of_a_generic_operation_are_lowered() -> None:
 
 
 def test_operations_with_several_input_tensors_are_lowered() -> None:
-    a, b, c = tensor("a", 2, 4), tensor("b", 2, 4), tensor("c", 4, 4)
+    a, b, c = make_tensor("a", 2, 4), make_tensor("b", 2, 4), make_tensor("c", 4, 4)
     op = Operation(DescriptorType.OPERATION_CONCAT, "join", {"axis": 0, "input": [a, b], "output": c})
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationConcat)
@@ -209,7 +213,7 @@ def test_operations_with_several_input_tensors_are_lowered() -> None:
 
 
 def test_sub_graph_and_nested_operation_are_lowered() -> None:
-    graph = Graph((sdpa(),))
+    graph = Graph((make_sdpa(),))
     (value,) = lower(graph)
     assert isinstance(value, d.OperationSdpaFwd)
     assert isinstance(value.subgraph, d.OperationGraph)
@@ -226,12 +230,12 @@ def test_sub_graph_and_nested_operation_are_lowered() -> None:
 
 
 def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
-    score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
-    bias = tensor("bias", 1, 2, 128, 128, virtual=True)
+    score, shifted = (make_tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
+    bias = make_tensor("bias", 1, 2, 128, 128, virtual=True)
     add = Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted)
     inner = Graph((add,), is_subgraph=True)
-    attention = sdpa(subgraph=inner, subgraph_output_uid=shifted.uid)
-    make, fused = lower(Graph((attention, relu(tensor("source", 1, 2, 128, 128), bias))))
+    attention = make_sdpa(subgraph=inner, subgraph_output_uid=shifted.uid)
+    make, fused = lower(Graph((attention, make_relu(make_tensor("source", 1, 2, 128, 128), bias))))
     assert isinstance(make, d.OperationPointwise)
     assert isinstance(fused, d.OperationSdpaFwd)
     assert fused.subgraph is not None
@@ -240,7 +244,7 @@ def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
 
 
 def test_reduction_without_a_determinism_request_sets_no_attribute() -> None:
-    op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=tensor("x", 4, 4), y=tensor("y", 4, 1))
+    op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=make_tensor("x", 4, 4), y=make_tensor("y", 4, 1))
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationReduction)
     assert value.reduction == d.Reduction(operator=ReduceTensorOp.ADD, comp_type=F32)

@@ -20,8 +20,8 @@ from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from cudnn_backend_py.rewrite.solution import Solution
-from tests.support.graphs import CONVOLUTION, convolution, tensor
-from tests.support.interpreting import Array, random_array
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
+from tests.support.interpreting import Array, draw_array
 
 F16, F32, BF16, FP8 = DataType.HALF, DataType.FLOAT, DataType.BFLOAT16, DataType.FP8_E4M3
 P = PointwiseMode
@@ -54,10 +54,10 @@ def matmul_relu_graph(m: int = 6, n: int = 7, k: int = 5, **options: Any) -> Gra
 
 def convolution_graph(channels: int = 5, **options: Any) -> Graph:
     x, w, y = (
-        tensor(name, *dims, data_type=F16, **options)
+        make_tensor(name, *dims, data_type=F16, **options)
         for name, dims in (("x", (1, channels, 6, 6)), ("w", (3, channels, 3, 3)), ("y", (1, 3, 4, 4)))
     )
-    return Graph((convolution(x=x, w=w, y=y),), "image")
+    return Graph((make_convolution(x=x, w=w, y=y),), "image")
 
 
 def changes_of_kind(graph: Graph, kind: str) -> list[Change]:
@@ -283,7 +283,7 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
         if item.name.startswith("seq_len"):
             found[item.name] = np.full(item.dims, 4)
         else:
-            found[item.name] = random_array(*item.dims, seed=seed + index)
+            found[item.name] = draw_array(*item.dims, seed=seed + index)
     return found
 
 
@@ -369,7 +369,7 @@ def padded_convolution_result(change: Graph, x: Array, w: Array) -> Array:
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
 def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
     graph = convolution_graph()
-    x, w = random_array(1, 5, 6, 6), random_array(3, 5, 3, 3)
+    x, w = draw_array(1, 5, 6, 6), draw_array(3, 5, 3, 3)
     change = find_change(graph, "layout" if "last" in words else "pad_channels", words)
     assert change.effect == "exact"
     y = padded_convolution_result(change.graph, x, w)
@@ -404,16 +404,16 @@ def test_padding_that_reaches_a_maximum_is_not_an_exact_change() -> None:
 
 
 def test_a_cropped_gradient_of_a_convolution_is_padded() -> None:
-    x, w, y = tensor("x", 1, 8, 6, 6), tensor("w", 16, 8, 3, 3), tensor("y", 1, 16, 3, 4)
+    x, w, y = make_tensor("x", 1, 8, 6, 6), make_tensor("w", 16, 8, 3, 3), make_tensor("y", 1, 16, 3, 4)
     cut = Operation(
         DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
         "conv",
-        {**{key: convolution().fields[key] for key in ("alpha", "beta", "convolution")}, "dx": x, "w": w, "dy": y},
+        {**{key: make_convolution().fields[key] for key in ("alpha", "beta", "convolution")}, "dx": x, "w": w, "dy": y},
     )
     change = changes_of_kind(Graph((cut,), "cut"), "pad_sequence")[0]
     assert change.graph.tensor("y").dims == (1, 16, 4, 4)
     assert change.effect == "exact"
-    assert CONVOLUTION["pre_paddings"] == (0, 0)
+    assert CONVOLUTION_FIELDS["pre_paddings"] == (0, 0)
 
 
 # graphs and their parts

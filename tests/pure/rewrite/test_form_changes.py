@@ -19,9 +19,9 @@ from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import Change, changes
-from tests.support.graphs import CONVOLUTION, convolution, tensor
-from tests.support.interpreting import Array, random_array
-from tests.support.refused_graphs import convolution_graph, transpose_and_add
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
+from tests.support.interpreting import Array, draw_array
+from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
 P, R = PointwiseMode, ReduceTensorOp
@@ -64,9 +64,9 @@ def padded_convolution_graph(
     ports = {"FORWARD": ("x", "w", "y"), "BACKWARD_DATA": ("dx", "w", "dy"), "BACKWARD_FILTER": ("x", "dw", "dy")}[kind]
     height, width = (6 + left + right - 2 for left, right in zip(before, after, strict=True))
     shapes = ((1, 3, 6, 6), (2, 3, 3, 3), (1, 2, height, width))
-    operands = {name: tensor(name, *dims, **options) for name, dims in zip(ports, shapes, strict=True)}
-    fields = {key: convolution().fields[key] for key in ("alpha", "beta")}
-    parameters = {**CONVOLUTION, "pre_paddings": before, "post_paddings": after}
+    operands = {name: make_tensor(name, *dims, **options) for name, dims in zip(ports, shapes, strict=True)}
+    fields = {key: make_convolution().fields[key] for key in ("alpha", "beta")}
+    parameters = {**CONVOLUTION_FIELDS, "pre_paddings": before, "post_paddings": after}
     inner = Parameters(DescriptorType.CONVOLUTION, parameters)
     op = Operation(
         DescriptorType[f"OPERATION_CONVOLUTION_{kind}"], "conv", {**fields, "convolution": inner, **operands}
@@ -91,7 +91,7 @@ def random_inputs(graph: Graph) -> dict[str, Array]:
     written = {item.uid for item in graph.outputs}
     read = [item for item in graph.variant_pack_tensors if item.uid not in written and not item.scratch]
     read = [item for item in read if not item.by_value]
-    return {item.name: random_array(*item.dims, seed=index) for index, item in enumerate(read)}
+    return {item.name: draw_array(*item.dims, seed=index) for index, item in enumerate(read)}
 
 
 def run_by_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
@@ -172,7 +172,7 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     change = find_exact_change(graph, "flatten")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
-    values = random_array(*dims)
+    values = draw_array(*dims)
     expected = run_by_name(graph, {"x": values})["y"]
     got = run_by_name(change.graph, {"x": values.reshape(needed)})["y"]
     np.testing.assert_allclose(got.ravel(), expected.ravel())
@@ -234,7 +234,7 @@ def test_a_convolution_with_uneven_padding_reads_a_padded_image(
 ) -> None:
     graph = padded_convolution_graph(before, after)
     change = find_exact_change(graph, "explicit_padding")
-    x, w = random_array(1, 3, 6, 6), random_array(2, 3, 3, 3)
+    x, w = draw_array(1, 3, 6, 6), draw_array(2, 3, 3, 3)
     larger = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     assert change.graph.tensor("x").dims == larger.shape
     y = convolution_result(change.graph, larger, w)
@@ -262,7 +262,7 @@ def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
     changed = change.graph.ops[0]
     assert isinstance(changed, Operation)
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
-    x, w = np.round(4 * random_array(1, 3, 6, 6)), np.round(4 * random_array(2, 3, 3, 3))
+    x, w = np.round(4 * draw_array(1, 3, 6, 6)), np.round(4 * draw_array(2, 3, 3, 3))
     np.testing.assert_array_equal(run_by_name(change.graph, {"x": x, "w": w})["y"], convolution_result(graph, x, w))
 
 
@@ -351,7 +351,7 @@ def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Cal
 
 @pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
 def test_a_transpose_is_replaced_by_other_strides(axes: tuple[int, int, int]) -> None:
-    graph = transpose_and_add((2, 3, 4), axes)
+    graph = make_transpose_and_sum((2, 3, 4), axes)
     change = find_exact_change(graph, "view")
     assert change.effect == "exact"
     x = np.arange(24.0).reshape(2, 3, 4)
@@ -363,7 +363,7 @@ def test_a_transpose_is_replaced_by_other_strides(axes: tuple[int, int, int]) ->
 
 @pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
 def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: int) -> None:
-    graph = convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
+    graph = make_convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
     found = list(changes(graph, ("pad_channels",)))
     assert {change.effect for change in found} == {"exact"}
     for change in found:

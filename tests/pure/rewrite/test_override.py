@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.rewrite.override import find_type, override, scale_of
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error
 
 Dims = dict[str, tuple[int, ...]]
@@ -42,7 +42,7 @@ def test_dependent_dims_are_changed_too(name: str, dims: Dims, settings: dict[st
     """The interpreter, which checks shapes, can run the changed graph."""
     from cudnn_backend_py.interpreter.data import make_inputs
 
-    graph = override(BUILT[name].make(), dims=dims, settings=settings)
+    graph = override(TYPICAL_GRAPHS[name].make(), dims=dims, settings=settings)
     assert {key: graph.tensor(key).dims for key in wanted} == wanted
     results = interpret(graph, make_inputs(graph))
     assert all(np.isfinite(values).any() for values in results.values())
@@ -65,7 +65,7 @@ def test_a_graph_without_requested_changes_stays_unchanged() -> None:
 
 
 def test_new_dims_keep_the_stride_order_and_the_ragged_offsets() -> None:
-    graph = override(BUILT["convolution forward"].make(), dims={"x": (2, 8, 4, 4)})
+    graph = override(TYPICAL_GRAPHS["convolution forward"].make(), dims={"x": (2, 8, 4, 4)})
     assert graph.tensor("x").strides == (128, 1, 32, 8)
     ragged = attention.sdpa_forward(batch=3, heads=2, seq_q=64, head_dim=64, ragged=True)
     longer = override(ragged, dims={"q": (5, 2, 64, 64)})
@@ -74,7 +74,7 @@ def test_new_dims_keep_the_stride_order_and_the_ragged_offsets() -> None:
 
 
 def test_data_types_are_set_by_any_of_their_names() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     assert override(graph, types={"a": "bf16"}).tensor("a").data_type is DataType.BFLOAT16
     everything = override(graph, types={"*": "bfloat16"})
     assert {tensor.data_type for tensor in everything.tensors if not tensor.virtual} == {DataType.BFLOAT16}
@@ -115,13 +115,15 @@ def test_rebuilt_attention_keeps_its_other_options() -> None:
 
 
 def test_operation_attributes_and_scalar_values_are_set() -> None:
-    graph = override(BUILT["matmul"].make(), settings={"gelu_fwd.mode": "relu_fwd", "mm.compute_type": "f16"})
+    graph = override(TYPICAL_GRAPHS["matmul"].make(), settings={"gelu_fwd.mode": "relu_fwd", "mm.compute_type": "f16"})
     assert [str(op).split()[2].partition("(")[0] for op in graph.ops][-1] == "relu_fwd"
-    wide = override(BUILT["convolution forward"].make(), settings={"conv.padding": "2,1", "conv.dilation": "2"})
+    wide = override(
+        TYPICAL_GRAPHS["convolution forward"].make(), settings={"conv.padding": "2,1", "conv.dilation": "2"}
+    )
     conv = next(op for op in wide.ops if isinstance(op, Operation))
     assert conv.fields["convolution"].fields["pre_paddings"] == (2, 1)
     assert conv.fields["convolution"].fields["dilations"] == (2, 2)
-    softmax = BUILT["softmax"].make()
+    softmax = TYPICAL_GRAPHS["softmax"].make()
     name = next(tensor.name for tensor in softmax.tensors if tensor.by_value)
     assert override(softmax, settings={name: "0.5"}).tensor(name).value == 0.5
 
@@ -145,7 +147,7 @@ def test_operation_attributes_and_scalar_values_are_set() -> None:
     ],
 )
 def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> None:
-    assert_graph_error("override", match, lambda: override(BUILT["convolution forward"].make(), **changes))
+    assert_graph_error("override", match, lambda: override(TYPICAL_GRAPHS["convolution forward"].make(), **changes))
 
 
 @pytest.mark.parametrize(

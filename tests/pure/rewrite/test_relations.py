@@ -7,9 +7,9 @@ import pytest
 from cudnn_backend_py.graph.ir import Graph
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, relation_of
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
-KINDS = sorted(BUILT)
+KINDS = sorted(TYPICAL_GRAPHS)
 
 
 def dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -18,7 +18,7 @@ def dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_related_axes_have_equal_sizes(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
@@ -28,7 +28,7 @@ def test_related_axes_have_equal_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     dims = dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
@@ -41,7 +41,7 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
 
 
 def test_an_unknown_operation_relates_no_dims() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     relation = Relation(graph.ops[0])
     assert relation.equal_axes({}) is None
     assert (list(relation.likely_equal_axes()), relation.computed_dims(dims_by_uid(graph))) == ([], {})

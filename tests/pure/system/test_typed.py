@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import GraphError, UsageError
 from cudnn_backend_py.system.typed import read_as, read_fields
-from tests.support.mutations import NONSENSE
+from tests.support.mutations import NONSENSE_VALUES
 
 
 class SampleEnum(StrEnum):
@@ -98,12 +98,12 @@ def test_errors_name_the_invalid_field(change: dict[str, Any], said: str) -> Non
 
 def test_arbitrary_values_raise_only_errors_of_this_package() -> None:
     for name in (*GOOD, "more"):
-        for value in NONSENSE:
+        for value in NONSENSE_VALUES:
             try:
                 read_as(OuterSample, GOOD | {name: value}, "it", code="matrix-schema")
             except UsageError as refused:
                 said = str(refused)
                 assert said.isprintable()
-    for value in NONSENSE:
+    for value in NONSENSE_VALUES:
         with pytest.raises(GraphError):
             read_fields({"x": int}, value, "it", code="plan-file", error=GraphError)

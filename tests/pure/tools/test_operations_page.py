@@ -14,9 +14,9 @@ from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
-from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
+from tests.support.built import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
 from tests.support.interpreting import make_typical_inputs
-from tests.support.records import parameters_or_skip
+from tests.support.records import list_parameters_or_skip
 from tools.records.operation_support import describe_support, read_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
 
@@ -25,7 +25,7 @@ HOPPER = ("H100", "H200", "GH200")
 
 def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a new operation can be written without a GPU."""
-    monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
+    monkeypatch.setitem(TYPICAL_GRAPHS, "an invented graph", TYPICAL_GRAPHS["matmul"])
     page = operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_records())}
@@ -34,12 +34,12 @@ def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest
 
 def test_stored_support_verdicts_belong_to_the_graphs_of_the_page() -> None:
     found = read_support()
-    assert set(found.graphs) <= set(BUILT), "python -m tools.records.operation_support"
+    assert set(found.graphs) <= set(TYPICAL_GRAPHS), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
     names = {"a100": "sm80", "h100": "sm90", "b200": "sm100"}
     said = {
         (name, target): found.cells[name, names[target], found.versions[-1]].outcome
-        for name, case in BUILT.items()
+        for name, case in TYPICAL_GRAPHS.items()
         for target in case.supported
         if name in found.graphs
     }
@@ -64,25 +64,25 @@ def test_support_cell_lists_the_cudnn_versions(outcomes: str, cell: str) -> None
 
 
 def test_every_operation_kind_has_a_sample_graph_and_is_interpreted() -> None:
-    assert {case.kind for case in BUILT.values()} == set(KINDS) == set(OPERATIONS)
+    assert {case.kind for case in TYPICAL_GRAPHS.values()} == set(OPERATION_KINDS) == set(OPERATIONS)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_builder_method_documents_its_cudnn_descriptor(name: str) -> None:
-    case = BUILT[name]
+    case = TYPICAL_GRAPHS[name]
     assert case.kind in {op.kind for op in case.make().ops}
     assert case.kind.c_name in str(inspect.getdoc(getattr(GraphBuilder, case.method)))
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_sample_graph_survives_a_json_round_trip(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     assert graph_from_json(graph_to_json(graph)) == graph
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_the_interpreter_runs_the_sample_graph(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     inputs = make_typical_inputs(graph)
     exact, rounded = (interpret(graph, inputs, rounding=rounding) for rounding in (False, True))
     assert set(exact) == {tensor.name for tensor in graph.outputs}
@@ -93,21 +93,21 @@ def test_the_interpreter_runs_the_sample_graph(name: str) -> None:
         assert missing.mean() < 0.5, tensor.name
 
 
-@pytest.mark.parametrize("kind", FRONTEND, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FRONTEND_METHODS, ids=lambda kind: kind.name)
 def test_pygraph_has_the_frontend_names_of_an_operation(kind: DescriptorType) -> None:
-    assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND[kind])
+    assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND_METHODS[kind])
 
 
 def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
-    found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in BUILT]
-    ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
-    refused = {BUILT[name].kind for name, _ in found} - ran
-    assert refused <= set(ELSEWHERE)
-    assert not any("h100" in case.supported for case in BUILT.values() if case.kind in refused)
+    found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in TYPICAL_GRAPHS]
+    ran = {TYPICAL_GRAPHS[name].kind for name, item in found if item["said"] == AGREES}
+    refused = {TYPICAL_GRAPHS[name].kind for name, _ in found} - ran
+    assert refused <= set(KINDS_FOR_OTHER_GPUS)
+    assert not any("h100" in case.supported for case in TYPICAL_GRAPHS.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
-@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
+@pytest.mark.parametrize("where", list_parameters_or_skip("operations-", read_records()))
+@pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
 def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where: str) -> None:
     found = read_records()[where].get(name)
     if found is None or not where.startswith(HOPPER):
@@ -116,11 +116,11 @@ def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where:
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
+@pytest.mark.parametrize("where", list_parameters_or_skip("operations-", read_records()))
 def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
     """`tests/gpu/interpreter/test_built.py` repeats the recorded runs."""
     graphs = read_records()[where]
-    assert set(graphs) <= set(BUILT)
+    assert set(graphs) <= set(TYPICAL_GRAPHS)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
     for found in graphs.values():
         assert found["words"] if found["said"] == REFUSED else found["outputs"]

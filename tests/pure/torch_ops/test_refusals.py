@@ -12,7 +12,7 @@ from cudnn_backend_py import CudnnBackendError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import load_torch
-from tests.support.torch_refusals import REFUSED, Call, Make
+from tests.support.torch_refusals import REFUSED_CALLS, MakeTensors, OperatorCall
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False, None, None, "any")
 
 
-def tensor_factory(device: str) -> Make:
+def tensor_factory(device: str) -> MakeTensors:
     def make_tensor(*dims: int, kind: str = "float16") -> Any:
         return torch.empty(dims, dtype=getattr(torch, kind), device=device)
 
@@ -33,7 +33,7 @@ def error_of(run: Callable[[], Any]) -> tuple[type[Exception], str]:
     return type(caught.value), str(caught.value).replace("cuda:0", "meta")
 
 
-def export_call(call: Call) -> Any:
+def export_call(call: OperatorCall) -> Any:
     function, tensors, options = call
 
     class Module(torch.nn.Module):  # type: ignore[misc]
@@ -50,22 +50,22 @@ def _reset_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REFUSED_CALLS)
 def test_errors_with_fake_tensors_equal_errors_with_meta_tensors(case: str) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found = []
     for device, mode in (("meta", nullcontext()), ("cuda", FakeTensorMode())):
         with mode:
-            function, tensors, options = REFUSED[case](tensor_factory(device))
+            function, tensors, options = REFUSED_CALLS[case](tensor_factory(device))
             found.append(error_of(lambda: function(*tensors, **options)))  # noqa: B023  # called at once
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("case", list(REFUSED)[::8])
+@pytest.mark.parametrize("case", list(REFUSED_CALLS)[::8])
 @pytest.mark.parametrize("how", ["compiled", "compiled, dynamic", "exported"])
 def test_errors_of_compiled_and_exported_code_equal_errors_of_direct_calls(how: str, case: str) -> None:
-    function, tensors, options = call = REFUSED[case](tensor_factory("meta"))
+    function, tensors, options = call = REFUSED_CALLS[case](tensor_factory("meta"))
     wanted = error_of(lambda: function(*tensors, **options))
     if how == "exported":
         assert error_of(lambda: export_call(call)) == wanted

@@ -13,12 +13,12 @@ pytest.importorskip("transformers", reason="did not run: transformers is not ins
 
 from cudnn_backend_py import UsageError  # noqa: E402
 from cudnn_backend_py.torch_ops.transformers import register_transformers, transformers_attention  # noqa: E402
-from tests.support.host_attention import host_kernels  # noqa: E402
+from tests.support.host_attention import use_host_kernels  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
-    DECODERS,
-    ENCODERS,
-    RUNS,
-    Results,
+    DECODER_OPTIONS,
+    DECODER_RUNS,
+    ENCODER_OPTIONS,
+    NamedTensors,
     make_decoder,
     make_encoder,
     run_encoder,
@@ -30,30 +30,30 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of transform
 @pytest.fixture(autouse=True)
 def attention_passes() -> Iterator[list[str]]:
     register_transformers()
-    with host_kernels() as ran:
+    with use_host_kernels() as ran:
         yield ran
 
 
-def assert_same_results(found: Results, want: Results) -> None:
+def assert_same_results(found: NamedTensors, want: NamedTensors) -> None:
     assert found.keys() == want.keys()
     for name, x in want.items():
         torch.testing.assert_close(found[name], x, rtol=1e-4, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("run", DECODER_RUNS)
+@pytest.mark.parametrize("name", DECODER_OPTIONS)
 def test_decoder_agrees_with_eager_attention(name: str, run: str, attention_passes: list[str]) -> None:
     model = make_decoder(name)
     with torch.no_grad():
-        want = RUNS[run](model)
+        want = DECODER_RUNS[run](model)
         model.set_attn_implementation("cudnn")
-        found = RUNS[run](model)
+        found = DECODER_RUNS[run](model)
     assert_same_results(found, want)
     assert attention_passes.count("forward") >= model.config.num_hidden_layers
     assert ("backward" in attention_passes) is (run in ("training", "checkpointing"))
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ENCODER_OPTIONS)
 def test_encoder_agrees_with_eager_attention(name: str, attention_passes: list[str]) -> None:
     model = make_encoder(name)
     with torch.no_grad():

@@ -13,8 +13,8 @@ from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vjp, vmap  # no
 
 from cudnn_backend_py import UsageError  # noqa: E402
 from cudnn_backend_py.torch_ops import attention, attention_varlen, operators, transforms  # noqa: E402
-from tests.support.host_attention import host_kernels  # noqa: E402
-from tests.support.torch_reference import Masks, reference_attention  # noqa: E402
+from tests.support.host_attention import use_host_kernels  # noqa: E402
+from tests.support.torch_reference import Masks, compute_reference_attention  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which compiles for forward mode
 B, H, S, D = 2, 4, 6, 8
@@ -23,7 +23,7 @@ Attend = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def attention_passes() -> Iterator[list[str]]:
-    with host_kernels() as ran:
+    with use_host_kernels() as ran:
         yield ran
 
 
@@ -37,7 +37,7 @@ def package_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None
 
 def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
     masks = Masks(right_bound=0 if bias is None else None, soft_cap=3.0)
-    return reference_attention(q, k, v, masks, bias=bias, sink=sink)[0]
+    return compute_reference_attention(q, k, v, masks, bias=bias, sink=sink)[0]
 
 
 def check_against_reference(transform: Callable[[Attend], Any]) -> None:

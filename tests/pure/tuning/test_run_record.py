@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.interpreter.data import KINDS
 from cudnn_backend_py.tuning.trial import Trial
-from tests.support.records import record_parameters
+from tests.support.records import list_record_parameters
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [
@@ -37,7 +37,7 @@ def graph_name(trial: Trial) -> str:
     )
 
 
-@pytest.mark.parametrize("path", record_parameters("run-"))
+@pytest.mark.parametrize("path", list_record_parameters("run-"))
 def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
     found = load_trials(path)
     assert {source_file(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
@@ -53,7 +53,7 @@ def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
             assert config.warm is not None
 
 
-@pytest.mark.parametrize("path", record_parameters("run-"))
+@pytest.mark.parametrize("path", list_record_parameters("run-"))
 def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: Path) -> None:
     found = load_trials(path)
     ran = {(graph_name(trial), trial.data) for trial in found}

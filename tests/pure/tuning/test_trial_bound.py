@@ -18,14 +18,14 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.common_factor import common_factor
-from tests.support.built import BUILT
-from tests.support.wrong_scales import CASES, FACTORS, MODES, with_wrong_mode, with_wrong_scale
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
 # Scales of blocks are rounded up: float64, without rounding, computes another result there.
 # The largest are left out: others of their kind are included.
-SMOOTH = sorted(set(BUILT) - LARGE - {name for name in BUILT if "quantized" in name})
+SMOOTH = sorted(set(TYPICAL_GRAPHS) - LARGE - {name for name in TYPICAL_GRAPHS if "quantized" in name})
 WHOLE = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "softmax", "sdpa bwd")
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +69,7 @@ def test_an_error_of_one_percent_is_detected(name: str) -> None:
 @cache
 def graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
     """Return a typical graph, its inputs, and the expected results with their error bounds."""
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     inputs = make_inputs(graph, kind, 3)
     return graph, inputs, expect(graph, inputs)
 
@@ -448,7 +448,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
 
 
 def test_the_seed_changes_the_bound_only_a_little() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     inputs = make_inputs(graph)
     bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
     np.testing.assert_array_equal(bounds[0], bounds[1])
@@ -459,29 +459,34 @@ def test_the_seed_changes_the_bound_only_a_little() -> None:
 
 @pytest.mark.parametrize(
     ("family", "kind", "factor"),
-    [(name, kind, factor) for name, (*_, kinds) in CASES.items() for kind in kinds for factor in FACTORS[kind]],
+    [
+        (name, kind, factor)
+        for name, (*_, kinds) in WRONG_SCALES.items()
+        for kind in kinds
+        for factor in SCALE_FACTORS[kind]
+    ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: DataType, factor: float) -> None:
     """Results of the interpreter with rounding are right, and wrong if the expectation has another scale."""
-    make, operation, _ = CASES[family]
+    make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     right = expect(graph, inputs)
     assert all(item.compare(results[name]).right for name, item in right.items())
-    with with_wrong_scale(operation, factor):
+    with use_wrong_scale(operation, factor):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", WRONG_MODES)
 def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
-    make, mode, other = MODES[name]
+    make, mode, other = WRONG_MODES[name]
     graph = make()
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     assert all(item.compare(results[name]).right for name, item in expect(graph, inputs).items())
-    with with_wrong_mode(mode, other):
+    with use_wrong_mode(mode, other):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())

@@ -16,8 +16,8 @@ from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
 from cudnn_backend_py.tuning.trial.reproduce import command_line, decode_word, encode_word
-from tests.support.built import BUILT
-from tests.support.interpreting import assert_graph_error, double_tensor
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.interpreting import assert_graph_error, make_double_tensor
 
 ATTENTION: dict[str, dict[str, Any]] = {
     "padding": {"padding": True},
@@ -37,10 +37,10 @@ def inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(BUILT))
+@pytest.mark.parametrize("name", sorted(TYPICAL_GRAPHS))
 def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) -> None:
     """The interpreter checks indices, offsets and pages; values written to memory and read back are unchanged."""
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     made = make_inputs(graph, kind)
     results = interpret(graph, made, rounding=True)
     assert set(results) == {item.name for item in graph.outputs}
@@ -85,14 +85,14 @@ def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
 
 
 def test_equal_seeds_give_equal_data_and_other_seeds_do_not() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     one, again, other = (inputs_by_name(graph, seed=seed)["a"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.9
 
 
 def test_each_kind_of_data_has_its_properties() -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     uniform, integers, hostile = (inputs_by_name(graph, kind)["a"] for kind in KINDS)
     assert np.abs(uniform).max() <= 1
     assert set(np.unique(integers)) == {-3, -2, -1, 0, 1, 2, 3}
@@ -148,14 +148,14 @@ def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version
 
 
 def test_generated_variances_are_positive() -> None:
-    assert inputs_by_name(BUILT["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
+    assert inputs_by_name(TYPICAL_GRAPHS["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
 
 
 @pytest.mark.parametrize(
     ("kind", "bits"), [(DataType.FP4_E2M1, 4), (DataType.INT4, 4), (DataType.BOOLEAN, 1), (DataType.HALF, 16)]
 )
 def test_types_shorter_than_a_byte_are_packed_in_memory(kind: DataType, bits: int) -> None:
-    held = double_tensor("x", (3, 5), data_type=kind)
+    held = make_double_tensor("x", (3, 5), data_type=kind)
     values = np.arange(15).reshape(3, 5) % 2
     image = to_memory(held, values)
     assert image.nbytes == -(-15 * bits // 8)
@@ -163,18 +163,18 @@ def test_types_shorter_than_a_byte_are_packed_in_memory(kind: DataType, bits: in
 
 
 def test_memory_follows_strides_and_scale_tiles() -> None:
-    strided = double_tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
+    strided = make_double_tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
     values = np.arange(24.0).reshape(2, 3, 2, 2)
     np.testing.assert_array_equal(to_memory(strided, values)[:3], values[0, :, 0, 0])
-    tiled = double_tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
+    tiled = make_double_tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
     scales = 2.0 ** (np.arange(512).reshape(1, 128, 4) % 7)
     image = to_memory(tiled, scales)
-    assert image[4] == to_memory(double_tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
+    assert image[4] == to_memory(make_double_tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
     np.testing.assert_array_equal(from_memory(tiled, image), scales)
 
 
 def test_given_input_arrays_are_used(tmp_path: Path) -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
     made = make_inputs(graph, given=load_arrays(path, graph))
@@ -192,12 +192,12 @@ def test_given_input_arrays_are_used(tmp_path: Path) -> None:
 )
 def test_invalid_input_data_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match) as error:
-        make_inputs(BUILT["matmul"].make(), **options)
+        make_inputs(TYPICAL_GRAPHS["matmul"].make(), **options)
     assert error.value.code == "trial-data"
 
 
 def test_files_without_numeric_arrays_are_refused(tmp_path: Path) -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     path = tmp_path / "no.npz"
     path.write_text("no")
     np.savez_compressed(tmp_path / "whole.npz", a=np.arange(1000.0))
@@ -221,7 +221,7 @@ def test_files_without_numeric_arrays_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
 def test_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """A few compressed bytes may claim to be gigabytes, in the header of an array or in the size of the file."""
-    graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
+    graph, path = TYPICAL_GRAPHS["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
         np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})
         for _ in range(16):
@@ -244,7 +244,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match="a header has 67108864 bytes"):
-            load_arrays(path, BUILT["matmul"].make())
+            load_arrays(path, TYPICAL_GRAPHS["matmul"].make())
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()
@@ -252,7 +252,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
 
 def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match=r"hostle is not a file; data must be uniform, .*; did you mean hostile\?"):
-        load_arrays("hostle", BUILT["matmul"].make())
+        load_arrays("hostle", TYPICAL_GRAPHS["matmul"].make())
 
 
 def test_a_graph_is_encoded_as_one_command_line_argument() -> None:
@@ -274,7 +274,7 @@ def test_generated_integers_of_unknown_meaning_are_small() -> None:
 
 
 def test_the_reproduce_command_sets_the_library_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = BUILT["matmul"].make()
+    graph = TYPICAL_GRAPHS["matmul"].make()
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
     assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")

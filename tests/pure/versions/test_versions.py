@@ -25,14 +25,14 @@ from cudnn_backend_py.versions.pip import announced_bytes, index_versions
 from tests.support.child import run_python
 from tests.support.wheels import (
     FULL_FILES,
-    GRAPH_LIBRARY,
+    GRAPH_LIBRARY_FILE,
     JIT_FILES,
-    LIBRARY,
+    LIBRARY_FILE,
     NVRTC_FILES,
     add_to_version_store,
+    compute_record_hash,
     make_wheel,
     make_wheel_index,
-    record_hash,
 )
 
 
@@ -82,7 +82,7 @@ def test_install_extracts_the_wheel_into_a_private_folder(
         cuda="12",
         flavor="jit",
         path=folder,
-        library=folder / LIBRARY,
+        library=folder / LIBRARY_FILE,
         nvrtc=root / "nvrtc-cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
         size_bytes=sum(map(len, JIT_FILES.values())),
     )
@@ -144,7 +144,7 @@ def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -
     assert versions.newest(root=root) == full
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit") == jit
     assert [one.name for one in versions.check_all(["9.19.0"], root=root)] == [full.path.name, jit.path.name]
-    (jit.path / LIBRARY).write_bytes(b"another")
+    (jit.path / LIBRARY_FILE).write_bytes(b"another")
     [damaged] = [one for one in versions.check_all(root=root) if one.state == "damaged"]
     assert damaged.repair == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --jit"
     (full.path / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
@@ -305,11 +305,11 @@ def test_install_with_wrong_hash_in_index_leaves_no_files(
 
 
 def test_install_with_wrong_hash_in_record_leaves_no_files(wheel_index: Path, root: Path) -> None:
-    make_wheel(wheel_index, recorded={GRAPH_LIBRARY: record_hash(b"other")})
+    make_wheel(wheel_index, recorded={GRAPH_LIBRARY_FILE: compute_record_hash(b"other")})
     with pytest.raises(EnvironmentNotReady, match="damaged or forged") as caught:
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-damaged"
-    assert GRAPH_LIBRARY in caught.value.sections["cause"]
+    assert GRAPH_LIBRARY_FILE in caught.value.sections["cause"]
     assert store_content(root) == set()
 
 
@@ -343,9 +343,9 @@ def test_install_of_an_installed_version_does_not_run_pip(root: Path, monkeypatc
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda folder: (folder / LIBRARY).write_bytes(b"the Library"),
-        lambda folder: (folder / LIBRARY).write_bytes(b""),
-        lambda folder: (folder / LIBRARY).unlink(),
+        lambda folder: (folder / LIBRARY_FILE).write_bytes(b"the Library"),
+        lambda folder: (folder / LIBRARY_FILE).write_bytes(b""),
+        lambda folder: (folder / LIBRARY_FILE).unlink(),
         lambda folder: (folder / "installed.json").unlink(),
         lambda folder: (folder / "installed.json").write_text("{"),
         lambda folder: shutil.rmtree(folder / "nvidia"),
@@ -370,7 +370,7 @@ def test_install_replaces_a_damaged_version(
 def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_index: Path, root: Path) -> None:
     installed = add_to_version_store(root)
     installed.library.write_bytes(b"the Library")
-    make_wheel(wheel_index, recorded={LIBRARY: record_hash(b"other")})
+    make_wheel(wheel_index, recorded={LIBRARY_FILE: compute_record_hash(b"other")})
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
@@ -463,14 +463,14 @@ def make_wheel_with_symlink(folder: Path) -> Path:
 def make_wheel_without_record(folder: Path) -> Path:
     wheel = folder / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(LIBRARY, b"the library")
+        archive.writestr(LIBRARY_FILE, b"the library")
     return wheel
 
 
 def make_wheel_with_duplicate_file(folder: Path) -> Path:
     wheel = make_wheel(folder)
     with zipfile.ZipFile(wheel, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
-        archive.writestr(LIBRARY, b"another library")
+        archive.writestr(LIBRARY_FILE, b"another library")
     return wheel
 
 
@@ -482,12 +482,15 @@ def make_wheel_with_duplicate_file(folder: Path) -> Path:
         (make_wheel_with_symlink, "symbolic link"),
         (make_wheel_without_record, "one RECORD file, got 0"),
         (make_wheel_with_duplicate_file, "two files of the same name"),
-        (lambda folder: make_wheel(folder, recorded={LIBRARY: None}), f"no SHA-256 for {LIBRARY}"),
-        (lambda folder: make_wheel(folder, recorded={LIBRARY: "md5=x"}), f"no SHA-256 for {LIBRARY}"),
-        (lambda folder: make_wheel(folder, recorded={LIBRARY: record_hash(b"")}), f"SHA-256 of {LIBRARY}"),
+        (lambda folder: make_wheel(folder, recorded={LIBRARY_FILE: None}), f"no SHA-256 for {LIBRARY_FILE}"),
+        (lambda folder: make_wheel(folder, recorded={LIBRARY_FILE: "md5=x"}), f"no SHA-256 for {LIBRARY_FILE}"),
+        (
+            lambda folder: make_wheel(folder, recorded={LIBRARY_FILE: compute_record_hash(b"")}),
+            f"SHA-256 of {LIBRARY_FILE}",
+        ),
         (lambda folder: make_wheel(folder, recorded={"nvidia/gone": "sha256=x"}), "missing: nvidia/gone"),
         (lambda folder: make_wheel(folder, files={"other/file": b""}), "no nvidia/ tree"),
-        (lambda folder: make_wheel(folder, files={GRAPH_LIBRARY: b""}), "no nvidia/*/lib/libcudnn.so.9"),
+        (lambda folder: make_wheel(folder, files={GRAPH_LIBRARY_FILE: b""}), "no nvidia/*/lib/libcudnn.so.9"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"nvidia/../../evil": b""}), "leads out"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"../evil": b""}), "leads out"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"/tmp/evil": b""}), "leads out"),
@@ -638,8 +641,8 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (lambda path: (path / LIBRARY).write_bytes(b"the Library"), f"changed: {LIBRARY}"),
-        (lambda path: (path / LIBRARY).unlink(), f"missing: {LIBRARY}"),
+        (lambda path: (path / LIBRARY_FILE).write_bytes(b"the Library"), f"changed: {LIBRARY_FILE}"),
+        (lambda path: (path / LIBRARY_FILE).unlink(), f"missing: {LIBRARY_FILE}"),
         (lambda path: (path / "nvidia/extra.so").write_bytes(b""), "added: nvidia/extra.so"),
         (lambda path: (path / "nvidia/extra").symlink_to("/"), "added: nvidia/extra"),
         (lambda path: (path / "installed.json").unlink(), "installed.json is unreadable"),
@@ -661,7 +664,7 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
     installed.library.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.verify(installed)
-    assert f"not a plain file: {LIBRARY}" in caught.value.sections["cause"]
+    assert f"not a plain file: {LIBRARY_FILE}" in caught.value.sections["cause"]
 
 
 def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
@@ -678,10 +681,10 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (lambda path: path.write_bytes(b""), f"changed: {LIBRARY} has 0 bytes, 11 were installed"),
-        (lambda path: path.write_bytes(b"the Library"), f"changed: {LIBRARY} has SHA-256 "),
-        (lambda path: path.unlink(), f"missing: {LIBRARY}"),
-        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY}"),
+        (lambda path: path.write_bytes(b""), f"changed: {LIBRARY_FILE} has 0 bytes, 11 were installed"),
+        (lambda path: path.write_bytes(b"the Library"), f"changed: {LIBRARY_FILE} has SHA-256 "),
+        (lambda path: path.unlink(), f"missing: {LIBRARY_FILE}"),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY_FILE}"),
     ],
 )
 def test_damage_is_reported_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
@@ -761,7 +764,7 @@ def test_verify_command_reports_the_state_of_each_version(root: Path) -> None:
     assert states["9.14.0.64-cu12"]["state"] == "damaged"
     [difference] = states["9.14.0.64-cu12"]["differences"]
     found, installed = (hashlib.sha256(text).hexdigest() for text in (b"the Library", b"the library"))
-    assert difference == f"changed: {LIBRARY} has SHA-256 {found}, {installed} was installed"
+    assert difference == f"changed: {LIBRARY_FILE} has SHA-256 {found}, {installed} was installed"
     assert states["9.14.0.64-cu12"]["repair"] == "cudnn-backend cudnn install 9.14.0.64 --cuda 12"
     assert run_verify_command(root, "9.1")[0] == 2
 

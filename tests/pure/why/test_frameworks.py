@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import DataType, attention
 from cudnn_backend_py.why.frameworks import describe_frameworks
-from tests.support.growth import pointwise_chain
+from tests.support.growth import make_pointwise_chain
 
 TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
@@ -44,4 +44,4 @@ def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) 
 
 
 def test_graphs_without_attention_have_no_framework_lines() -> None:
-    assert describe_frameworks(pointwise_chain(2), (9, 24, 0), 90) == {}
+    assert describe_frameworks(make_pointwise_chain(2), (9, 24, 0), 90) == {}

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, Answer
 from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
-from tests.support.sdpa_answers import call_of_case, machine_of_record
+from tests.support.sdpa_answers import make_torch_call, read_machine
 from tools.records import sdpa_grid
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))
@@ -19,9 +19,9 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
 def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> None:
-    machine = machine_of_record(record)
+    machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
-        blocker = find_blocker(call_of_case({**sdpa_grid.BASE, **changes}), machine)
+        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE, **changes}), machine)
         gate = blocker.gate if blocker else None
         assert able == (gate in (None, "order")), (changes, gate)
         if function is not None:
@@ -33,11 +33,11 @@ def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
 def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> None:
-    machine = machine_of_record(record)
+    machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
         answer = Answer(BACKENDS.get(choice), able, words)
-        blocker = find_blocker(call_of_case({**sdpa_grid.BASE, **changes}), machine, answer)
+        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE, **changes}), machine, answer)
         assert (blocker is None) == (choice == 3), changes
         if blocker is not None and function is not None:
             assert (blocker.gate, blocker.words) == (FUNCTIONS[function], words)
@@ -46,7 +46,7 @@ def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> N
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
 def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
-    assert order[:4] == list(default_order(machine_of_record(record)))
+    assert order[:4] == list(default_order(read_machine(record)))
 
 
 def test_recorded_calls_reach_all_other_gates() -> None:

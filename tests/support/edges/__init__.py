@@ -16,16 +16,24 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import is_integer, round_to
 from tests.support import built
 from tests.support.edges import norms, others, pointwise, pools, products, reductions
-from tests.support.edges.case import CASES, REFUSED, Array, EdgeCase
-from tests.support.edges.numbers import edge_numbers
+from tests.support.edges.case import EDGE_CASES, REFUSED_EDGE_CASES, Array, EdgeCase
+from tests.support.edges.numbers import list_edge_numbers
 
-__all__ = ["CASES", "FAMILIES", "REFUSED", "EdgeCase", "edge_numbers", "make_inputs", "operation_families"]
+__all__ = [
+    "CASE_MODULES",
+    "EDGE_CASES",
+    "REFUSED_EDGE_CASES",
+    "EdgeCase",
+    "list_edge_numbers",
+    "list_operation_families",
+    "make_case_inputs",
+]
 
 T = DataType
-FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases when it is imported
+CASE_MODULES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases when it is imported
 
 
-def make_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
+def make_case_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
     """Return the given and random inputs of a graph, rounded to values of their types."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
@@ -33,11 +41,11 @@ def make_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
         if tensor.uid in written or tensor.by_value or tensor.scratch:
             continue
         value = given.get(tensor.name)
-        made[tensor.name] = _random_values(tensor, place) if value is None else value
+        made[tensor.name] = _draw_values(tensor, place) if value is None else value
     return made
 
 
-def _random_values(tensor: Tensor, seed: int) -> Array:
+def _draw_values(tensor: Tensor, seed: int) -> Array:
     random = np.random.default_rng([12, seed])
     if is_integer(tensor.data_type) or tensor.data_type is T.BOOLEAN:
         return random.integers(0, 2 if tensor.data_type is T.BOOLEAN else 4, tensor.dims)
@@ -46,9 +54,9 @@ def _random_values(tensor: Tensor, seed: int) -> Array:
     return round_to(random.normal(size=tensor.dims), tensor.data_type)
 
 
-def operation_families() -> Iterator[str]:
+def list_operation_families() -> Iterator[str]:
     """Yield each operation family, the first word of the cases' names."""
-    yield from dict.fromkeys(name.split("/")[0] for name in CASES)
+    yield from dict.fromkeys(name.split("/")[0] for name in EDGE_CASES)
 
 
 # graphs that cuDNN 9.19 refuses on an H200, and graphs that are not about edges
@@ -70,22 +78,22 @@ def _is_refused(name: str) -> bool:
         other = more == ["weighted"] or mode == "FLOOR_MOD" or (mode == "GEN_INDEX" and more[1] == "INT32")
         return wide or other or words == "CMP_GT into BOOLEAN"
     if family == "natural":
-        return "h100" not in built.BUILT[words].supported or words in _NEWER
+        return "h100" not in built.TYPICAL_GRAPHS[words].supported or words in _KINDS_NEWER_THAN_9_19
     pads = ("ZERO_PAD", "EDGE_VAL_PAD")
     return (
         mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)
     )
 
 
-_NEWER = (
+_KINDS_NEWER_THAN_9_19 = (
     *("diagonal band mask", "experts, scattered", "rng", "rope fwd", "rope bwd", "sdpa bwd", "slice", "softmax"),
     *("moe grouped matmul bwd", "transpose"),
 )
-_APART = ("natural/concat", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL")
-for _name in list(CASES):
+_CASES_WITH_KNOWN_ISSUES = ("natural/concat", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL")
+for _name in list(EDGE_CASES):
     if "BOOLEAN" in _name and "into" not in _name and "virtual" not in _name:
-        del CASES[_name]  # booleans in memory are refused as buffers
-    elif _name.startswith(_APART) or ("backward" in _name and "packed" in _name):
-        del CASES[_name]  # each has a known issue, in docs/operations.md, or needs more inputs than given here
+        del EDGE_CASES[_name]  # booleans in memory are refused as buffers
+    elif _name.startswith(_CASES_WITH_KNOWN_ISSUES) or ("backward" in _name and "packed" in _name):
+        del EDGE_CASES[_name]  # each has a known issue, in docs/operations.md, or needs more inputs than given here
     elif _is_refused(_name):
-        REFUSED[_name] = CASES.pop(_name)
+        REFUSED_EDGE_CASES[_name] = EDGE_CASES.pop(_name)

@@ -12,30 +12,30 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.interpreter.pointwise import BOUNDS
 
 __all__ = [
-    "CASES",
-    "FLOATS",
-    "IMAGE",
-    "INTEGERS",
-    "LAST",
-    "OUT",
-    "REFUSED",
-    "SIZE",
-    "SQUARE",
+    "CHANNELS_LAST",
+    "EDGE_CASES",
+    "FLOAT_TYPES",
+    "IMAGE_SHAPE",
+    "INTEGER_TYPES",
+    "IN_MEMORY",
+    "REFUSED_EDGE_CASES",
+    "ROW_LENGTH",
+    "SQUARE_SHAPE",
     "Array",
     "EdgeCase",
-    "add_case",
+    "add_edge_case",
 ]
 
 Array = NDArray[Any]
 T = DataType
 
-SIZE = 256
-SQUARE = (1, SIZE, SIZE)
-IMAGE = (2, 32, 12, 12)
-FLOATS = (T.HALF, T.BFLOAT16, T.FLOAT)
-INTEGERS = (T.INT8, T.INT32)
-OUT: dict[str, Any] = {"virtual": False}
-LAST: dict[str, Any] = {"strides": "channels_last"}
+ROW_LENGTH = 256
+SQUARE_SHAPE = (1, ROW_LENGTH, ROW_LENGTH)
+IMAGE_SHAPE = (2, 32, 12, 12)
+FLOAT_TYPES = (T.HALF, T.BFLOAT16, T.FLOAT)
+INTEGER_TYPES = (T.INT8, T.INT32)
+IN_MEMORY: dict[str, Any] = {"virtual": False}
+CHANNELS_LAST: dict[str, Any] = {"strides": "channels_last"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EdgeCase:
     def allowed_ulps(self) -> float:
         """Return the allowed error of other pointwise modes, in units in the last place of float32."""
         mode = self.name.split("/")[1].split()[0]
-        return 1.0 if mode in _INEXACT else 0.0
+        return 1.0 if mode in _APPROXIMATED_MODES else 0.0
 
     @property
     def allowed_share(self) -> float:
@@ -78,12 +78,26 @@ class EdgeCase:
         return 64.0
 
 
-_INEXACT = ("ADD_SQUARE", "ATAN2", "ERF", "POW", "RECIPROCAL", "RSQRT", "SQRT", "RELU_FWD", "RELU_BWD", "ADD", "MUL")
-CASES: dict[str, EdgeCase] = {}
-REFUSED: dict[str, EdgeCase] = {}
+_APPROXIMATED_MODES = (
+    "ADD_SQUARE",
+    "ATAN2",
+    "ERF",
+    "POW",
+    "RECIPROCAL",
+    "RSQRT",
+    "SQRT",
+    "RELU_FWD",
+    "RELU_BWD",
+    "ADD",
+    "MUL",
+)
+EDGE_CASES: dict[str, EdgeCase] = {}
+REFUSED_EDGE_CASES: dict[str, EdgeCase] = {}
 
 
-def add_case(name: str, io: DataType, write: Callable[[GraphBuilder], object], **given: Callable[[], Array]) -> None:
+def add_edge_case(
+    name: str, io: DataType, write: Callable[[GraphBuilder], object], **given: Callable[[], Array]
+) -> None:
     """Add an edge case to the table: its graph is built by `write`, its inputs by `given`."""
 
     def make_graph() -> Graph:
@@ -91,5 +105,5 @@ def add_case(name: str, io: DataType, write: Callable[[GraphBuilder], object], *
         write(g)
         return g.graph()
 
-    assert name not in CASES, name
-    CASES[name] = EdgeCase(name, make_graph, lambda: {key: value() for key, value in given.items()})
+    assert name not in EDGE_CASES, name
+    EDGE_CASES[name] = EdgeCase(name, make_graph, lambda: {key: value() for key, value in given.items()})

@@ -12,18 +12,18 @@ from cudnn_backend_py.generated.enums import (
     NormMode,
 )
 from cudnn_backend_py.graph.formats import round_to
-from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add_case
-from tests.support.edges.numbers import tensor_with_edge_sets
+from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
+from tests.support.edges.numbers import make_tensor_with_edge_sets
 
 __all__: list[str] = []
 
 N, T = NormMode, DataType
 
 
-def _norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
+def _make_norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
     """Return inputs with random, constant, zero, tiny or huge sets; `hostile` ones contain NaN and infinities."""
     if hostile:
-        made = tensor_with_edge_sets(kind, dims, reduced)
+        made = make_tensor_with_edge_sets(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]
@@ -62,15 +62,17 @@ def _add_norm_cases(mode: NormMode, kind: DataType, *, training: bool, hostile: 
             epsilon=epsilon,
             data_type=kind,
             **more,
-            **OUT,
+            **IN_MEMORY,
         )
 
     words = f"{mode.name} {'training' if training else 'inference'}{' hostile' if hostile else ''} {epsilon:g}"
-    add_case(f"norm/{words}/{kind.name}", kind, build_norm, x=lambda: _norm_inputs(kind, dims, reduced, hostile))
+    add_edge_case(
+        f"norm/{words}/{kind.name}", kind, build_norm, x=lambda: _make_norm_inputs(kind, dims, reduced, hostile)
+    )
 
 
 for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
-    for _kind in FLOATS:
+    for _kind in FLOAT_TYPES:
         for _training in (True, False):
             if _norm_mode is N.BATCH_NORM and not _training:
                 continue
@@ -92,14 +94,14 @@ def _add_norm_backward_cases(mode: NormMode, kind: DataType) -> None:
         names = ("inv_variance",) if mode is N.RMS_NORM else ("mean", "inv_variance")
         saved = {name: g.tensor(name, sets, T.FLOAT, strides=layout) for name in names}
         weights = g.tensor("scale", scale, T.FLOAT, strides=layout)
-        g.norm_backward(mode, dy, x, weights, **saved, data_type=kind, **OUT)
+        g.norm_backward(mode, dy, x, weights, **saved, data_type=kind, **IN_MEMORY)
 
     inverse = partial(np.full, sets, 2.0)
-    hostile = partial(_norm_inputs, kind, dims, sets, True)
-    add_case(
+    hostile = partial(_make_norm_inputs, kind, dims, sets, True)
+    add_edge_case(
         f"norm/{mode.name} backward hostile/{kind.name}", kind, build_norm_backward, x=hostile, inv_variance=inverse
     )
-    add_case(
+    add_edge_case(
         f"norm/{mode.name} backward hostile gradient/{kind.name}",
         kind,
         build_norm_backward,
@@ -115,22 +117,22 @@ for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
 
 def _build_finalize(g: GraphBuilder) -> None:
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
-    total, squares, scale, bias, mean, var = (g.tensor(name, (1, 32, 1, 1), T.FLOAT, **LAST) for name in names)
+    total, squares, scale, bias, mean, var = (g.tensor(name, (1, 32, 1, 1), T.FLOAT, **CHANNELS_LAST) for name in names)
     g.batch_norm_finalize(
         total, squares, scale, bias, accum_count=16, epsilon=0.1, momentum=0.25, running_mean=mean, running_var=var
     )
 
 
-def _sums_of_squares() -> Array:
+def _compute_sums_of_squares() -> Array:
     return np.random.default_rng(9).uniform(100, 200, (1, 32, 1, 1))
 
 
-add_case("norm/BN_FINALIZE/FLOAT", T.FLOAT, _build_finalize, sqsum=_sums_of_squares)
+add_edge_case("norm/BN_FINALIZE/FLOAT", T.FLOAT, _build_finalize, sqsum=_compute_sums_of_squares)
 
 
 def _build_gen_stats(g: GraphBuilder) -> None:
-    x, w = g.tensor("x", IMAGE, **LAST), g.tensor("w", (64, 32, 1, 1), **LAST)
-    g.gen_stats(g.convolution(x, w, **OUT))
+    x, w = g.tensor("x", IMAGE_SHAPE, **CHANNELS_LAST), g.tensor("w", (64, 32, 1, 1), **CHANNELS_LAST)
+    g.gen_stats(g.convolution(x, w, **IN_MEMORY))
 
 
-add_case("norm/GEN_STATS/HALF", T.HALF, _build_gen_stats)
+add_edge_case("norm/GEN_STATS/HALF", T.HALF, _build_gen_stats)

@@ -9,20 +9,20 @@ import numpy as np
 
 from cudnn_backend_py import DataType
 from cudnn_backend_py.graph.formats import decode, is_integer, largest_finite, round_to, storage_type
-from tests.support.edges.case import IMAGE, SIZE, SQUARE, Array
+from tests.support.edges.case import IMAGE_SHAPE, ROW_LENGTH, SQUARE_SHAPE, Array
 
 __all__ = [
-    "edge_numbers",
+    "arrange_numbers_by_column",
+    "arrange_numbers_by_row",
+    "list_edge_numbers",
+    "list_numbers_of_all_codes",
     "make_image",
-    "numbers_by_column",
-    "numbers_by_row",
-    "numbers_of_all_codes",
-    "tensor_with_edge_sets",
+    "make_tensor_with_edge_sets",
 ]
 
 T = DataType
 
-_PLAIN = (
+_FINITE_EDGE_NUMBERS = (
     *(0.0, 1.0, 2.0, 3.0, 4.0, 0.25, 0.1, 1e-3, 1e-4, 1e-7, 1e-20, 1e-38, 3e-39, 1e-45),
     *(0.5, 1.5, 2.5, 3.5, 0.49999997, 0.50000006, 1.4999999, 254.5, 255.5, 2047.5, 8388607.5, 8388608.5),
     *(5.9, 9.9, 10.4, 16.0, 17.3, 87.9, 88.4, 88.8, 89.5, 103.2, 104.1, 710.0),
@@ -33,7 +33,7 @@ _PLAIN = (
 
 
 @cache
-def edge_numbers(kind: DataType) -> Array:
+def list_edge_numbers(kind: DataType) -> Array:
     """Return edge-case numbers of a type, each once and with both signs; for floats also NaN and infinities."""
     if is_integer(kind):
         bounds = np.iinfo(storage_type(kind))
@@ -41,21 +41,21 @@ def edge_numbers(kind: DataType) -> Array:
         numbers = {sign * number for sign in (1, -1) for number in near} | {int(bounds.min), int(bounds.max)}
         return np.array(sorted(number for number in numbers if bounds.min <= number <= bounds.max))
     top = largest_finite(kind)
-    signed = np.array([*_PLAIN, top, top / 2, np.inf])
-    tiny = _tiny_numbers(kind)
+    signed = np.array([*_FINITE_EDGE_NUMBERS, top, top / 2, np.inf])
+    tiny = _list_tiny_numbers(kind)
     rounded = round_to(np.concatenate([signed, -signed, tiny, -tiny, [np.nan]]), kind)
     _, first = np.unique(rounded.view(np.int64), return_index=True)
     return rounded[np.sort(first)]
 
 
-def _tiny_numbers(kind: DataType) -> Array:
+def _list_tiny_numbers(kind: DataType) -> Array:
     exponent = {T.HALF: (-24, -14), T.BFLOAT16: (-133, -126), T.FLOAT: (-149, -126), T.DOUBLE: (-1074, -1022)}
     low, normal = exponent.get(kind, (-9, -6))
     return np.ldexp(1.0, np.array([low, low + 1, normal - 1, normal, normal + 1]))
 
 
 @cache
-def numbers_of_all_codes(kind: DataType) -> Array:
+def list_numbers_of_all_codes(kind: DataType) -> Array:
     """Return 65,536 numbers: all of a 16-bit type; of a longer type edge cases and one per 16-bit prefix."""
     if kind in (T.HALF, T.BFLOAT16):
         codes = np.arange(1 << 16, dtype=np.uint16)
@@ -65,19 +65,19 @@ def numbers_of_all_codes(kind: DataType) -> Array:
         codes32 = (np.arange(1 << 16) << 16 | low).astype(np.uint32)
         with np.errstate(invalid="ignore"):
             numbers = codes32.view(np.float32).astype(np.float64)
-        edges = edge_numbers(kind)
+        edges = list_edge_numbers(kind)
         numbers[: len(edges)] = edges
         dense = np.random.default_rng(2)
         numbers[1024:9216] = round_to(dense.uniform(-12, 12, 8192), kind)
         numbers[9216:13312] = round_to(dense.normal(size=4096), kind)
     else:
-        numbers = _many_numbers(kind, 1 << 16)
-    return np.asarray(numbers).reshape(SQUARE)
+        numbers = _draw_many_numbers(kind, 1 << 16)
+    return np.asarray(numbers).reshape(SQUARE_SHAPE)
 
 
-def _many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
+def _draw_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
     """Return `count` numbers: the edge cases, and random numbers of many magnitudes."""
-    random, edges = np.random.default_rng(seed), edge_numbers(kind)
+    random, edges = np.random.default_rng(seed), list_edge_numbers(kind)
     rest = count - len(edges)
     if is_integer(kind):
         bounds = np.iinfo(storage_type(kind))
@@ -91,18 +91,18 @@ def _many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
     return np.concatenate([edges, round_to(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
 
-def numbers_by_row(kind: DataType) -> Array:
-    return np.repeat(_many_numbers(kind, SIZE, 4)[:, None], SIZE, 1).reshape(SQUARE)
+def arrange_numbers_by_row(kind: DataType) -> Array:
+    return np.repeat(_draw_many_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
 
 
-def numbers_by_column(kind: DataType) -> Array:
-    return np.repeat(_many_numbers(kind, SIZE, 5)[None], SIZE, 0).reshape(SQUARE)
+def arrange_numbers_by_column(kind: DataType) -> Array:
+    return np.repeat(_draw_many_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
 
 
 # sets and images
 
 
-def _sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
+def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     """Return sets to reduce, [count, length]; the first ones are edge cases."""
     random = np.random.default_rng([count, length])
     if is_integer(kind):
@@ -112,22 +112,22 @@ def _sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     sets = random.normal(size=(count, length))
     sets *= np.exp2(np.arange(count) % 5 - 2)[:, None]
     middle, last = length // 2, length - 1
-    top, tiny = largest_finite(kind), _tiny_numbers(kind)
+    top, tiny = largest_finite(kind), _list_tiny_numbers(kind)
     edges: list[Callable[[Array], None]] = [
-        lambda x: _put_values(x, {middle: np.nan}),
-        lambda x: _put_values(x, {0: np.inf}),
-        lambda x: _put_values(x, {last: -np.inf}),
-        lambda x: _put_values(x, {0: np.inf, last: -np.inf}),
+        lambda x: _write_values(x, {middle: np.nan}),
+        lambda x: _write_values(x, {0: np.inf}),
+        lambda x: _write_values(x, {last: -np.inf}),
+        lambda x: _write_values(x, {0: np.inf, last: -np.inf}),
         lambda x: x.fill(-np.inf),
         lambda x: x.fill(0.0),
         lambda x: x.fill(-0.0),
-        lambda x: _put_values(np.copysign(0.0, x), {}, into=x),
+        lambda x: _write_values(np.copysign(0.0, x), {}, into=x),
         lambda x: x.fill(np.nan),
         lambda x: x.fill(tiny[0]),
         lambda x: x.fill(top),
-        lambda x: _put_values(np.abs(x) * -1, {}, into=x),
-        lambda x: _put_values(x, {0: np.nan, 1: np.inf}),
-        lambda x: _put_values(x, {0: np.inf, last: np.nan}),
+        lambda x: _write_values(np.abs(x) * -1, {}, into=x),
+        lambda x: _write_values(x, {0: np.nan, 1: np.inf}),
+        lambda x: _write_values(x, {0: np.inf, last: np.nan}),
         lambda x: x.fill(1.0),
     ]
     for row, edge in zip(sets, edges, strict=False):
@@ -135,32 +135,32 @@ def _sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     return round_to(sets, kind)
 
 
-def _put_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
+def _write_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
     target = row if into is None else into
     target[:] = row
     for place, value in places.items():
         target[place % len(target)] = value
 
 
-def tensor_with_edge_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
+def make_tensor_with_edge_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
     """Return a tensor of `dims` with edge-case sets along the reduced axes (1 in `reduced`)."""
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]
     order = [*kept, *axes]
     count = int(np.prod([dims[axis] for axis in kept]))
-    sets = _sets_to_reduce(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
+    sets = _make_sets_to_reduce(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
     return sets.transpose(np.argsort(order))
 
 
 def make_image(kind: DataType, variant: str) -> Array:
     """Return an image of small integers with many equal ones; a variant is negative or contains NaN or -inf."""
     random = np.random.default_rng(7)
-    x = random.integers(-4, 5, IMAGE).astype(np.float64)
+    x = random.integers(-4, 5, IMAGE_SHAPE).astype(np.float64)
     if variant == "negative":
         x = -np.abs(x) - 1
     if variant == "hostile":
-        x[random.random(IMAGE) < 0.1] = np.nan
-        x[random.random(IMAGE) < 0.05] = np.inf
+        x[random.random(IMAGE_SHAPE) < 0.1] = np.nan
+        x[random.random(IMAGE_SHAPE) < 0.05] = np.inf
         x[:, :, :5, :5] = -np.inf
         x[:, 16:, 2, 2] = np.nan
     return round_to(x, kind)

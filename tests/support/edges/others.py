@@ -14,7 +14,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Operation, Parameters
 from tests.support import built
-from tests.support.edges.case import CASES, OUT, Array, EdgeCase, add_case
+from tests.support.edges.case import EDGE_CASES, IN_MEMORY, Array, EdgeCase, add_edge_case
 from tests.support.interpreting import make_typical_inputs
 
 __all__: list[str] = []
@@ -23,15 +23,15 @@ T = DataType
 
 
 def _add_typical_case(name: str) -> None:
-    make = built.BUILT[name].make
+    make = built.TYPICAL_GRAPHS[name].make
 
     def typical_inputs() -> dict[str, Array]:
         return {str(key): value for key, value in make_typical_inputs(make()).items()}
 
-    CASES[f"natural/{name}"] = EdgeCase(f"natural/{name}", make, typical_inputs)
+    EDGE_CASES[f"natural/{name}"] = EdgeCase(f"natural/{name}", make, typical_inputs)
 
 
-for _name in built.BUILT:
+for _name in built.TYPICAL_GRAPHS:
     _add_typical_case(_name)
 
 
@@ -41,13 +41,13 @@ for _name in built.BUILT:
 def _add_rng_case(distribution: RngDistribution, numbers: dict[str, float]) -> None:
     def build_rng(g: GraphBuilder) -> None:
         seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
-        g.rng((2, 4, 128, 128), seed, offset, distribution=distribution, data_type=T.FLOAT, **numbers, **OUT)
+        g.rng((2, 4, 128, 128), seed, offset, distribution=distribution, data_type=T.FLOAT, **numbers, **IN_MEMORY)
 
     one: dict[str, Callable[[], Array]] = {
         "seed": lambda: np.full((1, 1, 1, 1), 123456),
         "offset": lambda: np.full((1, 1, 1, 1), 1),
     }
-    add_case(f"rng/{distribution.name}/FLOAT", T.FLOAT, build_rng, **one)
+    add_edge_case(f"rng/{distribution.name}/FLOAT", T.FLOAT, build_rng, **one)
 
 
 _add_rng_case(RngDistribution.BERNOULLI, {"probability": 0.75})
@@ -71,7 +71,7 @@ def _add_attention_rng_case(distribution: RngDistribution, numbers: dict[str, fl
         return Graph(tuple(ops), name)
 
     seed = partial(np.full, (1, 1, 1, 1), 1234)
-    CASES[name] = EdgeCase(name, make_attention, lambda: {"dropout_seed": seed(), "dropout_offset": seed()})
+    EDGE_CASES[name] = EdgeCase(name, make_attention, lambda: {"dropout_seed": seed(), "dropout_offset": seed()})
 
 
 _add_attention_rng_case(RngDistribution.BERNOULLI, {"bernoulli_dist_probability": 0.75})

@@ -14,8 +14,8 @@ from cudnn_backend_py.generated.enums import (
     MoeGroupedMatmulMode,
 )
 from cudnn_backend_py.graph.formats import is_integer, round_to
-from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add_case
-from tests.support.edges.numbers import edge_numbers, make_image
+from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
+from tests.support.edges.numbers import list_edge_numbers, make_image
 
 __all__: list[str] = []
 
@@ -28,9 +28,9 @@ C, M, P, T = ConvolutionMode, MoeGroupedMatmulMode, PointwiseMode, DataType
 def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
     def build_convolution(g: GraphBuilder) -> None:
         to = kind
-        x, w = g.tensor("x", IMAGE, **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
+        x, w = g.tensor("x", IMAGE_SHAPE, **CHANNELS_LAST), g.tensor("w", (64, 32, 3, 3), **CHANNELS_LAST)
         mode = C.CONVOLUTION if turned else C.CROSS_CORRELATION
-        g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **OUT)
+        g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **IN_MEMORY)
 
     def filter_values() -> Array:
         w = np.random.default_rng(10).integers(-2, 3, (64, 32, 3, 3)).astype(np.float64)
@@ -40,21 +40,21 @@ def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
 
     words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
     image = partial(make_image, kind, "equal")
-    add_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=filter_values)
+    add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=filter_values)
 
 
-for _kind in FLOATS:
+for _kind in FLOAT_TYPES:
     for _turned in (False, True):
         _add_convolution_case(_kind, _turned, False)
     _add_convolution_case(_kind, False, True)
 
 
 def _build_integer_convolution(g: GraphBuilder) -> None:
-    x, w = g.tensor("x", (2, 32, 12, 12), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
-    g.convolution(x, w, padding=1, compute_type=T.INT32, data_type=T.INT32, **OUT)
+    x, w = g.tensor("x", (2, 32, 12, 12), **CHANNELS_LAST), g.tensor("w", (64, 32, 3, 3), **CHANNELS_LAST)
+    g.convolution(x, w, padding=1, compute_type=T.INT32, data_type=T.INT32, **IN_MEMORY)
 
 
-add_case("convolution/integers/INT8", T.INT8, _build_integer_convolution)
+add_edge_case("convolution/integers/INT8", T.INT8, _build_integer_convolution)
 
 
 # matmuls
@@ -66,7 +66,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
     def build_matmul(g: GraphBuilder) -> None:
         a, b = g.tensor("a", dims), g.tensor("b", dims, strides=(64 * 64, 1, 64))
         c = g.matmul(a, b, compute_type=compute, data_type=compute)
-        g.pointwise(P.IDENTITY, c, data_type=to, **OUT)
+        g.pointwise(P.IDENTITY, c, data_type=to, **IN_MEMORY)
 
     def random_matrices(seed: int) -> Array:
         random = np.random.default_rng([13, seed])
@@ -74,7 +74,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
             return random.integers(-128, 128, dims)
         values = random.normal(size=dims)
         if hostile:
-            edges, places = edge_numbers(kind), random.permutation(64)[:8]
+            edges, places = list_edge_numbers(kind), random.permutation(64)[:8]
             for place in places:
                 values[0, place, random.integers(64)] = edges[random.integers(len(edges))]
             values[1] = random.permutation(np.resize(edges[np.isfinite(edges)], 64 * 64)).reshape(64, 64)
@@ -82,7 +82,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
         return round_to(values, kind)
 
     words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
-    add_case(words, kind, build_matmul, a=partial(random_matrices, 0), b=partial(random_matrices, 1))
+    add_edge_case(words, kind, build_matmul, a=partial(random_matrices, 0), b=partial(random_matrices, 1))
 
 
 for _hostile in (False, True):
@@ -99,7 +99,7 @@ _add_matmul_case(T.INT8, T.FLOAT, T.INT32, False)
 # experts
 
 
-def _first_token_offsets() -> Array:
+def _make_first_token_offsets() -> Array:
     return np.array([16, 16, 80, 80, 81, 200, 256, 256]).reshape(8, 1, 1)
 
 
@@ -118,17 +118,17 @@ def _add_moe_case(mode: str, kind: DataType) -> None:
             first_token_offset=g.tensor("offsets", (8, 1, 1), T.INT32),
             data_type=kind,
             **more,
-            **OUT,
+            **IN_MEMORY,
         )
 
     random = np.random.default_rng(11)
-    given: dict[str, Callable[[], Array]] = {"offsets": _first_token_offsets}
+    given: dict[str, Callable[[], Array]] = {"offsets": _make_first_token_offsets}
     if mode == "GATHER":
         given["token_index"] = lambda: random.integers(0, 128, (1, 256, 1))
     if mode == "SCATTER":
         order = random.permutation(256).reshape(1, 256, 1)
         given |= {"token_index": lambda: order // 2, "token_ks": lambda: order % 2}
-    add_case(f"experts/{mode}/{kind.name}", kind, build_moe, **given)
+    add_edge_case(f"experts/{mode}/{kind.name}", kind, build_moe, **given)
 
 
 for _kind in (T.HALF, T.BFLOAT16):

@@ -8,8 +8,8 @@ from cudnn_backend_py import DataType, GraphBuilder
 from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
 )
-from tests.support.edges.case import OUT, add_case
-from tests.support.edges.numbers import tensor_with_edge_sets
+from tests.support.edges.case import IN_MEMORY, add_edge_case
+from tests.support.edges.numbers import make_tensor_with_edge_sets
 
 __all__: list[str] = []
 
@@ -22,18 +22,18 @@ def _add_reduction_case(
     options: Any = {"strides": layout}
 
     def build_reduction(g: GraphBuilder) -> None:
-        g.reduction(mode, g.tensor("x", dims, **options), result, data_type=to, **options, **OUT)
+        g.reduction(mode, g.tensor("x", dims, **options), result, data_type=to, **options, **IN_MEMORY)
 
     shape = "x".join(map(str, dims)) + " to " + "x".join(map(str, result)) + (" last" if layout != "packed" else "")
-    add_case(
+    add_edge_case(
         f"reduction/{mode.name} {shape}/{kind.name} {to.name}",
         kind,
         build_reduction,
-        x=lambda: tensor_with_edge_sets(kind, dims, result),
+        x=lambda: make_tensor_with_edge_sets(kind, dims, result),
     )
 
 
-_SHAPES = (
+_REDUCTION_SHAPES = (
     ((64, 128), (64, 1), "packed"),
     ((64, 1000), (64, 1), "packed"),
     ((4096, 33), (4096, 1), "packed"),
@@ -54,16 +54,16 @@ for _operator in R:
         (T.INT8, T.FLOAT),
         (T.INT32, T.FLOAT),
     ):
-        for _dims, _result, _layout in _SHAPES:
+        for _dims, _result, _layout in _REDUCTION_SHAPES:
             _add_reduction_case(_operator, _source, _kind, _dims, _result, _layout)
 
 
 def _add_reduction_after_matmul_case(mode: ReduceTensorOp, dims: tuple[int, ...]) -> None:
     def build_matmul_and_reduction(g: GraphBuilder) -> None:
         c = g.matmul(g.tensor("a", (2, 64, 32)), g.tensor("b", (2, 32, 128)))
-        g.reduction(mode, c, dims, data_type=T.FLOAT, **OUT)
+        g.reduction(mode, c, dims, data_type=T.FLOAT, **IN_MEMORY)
 
-    add_case(
+    add_edge_case(
         f"reduction/{mode.name} of a matmul to {'x'.join(map(str, dims))}/HALF FLOAT",
         T.HALF,
         build_matmul_and_reduction,
