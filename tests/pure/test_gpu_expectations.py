@@ -16,7 +16,7 @@ from tests.support.gpus import EXPECTED_COUNTS, MEASURED_GPUS, OTHER_GPUS_KEY
 USED = {
     name
     for path in (ROOT / "tests" / "gpu").rglob("*.py")
-    for name in re.findall(r"\bleast_expected\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
+    for name in re.findall(r"\bget_least_expected_count\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
 }
 
 
