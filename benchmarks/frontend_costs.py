@@ -22,7 +22,7 @@ from typing import Any
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py.cli.compare.contenders import make_buffers
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_problem
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds
+from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import repeat, rotate
 from cudnn_backend_py.info import start_record, write_record
@@ -55,7 +55,9 @@ def execute_times(theirs: Frontend, direction: Direction) -> dict[str, dict[str,
         contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
         contenders[f"{name}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
-    return {name: microseconds(timing) for name, timing in host_times(contenders, BATCHES, CALLS).items()}
+    return {
+        name: summarize_microseconds(timing) for name, timing in measure_host_times(contenders, BATCHES, CALLS).items()
+    }
 
 
 def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:

@@ -9,8 +9,8 @@ import argparse
 from functools import partial
 from typing import Any
 
-from cudnn_backend_py.cli.compare.contenders import load_operators
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
+from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, repeat
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
@@ -49,8 +49,8 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
         contenders["cudnn-frontend, fresh"] = with_fresh_arguments(
             graph.execute, [arguments(one) for one in sets] * effort.host_batches
         )
-    times = host_times(contenders, effort.host_batches, effort.host_calls)
-    return {name: microseconds(timing) for name, timing in times.items()}
+    times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
+    return {name: summarize_microseconds(timing) for name, timing in times.items()}
 
 
 def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "extension": load_operators(),  # reads torch's tensors for the compiled call
+        "extension": prepare_torch_operators(),  # reads torch's tensors for the compiled call
         "ragged": bench_ragged(shared_target(), frontend, effort),
     }
     record["accepted"] = judge_record(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])

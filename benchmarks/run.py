@@ -24,10 +24,27 @@ from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import differentiate, make_buffers, settle, torch_calls
-from cudnn_backend_py.cli.compare.figures import Record
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, count_flops, format_problem
-from cudnn_backend_py.cli.compare.timing import gpu_times, host_times, microseconds, once_within, within
+from cudnn_backend_py.cli.compare.contenders import (
+    make_buffers,
+    make_torch_calls,
+    prepare_backward_call,
+    wait_for_background_plans,
+)
+from cudnn_backend_py.cli.compare.figures import RecordTables
+from cudnn_backend_py.cli.compare.problems import (
+    DIRECTIONS,
+    Direction,
+    build_problem_graph,
+    count_flops,
+    format_problem,
+)
+from cudnn_backend_py.cli.compare.timing import (
+    call_in_context,
+    make_batches_in_context,
+    measure_gpu_times,
+    measure_host_times,
+    summarize_microseconds,
+)
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, repeat, rotate
@@ -74,8 +91,8 @@ def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dic
     found: dict[str, Any] = {"problem": format_problem(SMALL)}
     for direction in DIRECTIONS:
         contenders = _host_contenders(direction, target, frontend, effort)
-        times = host_times(contenders, effort.host_batches, effort.host_calls)
-        found[direction] = {name: microseconds(timing) for name, timing in times.items()}
+        times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
+        found[direction] = {name: summarize_microseconds(timing) for name, timing in times.items()}
     return found
 
 
@@ -88,7 +105,7 @@ def _host_contenders(
     first = sets[0]
     if direction == "backward":
         fill_forward(SMALL, first)
-    executable = Executable(build(build_graph(SMALL, direction, target.library.version, target.sm), target))
+    executable = Executable(build(build_problem_graph(SMALL, direction, target.library.version, target.sm), target))
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
     contenders = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
@@ -110,11 +127,11 @@ def _host_contenders(
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
-        operator = differentiate(operator, (q, k, v), first)
-    settle(operator)
+        operator = prepare_backward_call(operator, (q, k, v), first)
+    wait_for_background_plans(operator)
     contenders["torch operator"] = repeat(operator)
-    for name, call, context in torch_calls(SMALL, direction, first):
-        contenders[name] = within(context, call)
+    for name, call, context in make_torch_calls(SMALL, direction, first):
+        contenders[name] = make_batches_in_context(context, call)
     torch.cuda.synchronize()
     return contenders
 
@@ -141,7 +158,7 @@ def _gpu_row(
     (buffers,) = make_buffers(problem, direction)
     if direction == "backward":
         fill_forward(problem, buffers)
-    graph = build_graph(problem, direction, target.library.version, target.sm)
+    graph = build_problem_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
     # Without the cache, the candidates are timed in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
@@ -162,11 +179,11 @@ def _gpu_row(
     for name, plan in plans.items():
         executable = Executable(plan)
         contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
-    for name, call, context in torch_calls(problem, direction, buffers, ["torch flash"]):
-        contenders[name] = once_within(context, call)
-    times = gpu_times(contenders, effort.gpu_rounds)
+    for name, call, context in make_torch_calls(problem, direction, buffers, ["torch flash"]):
+        contenders[name] = call_in_context(context, call)
+    times = measure_gpu_times(contenders, effort.gpu_rounds)
     row["plans"] = {name: plan.tag for name, plan in plans.items()}
-    row["us"] = {name: microseconds(timing) for name, timing in times.items()}
+    row["us"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
     row["tflops"] = {name: round(row["flops"] / timing.median_us / 1e6, 1) for name, timing in times.items()}
     return row
 
@@ -187,7 +204,7 @@ def matrix_tflops() -> float:
     size = 8192
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
-    timing = gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
+    timing = measure_gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
     return round(2.0 * size**3 / timing.median_us / 1e6, 1)
 
 
@@ -203,7 +220,7 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
-        small = build_graph(SMALL, "forward", target.library.version, target.sm)
+        small = build_problem_graph(SMALL, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
         program, workspace = first_result_program(small, lambda: target, ("q", "k", "v", "o", "stats"))
         given = {
@@ -251,7 +268,7 @@ def run_bench(
     cudnn_frontend: str | None = None,
     quick: bool = False,
     effort: Effort | None = None,
-) -> Record:
+) -> RecordTables:
     """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
 
     Parameters
@@ -309,7 +326,7 @@ def run_bench(
         console.print(f"written to {output}")
     if plot is not None:
         draw_tflops(record, plot)
-    return Record(record, bench_tables)
+    return RecordTables(record, bench_tables)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

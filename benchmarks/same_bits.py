@@ -21,8 +21,13 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators, settle
-from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, host_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators, wait_for_background_plans
+from cudnn_backend_py.cli.compare.timing import (
+    KEEP_BUSY_US,
+    measure_gpu_times,
+    measure_host_times,
+    summarize_microseconds,
+)
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.timing import repeat
@@ -245,13 +250,13 @@ def time_policies(problem: Problem, rounds: int) -> dict[str, Any]:
     compared: tuple[Shapes, ...] = ("any", "adaptive")
     calls: dict[str, Callable[[], Any]] = {shapes: _ProblemCalls(problem, shapes).forward for shapes in compared}
     for call in calls.values():
-        settle(call)
-    on_gpu = gpu_times(calls, rounds, ahead_us=AHEAD_US)
-    on_host = host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
+        wait_for_background_plans(call)
+    on_gpu = measure_gpu_times(calls, rounds, ahead_us=KEEP_BUSY_US)
+    on_host = measure_host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
     return {
         "problem": str(problem),
-        "gpu": {name: microseconds(timing) for name, timing in on_gpu.items()},
-        "host": {name: microseconds(timing) for name, timing in on_host.items()},
+        "gpu": {name: summarize_microseconds(timing) for name, timing in on_gpu.items()},
+        "host": {name: summarize_microseconds(timing) for name, timing in on_host.items()},
     }
 
 
@@ -309,7 +314,7 @@ def run(options: argparse.Namespace) -> None:
     """Call, compare, print the acceptance, write the record."""
     import torch
 
-    extension = load_operators()
+    extension = prepare_torch_operators()
     begin = time.perf_counter()
     problems = random_problems(options.problems, options.seed)
     record: dict[str, Any] = {

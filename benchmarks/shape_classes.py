@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import differentiate, load_operators, make_buffers
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, format_problem
-from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import make_buffers, prepare_backward_call, prepare_torch_operators
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_problem_graph, format_problem
+from cudnn_backend_py.cli.compare.timing import KEEP_BUSY_US, measure_gpu_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.executable import Executable
@@ -82,7 +82,7 @@ def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Directi
     target = shared_target()
 
     def build_one(problem: tuple[Attention, Direction]) -> Plan:
-        graph = build_graph(*problem, target.library.version, target.sm)
+        graph = build_problem_graph(*problem, target.library.version, target.sm)
         return build_plan(OperationGraph(graph, target).heuristics().configs[0])
 
     problems = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
@@ -98,7 +98,9 @@ def _make_operator_call(
         q, k, v = (buffers[name] for name in "qkv")
         return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
     q, k, v = (buffers[name].detach().clone() for name in "qkv")
-    return differentiate(partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers)
+    return prepare_backward_call(
+        partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers
+    )
 
 
 class _ShapeCalls:
@@ -124,8 +126,8 @@ class _ShapeCalls:
 
     def time(self, rounds: int) -> dict[str, Any]:
         """Return the row of the record, after every plan is built."""
-        times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
-        return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
+        times = measure_gpu_times(self._calls, rounds, ahead_us=KEEP_BUSY_US)
+        return self.facts | {"us": {name: summarize_microseconds(timing) for name, timing in times.items()}}
 
 
 def _alternate_lengths(shape: Attention, direction: Direction) -> Callable[[], Any]:
@@ -190,7 +192,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print the acceptance, and write."""
     import torch
 
-    load_operators()
+    prepare_torch_operators()
     begin = time.perf_counter()
     shapes = _group_by_class(random_shapes(options.shapes), options.adaptive)
     plans = _build_exact_plans(shapes)

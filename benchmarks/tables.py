@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.cli.compare.figures import new_figure
+from cudnn_backend_py.cli.compare.figures import load_figure_class
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.terminal import WordTable
 
@@ -89,7 +89,7 @@ def draw_tflops(record: Mapping[str, Any], path: Path) -> None:
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = new_figure()(figsize=(11, 8), layout="constrained")
+    figure = load_figure_class()(figsize=(11, 8), layout="constrained")
     for axes, direction in zip(figure.subplots(2, 1), DIRECTIONS, strict=True):
         rows = [row for row in record["gpu"] if row["direction"] == direction]
         names = list(dict.fromkeys(name for row in rows for name in row["tflops"]))
@@ -113,7 +113,7 @@ def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pa
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = new_figure()(figsize=(11, 4 * len(figures)), layout="constrained")
+    figure = load_figure_class()(figsize=(11, 4 * len(figures)), layout="constrained")
     for axes, (title, groups) in zip(
         figure.subplots(len(figures), 1, squeeze=False)[:, 0], figures.items(), strict=True
     ):

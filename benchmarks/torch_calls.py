@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, load_operators, settle
+from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, prepare_torch_operators, wait_for_background_plans
 from cudnn_backend_py.cli.compare.problems import format_problem
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds, within
+from cudnn_backend_py.cli.compare.timing import make_batches_in_context, measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
@@ -68,10 +68,10 @@ def prepare_contenders(
         run: Call = partial(call, *inputs)
         try:
             with context():
-                settle(run)
+                wait_for_background_plans(run)
                 if way == PASSES[2]:
                     run = partial(torch.autograd.grad, run(), inputs, gradient, retain_graph=True)
-                    settle(run)
+                    wait_for_background_plans(run)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             errors[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         else:
@@ -200,11 +200,11 @@ def measure_all(
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)
-            timed = {name: within(*made) for name, made in contenders.items()}
+            timed = {name: make_batches_in_context(*made) for name, made in contenders.items()}
             if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
                 timed["C loop"] = make_packed_loop()
-            times = host_times(timed, batches, calls_each)
-            found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
+            times = measure_host_times(timed, batches, calls_each)
+            found[f"{problem}: {way}"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
             if errors:
                 raised[f"{problem}: {way}"] = errors
     return found, raised
@@ -253,7 +253,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
-    state = load_operators()
+    state = prepare_torch_operators()
     times, raised = measure_all(options.batches, options.calls)
     record: dict[str, Any] = {
         **start_record("torch-calls", ENVIRONMENT),

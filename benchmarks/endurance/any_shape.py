@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
@@ -205,7 +205,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, record memory use, and write the record."""
     import torch
 
-    load_operators()
+    prepare_torch_operators()
     calls = _Calls(options.way, options.backward)
     begin = time.perf_counter()
     _build_classes(calls)

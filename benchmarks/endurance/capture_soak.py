@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.info import start_record, write_record
 
@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
     """Capture, replay and write the record."""
     import torch
 
-    load_operators()
+    prepare_torch_operators()
     soak = _CapturedAttention()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

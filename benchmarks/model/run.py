@@ -27,7 +27,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.terminal import WordTable, open_console
@@ -339,7 +339,7 @@ def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, di
         started = [(provider, _Process(provider, way, options, Path(name))) for provider, way in turns]
         try:
             if options.device == "cuda":
-                load_operators()  # their compiled step is built once per machine, outside every measured first step
+                prepare_torch_operators()  # builds their compiled step outside of measurements
                 _load_libraries(names)
             loaded = time.perf_counter() - begin
             for _, process in started:

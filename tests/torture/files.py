@@ -24,7 +24,7 @@ import numpy as np
 
 from cudnn_backend_py import load_graph
 from cudnn_backend_py.audit.case import Case, load_case
-from cudnn_backend_py.cli.compare.comparison import as_text, read_record
+from cudnn_backend_py.cli.compare.comparison import format_text, read_record
 from cudnn_backend_py.cli.run import _format_trial
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
 from cudnn_backend_py.diagnose.breakdown import break_down
@@ -188,7 +188,7 @@ def _trial(path: Path) -> str:
 
 def _comparison(path: Path) -> str:
     record = read_record(path)
-    return printable_lines(as_text({**COMPARISON, "rows": record["rows"]}))
+    return printable_lines(format_text({**COMPARISON, "rows": record["rows"]}))
 
 
 def _case(path: Path) -> str:

@@ -8,7 +8,6 @@ from cudnn_backend_py.errors import GraphError, UsageError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.system.version import VersionTuple
 
-from .draw import RandomGraphBuilder
 from .families.attention import (
     composite_attention,
     composite_attention_backward,
@@ -21,6 +20,7 @@ from .families.fusions import fusion
 from .families.norms import batch_norm, norm, norm_backward
 from .families.others import block_scale, experts, moves, resample, rope
 from .families.products import matmul
+from .random_builder import RandomGraphBuilder
 
 __all__ = ["ATTENTION", "FAMILIES", "random_graph"]
 

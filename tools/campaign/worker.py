@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target, open_target
 
 from .coverage import features_of_graph
 from .graphs import ATTENTION, random_graph
-from .one import Differences, PlanOrRefusal, compare_interpreters, find_plan, is_context_lost, run_and_compare
+from .plan_check import Differences, PlanOrRefusal, compare_interpreters, find_plan, is_context_lost, run_and_compare
 
 __all__ = ["main"]
 

@@ -34,7 +34,7 @@ from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tools.campaign.one import find_plan, run_plan
+from tools.campaign.plan_check import find_plan, run_plan
 
 __all__ = ["LEVELS", "DeepScoresCase", "deep_cases", "run_deep"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.model.run import draw_model
-from cudnn_backend_py.cli.compare.comparison import as_markdown, draw
+from cudnn_backend_py.cli.compare.comparison import draw_comparison, format_markdown
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "attention-speed.md"
@@ -99,7 +99,7 @@ $ {compared["command"]}
 
 ![TFLOP/s by shape](compare.svg)
 
-{without_plans(as_markdown(compared).rstrip())}
+{without_plans(format_markdown(compared).rstrip())}
 
 ## One plan for many shapes
 
@@ -148,4 +148,4 @@ Not measured:
 
 if __name__ == "__main__":
     draw_model(read_h200_record("model"), PAGE.with_name("model.svg"))
-    draw(read_h200_record("compare"), PAGE.with_name("compare.svg"))
+    draw_comparison(read_h200_record("compare"), PAGE.with_name("compare.svg"))

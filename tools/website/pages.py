@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
 from cudnn_backend_py.diagnose.framework_messages import COMMANDS, HOW, MESSAGES, STATUSES, Message
@@ -109,7 +109,7 @@ def write_commands() -> str:
         "[The command line](../how-to/command-line.md).\n"
     ]
     commands = dict(_commands(main, "cudnn-backend"))
-    for title, names in SECTIONS.items():
+    for title, names in HELP_SECTIONS.items():
         parts.append(f"\n## {title}\n")
         for name, command in commands.items():
             if name.split()[1] in names:

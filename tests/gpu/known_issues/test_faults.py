@@ -53,7 +53,7 @@ from tests.known_issues import EXAMPLES, graph_of
 from tests.known_issues.convolution import one_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
-from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
+from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
 from ...support.gpus import is_measured_here, least_expected, measured_gpus_text
 

@@ -11,7 +11,7 @@ from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.target import Target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import find_plan, run_and_compare
+from tools.campaign.plan_check import find_plan, run_and_compare
 from tools.campaign.runner import Options, run_campaign
 
 from ...support.gpus import least_expected, skip_if_not_measured

@@ -23,7 +23,7 @@ from benchmarks.judge import judge_record, verdict_lines
 from benchmarks.problems import QUICK, SHAPES, SMALL
 from benchmarks.tables import draw_tflops, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, count_flops, format_problem
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
@@ -46,7 +46,7 @@ def h100_target() -> Any:
 
 
 def attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
-    return build_graph(problem, direction, target.library.version, target.sm)
+    return build_problem_graph(problem, direction, target.library.version, target.sm)
 
 
 def test_the_20_benchmark_shapes_cover_the_options() -> None:

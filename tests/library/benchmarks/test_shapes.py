@@ -13,7 +13,7 @@ from benchmarks.judge import judge_record
 from benchmarks.model import run as model
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.cli.compare import comparison as grid
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, format_problem
 from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
 
@@ -30,12 +30,12 @@ def passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool | Non
 
 
 def test_the_grid_covers_the_options() -> None:
-    shapes = list(grid.grid_shapes())
+    shapes = list(grid.make_grid_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) > 25
     assert {(shape.head_dim, shape.causal) for shape in shapes} == {(d, c) for d in (64, 128) for c in (True, False)}
-    assert {shape.seq_q for shape in shapes} == set(grid.SEQUENCES)
+    assert {shape.seq_q for shape in shapes} == set(grid.SEQUENCE_LENGTHS)
     assert any(shape.kv_heads != shape.heads for shape in shapes)
-    assert any(shape.batch == 1 and shape.seq_q <= 1024 for shape in grid.grid_shapes((128,), (128,)))
+    assert any(shape.batch == 1 and shape.seq_q <= 1024 for shape in grid.make_grid_problems((128,), (128,)))
 
 
 def test_random_shapes_are_distinct_and_bounded() -> None:
@@ -51,7 +51,7 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target = open_target("h200")
     for shape in shape_classes.random_shapes(5):
         assert (
-            OperationGraph(build_graph(shape, direction, target.library.version, target.sm), target)
+            OperationGraph(build_problem_graph(shape, direction, target.library.version, target.sm), target)
             .heuristics("A")
             .configs
         )
@@ -72,19 +72,22 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
 
 
 def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
-    assert grid.fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == ["a", "b"]
-    assert grid.fastest({}) == []
+    assert grid.find_fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == [
+        "a",
+        "b",
+    ]
+    assert grid.find_fastest({}) == []
 
 
 def test_the_shape_grid_is_reported_as_markdown() -> None:
     times = {"ours, exact": timing_record(10.0), "torch flash": timing_record(12.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
-    record = {"rows": [row | {"fastest": grid.fastest(times)}], "environment": facts, "gpu_name": "H200"}
-    text = grid.as_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
+    record = {"rows": [row | {"fastest": grid.find_fastest(times)}], "environment": facts, "gpu_name": "H200"}
+    text = grid.format_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
     assert "| b1 | forward | **10.0** | 12.0 | ours, exact `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
-    assert grid.grid_table(record).row_count == 1
+    assert grid.make_grid_table(record).row_count == 1
 
 
 def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:

@@ -13,7 +13,7 @@ from cudnn_backend_py import library
 from cudnn_backend_py.system.child import TIMED_OUT
 from cudnn_backend_py.target import open_target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import find_plan
+from tools.campaign.plan_check import find_plan
 from tools.campaign.runner import Options, run_campaign
 
 SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)

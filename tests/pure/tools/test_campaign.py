@@ -19,7 +19,7 @@ from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.expectation import expectation
 from tools.campaign.coverage import features_of_graph, missing_features
 from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from tools.campaign.one import compare_interpreters
+from tools.campaign.plan_check import compare_interpreters
 from tools.campaign.runner import WEIGHTS, Campaign
 
 D, P = DescriptorType, PointwiseMode

@@ -11,7 +11,7 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap, sdpa_backward, 
 from cudnn_backend_py.graph.data_types import FP8_TYPES
 from cudnn_backend_py.known_issues import AttentionUse, Form, find_measured_issues
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
 __all__ = ["composite_attention", "composite_attention_backward", "unified_attention", "unified_attention_backward"]
 

@@ -8,7 +8,7 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.ir import convolved_size
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
 __all__ = ["convolution"]
 

@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.operations import BACKWARD_MODES, BINARY_MODES, 
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-from ..draw import ARITHMETIC, COMPARISONS, RandomGraphBuilder
+from ..random_builder import ARITHMETIC, COMPARISONS, RandomGraphBuilder
 
 __all__ = ["any_mode", "pointwise", "reduction"]
 

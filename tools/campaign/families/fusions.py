@@ -6,7 +6,7 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTens
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.strides import channels_last
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 from .products import add_matrix
 
 __all__ = ["fusion"]

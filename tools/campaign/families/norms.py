@@ -9,7 +9,7 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.shapes import statistics_dims
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 from .convolutions import add_prologue
 
 __all__ = ["batch_norm", "norm", "norm_backward"]

@@ -18,7 +18,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph.shapes import pooled_size, scale_dims
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
 __all__ = ["block_scale", "experts", "moves", "resample", "rope"]
 

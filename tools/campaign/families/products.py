@@ -7,7 +7,7 @@ from typing import Any
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Tensor
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
 __all__ = ["matmul"]
 
