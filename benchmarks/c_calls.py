@@ -20,10 +20,10 @@ from cudnn_backend_py.native.libcudnn import Library
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.target import Target
 
-__all__ = ["Recorder", "compile_program", "first_result_program", "recording"]
+__all__ = ["CallRecorder", "compile_program", "make_first_result_program", "record_calls"]
 
 
-class Recorder:
+class CallRecorder:
     """Records the cuDNN calls of a block as C statements."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Recorder:
 
     def program(self, functions: str) -> str:
         """Return the source of a C program: declarations that the recorded statements need, and ``functions``."""
-        return _PROGRAM.replace("SLOTS", str(self.count)) + functions
+        return _C_PROGRAM_TEMPLATE.replace("SLOTS", str(self.count)) + functions
 
     def bind(self, bound: Any, name: str) -> Any:
         """Return a function that calls `bound` and records the call."""
@@ -95,9 +95,9 @@ class Recorder:
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
+def record_calls() -> Iterator[CallRecorder]:
     """Record the cuDNN calls of this process in the block."""
-    bind, recorder, lib = Library._bind, Recorder(), library()
+    bind, recorder, lib = Library._bind, CallRecorder(), library()
 
     def forget_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
@@ -112,13 +112,13 @@ def recording() -> Iterator[Recorder]:
         forget_functions()
 
 
-def first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+def make_first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
     """Return a C program that opens cuDNN, then builds and runs a graph's plan, and the plan's workspace bytes.
 
     It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
     but ``plan`` return 0. Other tensors of the graph are host scalars in float32.
     """
-    with recording() as recorder:
+    with record_calls() as recorder:
         made = build(graph, open_device(), cache=False)
         lines, plan = list(recorder.lines), recorder.slot(made.descriptor.pointer)
         workspace = made.workspace_bytes
@@ -148,7 +148,7 @@ def first_result_program(graph: Graph, open_device: Callable[[], Target], names:
         "SETS": " ".join(f"set(pack, {int(name)}, {int(kind)}, {n}, {value});" for name, kind, n, value in rows),
         "PLAN": plan,
     }
-    functions = _FIRST_RESULT
+    functions = _C_FIRST_RESULT_TEMPLATE
     for name, value in values.items():
         functions = functions.replace(name, value)
     return recorder.program(functions), workspace
@@ -162,7 +162,7 @@ def compile_program(text: str, folder: Path) -> Path:
     return shared
 
 
-_PROGRAM = """
+_C_PROGRAM_TEMPLATE = """
 #include <dlfcn.h>
 #include <stdint.h>
 static int (*create)(int, void **), (*destroy)(void *), (*finalize)(void *), (*open_handle)(void **);
@@ -187,7 +187,7 @@ int load(const char *path) {
     return !(create && destroy && finalize && set && get && listen && listener && say && open_handle && execute);
 }
 """
-_FIRST_RESULT = """
+_C_FIRST_RESULT_TEMPLATE = """
 SCALARS
 int open(void) { return open_handle(&handle); }
 void plan(void) {

@@ -20,12 +20,19 @@ from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
 
-from .frontend_graph import build
+from .frontend_graph import build_frontend_attention
 
-__all__ = ["Frontend", "fill_forward", "make_c_loop", "make_torch_varlen", "open_frontend", "with_fresh_arguments"]
+__all__ = [
+    "FrontendContender",
+    "compute_forward_outputs",
+    "load_frontend",
+    "make_batches_with_new_arguments",
+    "make_c_loop",
+    "make_torch_packed_attention",
+]
 
 
-def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
+def compute_forward_outputs(p: Attention, buffers: Mapping[str, Any]) -> None:
     """Write ``o`` and ``stats`` for a backward pass with this package's torch operator."""
     q, k, v = (buffers[name] for name in "qkv")
     o, stats = torch_ops.attention(q, k, v, causal=p.causal, return_stats=True)
@@ -33,7 +40,7 @@ def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
     buffers["stats"].copy_(stats)
 
 
-class Frontend:
+class FrontendContender:
     """Graphs and calls of cudnn-frontend, or of this package's module with the same API."""
 
     def __init__(self, cudnn: Any) -> None:
@@ -43,7 +50,7 @@ class Frontend:
     def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
         """Return a built graph and its tensors by the names of our graph; a forward pass also writes statistics."""
         problem = replace(problem, stats=direction == "forward")
-        return build(self.cudnn, self.handle, problem, direction)
+        return build_frontend_attention(self.cudnn, self.handle, problem, direction)
 
     def call(self, graph: Any, tensors: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
         """Return a function that makes the arguments of ``graph.execute`` from buffers by name."""
@@ -53,7 +60,7 @@ class Frontend:
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
 
 
-def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
+def load_frontend(folder: str | None) -> tuple[FrontendContender | None, str]:
     """Return cudnn-frontend, or None, and a note on its version or its absence."""
     try:
         if folder:
@@ -61,13 +68,13 @@ def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
         cudnn = importlib.import_module("cudnn")
         if "cudnn_backend_py" in str(cudnn.__file__):
             raise ImportError("the module cudnn is this package's own")
-        frontend = Frontend(cudnn)
+        frontend = FrontendContender(cudnn)
     except Exception as error:  # any error of its import or its handle
         return None, f"not measured: {error}"
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
 
 
-def make_torch_varlen(**more: Any) -> Callable[..., Any] | None:
+def make_torch_packed_attention(**more: Any) -> Callable[..., Any] | None:
     """Return torch's causal attention of packed tokens with shared heads; None if this torch lacks it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
@@ -79,7 +86,7 @@ def make_torch_varlen(**more: Any) -> Callable[..., Any] | None:
     return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
 
 
-def with_fresh_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
+def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
     """Return batches of calls, each with a new set of arguments."""
 
     def run(batch: int, calls: int) -> float:

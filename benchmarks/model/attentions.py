@@ -16,20 +16,20 @@ from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention as Problem
 
-from ..contenders import make_torch_varlen, open_frontend
-from ..frontend_graph import build
+from ..contenders import load_frontend, make_torch_packed_attention
+from ..frontend_graph import build_frontend_attention
 
-__all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
-
-
-_BF16 = DataType.BFLOAT16
+__all__ = ["ATTENTION_PROVIDERS", "Attention", "AttentionNotOffered", "PagedCache", "make_attention"]
 
 
-class NotOffered(Exception):
+_BFLOAT16 = DataType.BFLOAT16
+
+
+class AttentionNotOffered(Exception):
     """Raised if a provider does not offer a kind of attention, or not for this problem."""
 
 
-class Cache:
+class PagedCache:
     """A paged cache of keys and values of several sequences, for all layers.
 
     Attributes
@@ -75,7 +75,7 @@ class Cache:
 
 
 class Attention:
-    """Interface that a model needs from a provider; an attention it does not offer raises :class:`NotOffered`."""
+    """Interface that a model needs from a provider; an attention it does not offer raises :class:`AttentionNotOffered`."""
 
     name = ""
     page = 64
@@ -83,15 +83,15 @@ class Attention:
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         """Return causal attention of packed sequences, all [n, h, d]."""
-        raise NotOffered("it has no packed attention here")
+        raise AttentionNotOffered("it has no packed attention here")
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
         """Return causal attention of [b, s, h, d]."""
-        raise NotOffered("it has no dense attention here")
+        raise AttentionNotOffered("it has no dense attention here")
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Return attention of one token per sequence, [b, h, d], over the tokens in a cache."""
-        raise NotOffered("it has no attention to a cache here")
+        raise AttentionNotOffered("it has no attention to a cache here")
 
 
 class TorchDefault(Attention):
@@ -108,7 +108,7 @@ class TorchDefault(Attention):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         every = torch.arange(cache.most, device=q.device).repeat(cache.sequences, 1)
         slots = cache.slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
         k, v = (memory[layer][slots].transpose(1, 2) for memory in (cache.k, cache.v))
@@ -130,7 +130,7 @@ class PackageAttention(Attention):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         k, v = (cache.pages(memory[layer]) for memory in (cache.k, cache.v))
         o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
         return o.squeeze(1)
@@ -144,15 +144,15 @@ class TorchFlash(Attention):
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        call = make_torch_varlen()
+        call = make_torch_packed_attention()
         if call is None:
-            raise NotOffered("this torch has no attention of packed tokens")
+            raise AttentionNotOffered("this torch has no attention of packed tokens")
         return call(q, k, v, cu, cu, longest, longest)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
-        return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
+        return _call_torch_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the cache in place: the sequences are at equal distances, each with its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
@@ -189,13 +189,13 @@ class TorchCudnn(Attention):
         return self.padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
-        return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
+        return _call_torch_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the whole cache, with a mask of the stored tokens."""
         k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
         there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
-        return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
+        return _call_torch_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
 
 
 class TorchNested(Attention):
@@ -210,17 +210,17 @@ class TorchNested(Attention):
             torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
             for x in (q, k, v)
         )
-        with _backend("CUDNN_ATTENTION"):
+        with _select_torch_backend("CUDNN_ATTENTION"):
             return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
 
 
-def _by_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
+def _call_torch_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    with _backend(backend):
+    with _select_torch_backend(backend):
         return scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
 
 
-def _backend(name: str) -> AbstractContextManager[None]:
+def _select_torch_backend(name: str) -> AbstractContextManager[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     context: AbstractContextManager[None] = sdpa_kernel(getattr(SDPBackend, name))
@@ -237,9 +237,9 @@ class CudnnFrontend(Attention):
     _ones: Any = None  # lengths of queries that decode
 
     def __init__(self, folder: str | None = None) -> None:
-        frontend, said = open_frontend(folder)
+        frontend, said = load_frontend(folder)
         if frontend is None:
-            raise NotOffered(said)
+            raise AttentionNotOffered(said)
         self._frontend = frontend
         self._made: dict[Any, Any] = {}
         self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, shared by all layers
@@ -248,11 +248,11 @@ class CudnnFrontend(Attention):
         tokens, h, d = q.shape
         batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
         if self._numbers[0] is not cu:
-            self._numbers = cu, _lengths_and_offsets(cu, batch, h, d)
+            self._numbers = cu, _make_lengths_and_offsets(cu, batch, h, d)
         numbers = self._numbers[1]
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, batch, s, total, h, d), partial(_ragged, direction), buffers | numbers)
+            self._run((direction, batch, s, total, h, d), partial(_build_ragged_graph, direction), buffers | numbers)
 
         stats = torch.empty(tokens, h, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
@@ -261,12 +261,12 @@ class CudnnFrontend(Attention):
         b, s, h, d = q.shape
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, b, s, h, d), partial(_dense, direction), buffers)
+            self._run((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
 
         stats = torch.empty(b, h, s, 1, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         b, h, d = q.shape
         if self._ones is None:
             self._ones = torch.ones_like(cache.lengths)
@@ -277,7 +277,7 @@ class CudnnFrontend(Attention):
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
-        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _paged, buffers)
+        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers)
         return o
 
     def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
@@ -290,13 +290,13 @@ class CudnnFrontend(Attention):
         graph.execute(*arguments(buffers))
 
 
-def _dense(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_dense_graph(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     _, b, s, h, d = key
-    size = {"batch": b, "heads": h, "seq_q": s, "head_dim": d, "data_type": _BF16, "causal": True}
-    return build(cudnn, handle, Problem(**size, stats=direction == "forward"), direction)
+    size = {"batch": b, "heads": h, "seq_q": s, "head_dim": d, "data_type": _BFLOAT16, "causal": True}
+    return build_frontend_attention(cudnn, handle, Problem(**size, stats=direction == "forward"), direction)
 
 
-def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_ragged_graph(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     _, b, s, total, h, d = key
     is_forward = direction == "forward"
     problem = Problem(
@@ -304,7 +304,7 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
         heads=h,
         seq_q=s,
         head_dim=d,
-        data_type=_BF16,
+        data_type=_BFLOAT16,
         causal=True,
         padding=True,
         ragged=True,
@@ -313,17 +313,17 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
         max_total_seq_q=None if is_forward else total,
         max_total_seq_kv=None if is_forward else total,
     )
-    return build(cudnn, handle, problem, direction)
+    return build_frontend_attention(cudnn, handle, problem, direction)
 
 
-def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_paged_graph(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     b, h, d, most, page, pages = key
-    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BF16, "padding": True}
+    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BFLOAT16, "padding": True}
     problem = Problem(**size, seq_kv=most, page_size=page, pages_k=pages, pages_v=pages)
-    return build(cudnn, handle, problem, "forward")
+    return build_frontend_attention(cudnn, handle, problem, "forward")
 
 
-def _lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
+def _make_lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
     """Return lengths and offsets, filled with empty sequences up to the bound."""
     ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
     lengths, tokens = ends.diff(), ends * (heads * head_dim)
@@ -349,7 +349,7 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *made.values()
 
 
-MAKERS: dict[str, Callable[[], Attention]] = {
+ATTENTION_PROVIDERS: dict[str, Callable[[], Attention]] = {
     "torch flash": TorchFlash,
     "ours, adaptive": lambda: PackageAttention("adaptive"),
     "torch cudnn": TorchCudnn,
@@ -369,4 +369,4 @@ def make_attention(name: str) -> Attention:
     NotOffered
         It is not available.
     """
-    return MAKERS[name]()
+    return ATTENTION_PROVIDERS[name]()

@@ -13,23 +13,23 @@ import torch
 
 from cudnn_backend_py.errors import CudnnBackendError
 
-from .attentions import Attention, Cache, NotOffered, make_attention
-from .gpt import Batch, Gpt, Sizes, loss_of, packed_batches, padded_batches, prompts_of
+from .attentions import Attention, AttentionNotOffered, PagedCache, make_attention
+from .gpt import Gpt, ModelSizes, TrainingBatch, compute_loss, make_packed_batches, make_padded_batches, make_prompts
 
-__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure_provider"]
+__all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_provider"]
 
-WAYS = ("packed", "padded")  # to train; packed sequences are served as well
+BATCH_LAYOUTS = ("packed", "padded")  # to train; packed sequences are served as well
 
 
 @dataclass(frozen=True)
-class Effort:
+class WorkAmount:
     """The amount of work: the same steps on the same batches for every provider.
 
     The first epoch has a different length in each step. An epoch that takes longer than `limit_s` is ended, so that a
     hanging machine does not block the run; the provider's losses after that point are not compared.
     """
 
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: ModelSizes = field(default_factory=ModelSizes)
     steps: int = 64  # of the first epoch
     tokens: int = 16384  # of a packed batch
     rows: int = 8  # of a padded batch
@@ -43,13 +43,15 @@ class Effort:
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor that holds them
 
 
-WHOLE = Effort()
-LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
-COMPARED = 4  # batches with losses and gradients compared at the same weights
-SHARE = 16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
+FULL_WORK = WorkAmount()
+SMALL_WORK = WorkAmount(ModelSizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
+COMPARED_BATCHES = 4  # batches with losses and gradients compared at the same weights
+GPU_MEMORY_DIVISOR = (
+    16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
+)
 
 
-class Clock:
+class GpuSynchronizedClock:
     """A clock in milliseconds that waits for all GPU work before and after a measurement."""
 
     def __init__(self, device: str) -> None:
@@ -67,16 +69,16 @@ class Clock:
 class TrainingRun:
     """A model with its optimizer, the same initial weights for every provider, and the batches of all epochs."""
 
-    def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
+    def __init__(self, effort: WorkAmount, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
         self.model = Gpt(effort.sizes, device=device, is_contiguous=effort.is_contiguous)
         self._begin = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.reset()
 
-        def batches(count: int, seed: int) -> list[Batch]:
+        def batches(count: int, seed: int) -> list[TrainingBatch]:
             if way == "packed":
-                return packed_batches(count, effort.tokens, effort.most_packed, effort.sizes, seed, device)
-            return padded_batches(count, effort.rows, effort.most_padded, effort.sizes, seed, device)
+                return make_packed_batches(count, effort.tokens, effort.most_packed, effort.sizes, seed, device)
+            return make_padded_batches(count, effort.rows, effort.most_padded, effort.sizes, seed, device)
 
         self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later, 2), batches(6, 3)
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -89,14 +91,14 @@ class TrainingRun:
     def warm_up(self) -> None:
         """Run steps without attention, because its first use is measured, and allocate memory for all steps."""
         for batch in self.warm:
-            self.step(batch, _no_attention)
+            self.step(batch, _skip_attention)
         self.reset()
         if self.device == "cuda":  # no step waits for the driver, which other processes keep busy
             torch.cuda.empty_cache()
-            torch.empty(torch.cuda.mem_get_info()[1] // SHARE, dtype=torch.uint8, device="cuda")
+            torch.empty(torch.cuda.mem_get_info()[1] // GPU_MEMORY_DIVISOR, dtype=torch.uint8, device="cuda")
             torch.cuda.reset_peak_memory_stats()
 
-    def attend(self, batch: Batch) -> Callable[..., Any]:
+    def attend(self, batch: TrainingBatch) -> Callable[..., Any]:
         """Return the attention of a batch in the model's form."""
         if batch.cu is not None:
             cu = batch.cu
@@ -104,20 +106,20 @@ class TrainingRun:
         rows = batch.sequences, batch.longest
         return lambda _layer, q, k, v: self.attention.padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(0, 1)
 
-    def loss(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+    def loss(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Return a batch's loss after its backward pass."""
-        loss = loss_of(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
+        loss = compute_loss(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
         loss.backward()
         return loss.detach()
 
-    def step(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+    def step(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Run a training step and return its loss."""
         loss = self.loss(batch, attend)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
-    def epoch(self, batches: list[Batch]) -> dict[str, Any]:
+    def epoch(self, batches: list[TrainingBatch]) -> dict[str, Any]:
         """Train on batches, one after the other; return the time of each step.
 
         Per step: the time until all of it was done, until the host had queued it, and the time between two events.
@@ -166,18 +168,18 @@ class TrainingRun:
         """
         self.reset()
         losses, norms = [], []
-        for batch in self.first[:COMPARED]:
+        for batch in self.first[:COMPARED_BATCHES]:
             losses.append(float(self.loss(batch)))
             norms.append([float(block.qkv.weight.grad.float().norm()) for block in self.model.blocks])
             self.optimizer.zero_grad(set_to_none=True)
         return {"losses": losses, "gradients": norms}
 
 
-def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
+def _skip_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
     return v
 
 
-def train(made: TrainingRun) -> dict[str, Any]:
+def measure_training(made: TrainingRun) -> dict[str, Any]:
     """Return the times of training: first epoch, new lengths, and the first lengths again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
@@ -189,13 +191,15 @@ def train(made: TrainingRun) -> dict[str, Any]:
 class ServingRun:
     """A model that answers requests, with a cache of keys and values."""
 
-    def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
+    def __init__(self, effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
         self.extra = 2 * effort.decoded + 4
-        self.prompts, self.tails = prompts_of(effort.requests, effort.most_prompt, self.extra, effort.sizes, 5, device)
+        self.prompts, self.tails = make_prompts(
+            effort.requests, effort.most_prompt, self.extra, effort.sizes, 5, device
+        )
         sizes = effort.sizes
         most = effort.most_prompt + self.extra
-        self.cache = Cache(
+        self.cache = PagedCache(
             sizes.layers,
             effort.requests,
             most,
@@ -206,7 +210,7 @@ class ServingRun:
             device,
         )
         self.rows = torch.arange(effort.requests, device=device)
-        self.clock = Clock(device)
+        self.clock = GpuSynchronizedClock(device)
 
     def prefill(self) -> torch.Tensor:
         """Process the packed prompts, and return the logits after each."""
@@ -250,7 +254,7 @@ class ServingRun:
         count = self.effort.decoded
         with self.clock(rest):
             logits += [self.decode(self.tails[number]) for number in range(1, count)]
-        losses = [float(loss_of(x, self.tails[number])) for number, x in enumerate(logits)]
+        losses = [float(compute_loss(x, self.tails[number])) for number, x in enumerate(logits)]
         return {
             "prefill_ms": first[0],
             "first_decode_ms": first[1],
@@ -284,7 +288,7 @@ class ServingRun:
             with self.clock(spent):
                 given.copy_(self.tails[at + number])
                 graph.replay()
-            losses.append(float(loss_of(logits, self.tails[at + number + 1])))
+            losses.append(float(compute_loss(logits, self.tails[at + number + 1])))
         milliseconds = statistics.median(spent)
         return {
             "decode_ms": round(milliseconds, 4),
@@ -293,8 +297,8 @@ class ServingRun:
         }
 
 
-def measure_provider(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Return the times of a provider in one of :data:`WAYS`, or the reason why a part is not offered.
+def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+    """Return the times of a provider in one of :data:`BATCH_LAYOUTS`, or the reason why a part is not offered.
 
     `ready` is called just before the clock starts: attention has not been used until then.
     """
@@ -304,23 +308,23 @@ def measure_provider(name: str, way: str, effort: Effort, device: str, ready: Ca
     try:
         made = TrainingRun(effort, make_attention(name), way, device)
         made.warm_up()
-    except NotOffered as error:
+    except AttentionNotOffered as error:
         ready()
         return {way: {"not measured": str(error)}}
     finally:
         if device == "cuda":
             torch.cuda.synchronize()
     ready()
-    trained = _figures_or_reason(train, made)
+    trained = _measure_or_explain(measure_training, made)
     if "not measured" in trained:
         return {way: trained}
     if device == "cuda":
         trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
-    served = _serve(effort, made.attention, made.model, device) if way == "packed" else {}
-    return {way: trained | {"same weights": _figures_or_reason(made.compare_at_initial_weights)}} | served
+    served = _measure_serving(effort, made.attention, made.model, device) if way == "packed" else {}
+    return {way: trained | {"same weights": _measure_or_explain(made.compare_at_initial_weights)}} | served
 
 
-def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
+def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
         served = ServingRun(effort, attention, model, device)
@@ -328,15 +332,15 @@ def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dic
         if device == "cuda":
             ways["serving, captured"] = served.serve_by_cuda_graph
         for way, run in ways.items():
-            found[way] = _figures_or_reason(run)
+            found[way] = _measure_or_explain(run)
             if "not measured" in found[way]:
                 break  # the state of the GPU is not known
     return found
 
 
-def _figures_or_reason(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _measure_or_explain(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
     """Return the figures, or the reason why there are none."""
     try:
         return run(*given)
-    except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:
+    except (AttentionNotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:
         return {"not measured": f"{type(error).__name__}: {str(error).strip()[:400]}"}

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
-from benchmarks.__main__ import NAMES as BENCHES
+from benchmarks.__main__ import BENCHMARKS as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
 from tools.records.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files

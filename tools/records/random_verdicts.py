@@ -22,7 +22,7 @@ from cudnn_backend_py.diagnose.verdict import Outcome, Verdict
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.plans.candidate import EVERY_ENGINE
-from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 
 TARGETS = ("sm80", "sm89", "sm90", "sm100", "sm120")
 ALL_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120", "sm121")
@@ -32,10 +32,10 @@ _LIMIT_S = 300.0
 
 def draw_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
     """Yield random graphs with their names, of each family in turn, with operations of the oldest version."""
-    families = [name for name in FAMILIES if name != "mode"]
+    families = [name for name in GRAPH_FAMILIES if name != "mode"]
     for seed in range(first, first + count):
         family = families[seed % len(families)]
-        yield f"{family} {seed}", random_graph(seed, family, version=_OLDEST)
+        yield f"{family} {seed}", make_random_graph(seed, family, version=_OLDEST)
 
 
 def _cause_without_numbers(verdict: Verdict) -> str:

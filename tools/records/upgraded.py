@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_ve
 from cudnn_backend_py.graph import Graph, save_graph
 from cudnn_backend_py.versions.store import environment_for
 from tests.support.child import run_python
-from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 
 COUNT = 200
 TARGET = "h100"
@@ -25,9 +25,9 @@ TARGET = "h100"
 
 def random_graphs(count: int = COUNT) -> dict[str, Graph]:
     """Return random graphs by name, of every family in turn, with operations of the oldest version."""
-    families = [name for name in FAMILIES if name != "mode"]
+    families = [name for name in GRAPH_FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
-    return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
+    return {f"{family} {seed}": make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
 
 
 CODE = """

@@ -10,9 +10,9 @@ from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode,
 from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.target import Target
-from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 from tools.campaign.plan_check import find_plan, run_and_compare
-from tools.campaign.runner import Options, run_campaign
+from tools.campaign.runner import CampaignOptions, run_campaign
 
 from ...support.gpus import least_expected, skip_if_not_measured
 
@@ -36,7 +36,7 @@ def is_wrong(graph: Graph, data: str, target: Target) -> bool:
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
 def test_random_graphs_are_right(gpu: Target, family: str) -> None:
-    graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
+    graphs = [make_random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
     offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
@@ -63,8 +63,8 @@ def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.M
 
 
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
-    found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
+    found = run_campaign(CampaignOptions(seconds=60, most=30, processes=2, reduce_s=5))
     assert found.total_counts()["graphs"] == 30
     assert found.total_counts()["compared"] >= least_expected("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
-    assert set(found.counts) <= set(FAMILIES)
+    assert set(found.counts) <= set(GRAPH_FAMILIES)

@@ -26,7 +26,7 @@ from cudnn_backend_py.plans.select import Selection, candidates
 from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_or_none
 from tests.support.child import OLDER, FinishedChild, run_python
 from tests.support.logs import LOGS
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
 TRAINING_LOG = str(LOGS / "torch-training-9.19.0.log.gz")
 
@@ -210,7 +210,7 @@ def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None
 def test_configs_that_do_not_compile_are_skipped() -> None:
     """The first config of this graph passes the check, but does not compile."""
     target = shared_target("h100")
-    question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
+    question = OperationGraph(make_random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
     alone = [None if plan is None else plan.tag for plan in map(_build_or_none, configs)]
     tags = [tag for tag in alone if tag is not None]

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.report.summary import COLUMNS, summary_text
 from cudnn_backend_py.generated.enums import DataType
 from examples.forum_two_matmul import graph as forum
 from tests.support.child import ROOT, FinishedChild, run_python
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
 TARGETS = ("a100", "l40s", "h100", "b200", "t4")
 GRAPH_FAMILIES = ("fusion", "convolution", "norm", "matmul", "pointwise")
@@ -27,7 +27,7 @@ def run_cudnn_backend_command(*arguments: str, **environment: str) -> FinishedCh
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: str) -> None:
     for seed in range(15):
-        verdict = explain(random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
+        verdict = explain(make_random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
         text = summary_text(verdict)
         lines = text.splitlines()
         assert len(lines) <= 8, text

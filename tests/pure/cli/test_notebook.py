@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.tables import ragged_table
+from benchmarks.tables import make_ragged_table
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.cli.compare.figures import RecordTables
 from cudnn_backend_py.diagnose import Outcome
@@ -63,7 +63,7 @@ VALUES_WITH_HTML: dict[str, Any] = {
     "remedy": HOSTILE_REMEDY,
     "remedies": Remedies(HOSTILE_GRAPH, [HOSTILE_REMEDY, HOSTILE_REMEDY]),
     "since": Since(HOSTILE_NAME, HOSTILE_NAME, ("9.14.0", "9.28.0"), {"9.28.0": HOSTILE_CELL}),
-    "record": RecordTables(RECORD_FIGURES | RECORD_TIMES, lambda record: [ragged_table(record)]),
+    "record": RecordTables(RECORD_FIGURES | RECORD_TIMES, lambda record: [make_ragged_table(record)]),
 }
 VALUES_WITH_REPR: dict[str, Any] = VALUES_WITH_HTML | {
     "graph": HOSTILE_GRAPH,
