@@ -24,7 +24,7 @@ from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command, poll_process
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
 from .graphs import make_two_matmuls
 
@@ -93,7 +93,7 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
         cache = Path(folder)
         options = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = call_command("benchmarks.__main__:main", "matrix", *options)
-        child = subprocess.Popen(command, env=child_environment())
+        child = subprocess.Popen(command, env=make_child_environment())
         while poll_process(child) is None and count_answers(cache) < total // 2:
             time.sleep(0.02)
         child.kill()

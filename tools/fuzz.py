@@ -40,13 +40,13 @@ from cudnn_backend_py.plans.lower import lower
 from tests.support.hostile import disguise_value, draw_hostile_value
 from tests.support.zoo import ZOO
 
-KINDS = [
+DESCRIPTOR_TYPES = [
     kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
 ]
-INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
-TOO_LARGE = (2**63, -(2**63) - 1, 2**64, 10**30)
-REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
-TEXTS = (
+EDGE_INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
+TOO_LARGE_INTEGERS = (2**63, -(2**63) - 1, 2**64, 10**30)
+EDGE_REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
+EDGE_TEXTS = (
     "",
     "x",
     "{}",
@@ -61,7 +61,7 @@ TEXTS = (
 )
 
 
-class Fuzzer:
+class RandomCaller:
     """Makes random calls on descriptors, from one seed, and counts their outcomes."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
@@ -69,7 +69,7 @@ class Fuzzer:
         self.log = log
         self.outcomes: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
-        self.texts = list(TEXTS)
+        self.texts = list(EDGE_TEXTS)
         self.names: dict[Descriptor, int] = {}
         self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
@@ -126,7 +126,7 @@ class Fuzzer:
 
     def choose_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
         """Return an existing or new descriptor: open, finalized or closed."""
-        kind = kind or self.random.choice(KINDS)
+        kind = kind or self.random.choice(DESCRIPTOR_TYPES)
         choice = self.random.random()
         if choice < 0.6 and self.good[kind]:
             return self.random.choice(self.good[kind])
@@ -150,20 +150,22 @@ class Fuzzer:
     def plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
         """Return one plausible element of a type."""
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            return self.choose_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
+            return self.choose_descriptor(
+                self.random.choice([k for k in facts.element if k in DESCRIPTOR_TYPES] or [None])
+            )
         if kind in ENUM_OF_TYPE:
             return self.random.choice(list(ENUM_OF_TYPE[kind]))
         if kind is AttributeType.BOOLEAN:
             return self.random.random() < 0.5
         if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
-            return self.random.choice(REALS)
+            return self.random.choice(EDGE_REALS)
         if kind is AttributeType.FRACTION:
-            return (self.random.choice(INTEGERS), self.random.choice(INTEGERS))
+            return (self.random.choice(EDGE_INTEGERS), self.random.choice(EDGE_INTEGERS))
         if kind is AttributeType.VOID_PTR:
             if facts.attribute is Attr.TENSOR_CONSTANT_VALUE:
                 return self.random.choice((b"", b"1234", b"12345678", bytes(16), bytes(1000), 4096))
             return self.random.choice((None, 0, 4096, 2**40))
-        return self.random.choice(INTEGERS)
+        return self.random.choice(EDGE_INTEGERS)
 
     def random_text(self) -> str:
         """Return a text: nonsense, valid JSON, or valid JSON with one change.
@@ -181,9 +183,9 @@ class Fuzzer:
         """Return a random value of any Python type."""
         r = self.random
         makers: list[Callable[[], Any]] = [
-            lambda: r.choice(INTEGERS),
-            lambda: r.choice(TOO_LARGE),
-            lambda: r.choice(REALS),
+            lambda: r.choice(EDGE_INTEGERS),
+            lambda: r.choice(TOO_LARGE_INTEGERS),
+            lambda: r.choice(EDGE_REALS),
             lambda: r.random() < 0.5,
             lambda: None,
             self.random_text,
@@ -273,7 +275,7 @@ class Fuzzer:
                 "populate",
                 lambda: capi.cudnnBackendPopulateCudaGraph(keep_or_replace(None), *pair, keep_or_replace(4096)),
             ),
-            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(INTEGERS)))),
+            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(EDGE_INTEGERS)))),
             ("property", lambda: capi.cudnnGetProperty(keep_or_replace(r.choice((0, 1, 2, 9))))),
             ("stream", lambda: capi.cudnnSetStream(keep_or_replace(None), keep_or_replace(0))),
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(keep_or_replace(None), keep_or_replace(0))),
@@ -366,7 +368,7 @@ def _finalize_with_captured_log(descriptor: Descriptor) -> None:
         descriptor.finalize()
 
 
-def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCaller], None]) -> list[RandomCaller]:
     """Run work on the same descriptors in several threads, and fork a few times meanwhile."""
     siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
@@ -399,10 +401,10 @@ def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
     """Make the calls on all descriptor types in turn, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
-        fuzzer = Fuzzer(seed, log)
-        chosen = [DescriptorType[name] for name in kinds] or KINDS
+        fuzzer = RandomCaller(seed, log)
+        chosen = [DescriptorType[name] for name in kinds] or DESCRIPTOR_TYPES
 
-        def work(one: Fuzzer) -> None:
+        def work(one: RandomCaller) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
                     one.make_random_call(kind)

@@ -75,7 +75,7 @@ class PagedCache:
 
 
 class Attention:
-    """Interface that a model needs from a provider; an attention it does not offer raises :class:`AttentionNotOffered`."""
+    """Interface of a provider for the model; attention that it does not offer raises :class:`AttentionNotOffered`."""
 
     name = ""
     page = 64

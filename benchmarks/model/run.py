@@ -31,7 +31,7 @@ from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.terminal import WordTable, open_console
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
 from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from ..tables import draw_bars
@@ -292,7 +292,7 @@ class _ProviderProcess:
             self.process = subprocess.Popen(
                 call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
                 # Threads of several processes would only wait for each other: the work is on the GPU.
-                env=child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
+                env=make_child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, LastingChild
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
 from .coverage import find_missing_features
 from .graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES
@@ -268,7 +268,7 @@ def _run_graphs_until_deadline(
 
 
 def _make_worker_environment(options: CampaignOptions, number: int) -> dict[str, str]:
-    environment = child_environment(**ONE_THREAD)
+    environment = make_child_environment(**ONE_THREAD)
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
     return environment

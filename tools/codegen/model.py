@@ -15,13 +15,13 @@ from cudnn_backend_py.system.version import VersionTuple, version_numbers
 
 from .header import DocumentedAttribute, Enumerator, EnumType, Header
 
-FIRST = (9, 0, 0)
-ASPECTS = ("types", "count", "role", "required", "element")
-USES = ("writes", "defaults", "logged", "fixed", "undumped")
+FIRST_VERSION = (9, 0, 0)
+ATTRIBUTE_ASPECTS = ("types", "count", "role", "required", "element")
+OPERATION_FACT_NAMES = ("writes", "defaults", "logged", "fixed", "undumped")
 
 
 @dataclass(frozen=True)
-class Member:
+class EnumMember:
     """An enumerator with its Python name."""
 
     name: str
@@ -37,9 +37,9 @@ class EnumModel:
     c_name: str
     prefix: str
     suffix: str
-    members: tuple[Member, ...]
+    members: tuple[EnumMember, ...]
 
-    def c_spelling(self, member: Member) -> str:
+    def c_spelling(self, member: EnumMember) -> str:
         """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
@@ -71,11 +71,11 @@ class DescriptorModel:
     source: Enumerator
     since: VersionTuple | None
     attributes: tuple[Attribute, ...]
-    uses: dict[str, Any]  # by the names in USES: field names, or values or paths by name
+    uses: dict[str, Any]  # by the names in OPERATION_FACT_NAMES: field names, or values or paths by name
 
 
 @dataclass
-class Model:
+class GeneratedModel:
     """Everything to write, and every problem found."""
 
     header: Header
@@ -89,7 +89,7 @@ class Model:
     problems: list[str] = field(default_factory=list)
 
 
-class Facts:
+class FactsFile:
     """The hand-written facts: facts.toml."""
 
     def __init__(self, path: Path) -> None:
@@ -123,11 +123,11 @@ class Facts:
                 yield index, entry
 
     def uses(self, kind: str) -> dict[str, Any]:
-        """Return the facts about the fields of an operation or a parameter descriptor, by the names in ``USES``."""
+        """Return facts on the fields of an operation or parameter descriptor, by :data:`OPERATION_FACT_NAMES`."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
-                for use in USES:
+                for use in OPERATION_FACT_NAMES:
                     if use in entry:
                         found[use] = entry[use] if isinstance(entry[use], list) else found.get(use, {}) | entry[use]
         return found
@@ -143,21 +143,23 @@ class Facts:
                 yield f"facts.toml: the entry for {', '.join(entry['attributes'])} has no effect"
 
 
-def build(header: Header, facts: Facts) -> Model:
+def build_model(header: Header, facts: FactsFile) -> GeneratedModel:
     """Build the model; nothing is dropped, contradictions are in ``problems``."""
-    model = Model(header)
+    model = GeneratedModel(header)
     for enum in header.enums:
-        model.enums.append(_enum(enum, facts, model.problems))
+        model.enums.append(_make_enum_model(enum, facts, model.problems))
     classes = {enum.c_name: enum.name for enum in model.enums}
-    kinds = [_cut(member.c_name, facts) for member in header.enum("cudnnBackendDescriptorType_t").members]
+    kinds = [
+        _strip_descriptor_prefix(member.c_name, facts) for member in header.enum("cudnnBackendDescriptorType_t").members
+    ]
     types = header.enum("cudnnBackendAttributeType_t").members
     for member in types:
         enum_of = next((classes[word] for word in member.remark.split() if word in classes), None)
         if enum_of:
-            model.enum_of_type[_type(member)] = enum_of
-    builder = _Builder(model, facts, kinds, set(map(_type, types)))
+            model.enum_of_type[_get_type_name(member)] = enum_of
+    builder = _DescriptorModelBuilder(model, facts, kinds, set(map(_get_type_name, types)))
     builder.run()
-    _check_uses(model)
+    _check_operation_facts(model)
     model.pointwise_modes = facts.pointwise_modes
     known = {member.name for enum in model.enums if enum.name == "PointwiseMode" for member in enum.members}
     for name in sorted({name for names in facts.pointwise_modes.values() for name in names} - known):
@@ -173,17 +175,17 @@ def build(header: Header, facts: Facts) -> Model:
     return model
 
 
-def _type(member: Enumerator) -> str:
+def _get_type_name(member: Enumerator) -> str:
     return member.c_name.removeprefix("CUDNN_TYPE_")
 
 
-def _cut(c_name: str, facts: Facts) -> str:
+def _strip_descriptor_prefix(c_name: str, facts: FactsFile) -> str:
     prefix = facts.name("enum_prefixes", "cudnnBackendDescriptorType_t") or ""
     suffix = facts.name("enum_suffixes", "cudnnBackendDescriptorType_t") or ""
     return c_name.removeprefix(prefix).removesuffix(suffix)
 
 
-def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
+def _make_enum_model(enum: EnumType, facts: FactsFile, problems: list[str]) -> EnumModel:
     name = enum.c_name.removeprefix("cudnn").removeprefix("Backend").removesuffix("_t")
     common = commonprefix([member.c_name for member in enum.members])
     prefix = facts.name("enum_prefixes", enum.c_name) or common[: common.rindex("_") + 1]
@@ -199,13 +201,13 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
         since = facts.since(member)
         if since is None:
             problems.append(f"{member.c_name}: neither the header nor facts.toml says since when")
-        members.append(Member(short, member, since or FIRST))
+        members.append(EnumMember(short, member, since or FIRST_VERSION))
     if len({member.name for member in members}) != len(members):
         problems.append(f"{enum.c_name} has two members of one name")
     return EnumModel(name, enum.c_name, prefix, suffix, tuple(members))
 
 
-def _check_uses(model: Model) -> None:
+def _check_operation_facts(model: GeneratedModel) -> None:
     """Find facts about fields, enumerators or parameter descriptors that do not exist."""
     fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
     members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
@@ -214,7 +216,7 @@ def _check_uses(model: Model) -> None:
         if kind.startswith("OPERATION_") and not uses.get("writes"):
             model.problems.append(f"{descriptor.source.c_name}: which fields it writes is unknown")
         paths = [path for path in uses.get("logged", {}).values() if path]
-        named = {name for use in USES if use != "logged" for name in uses.get(use, ())}
+        named = {name for use in OPERATION_FACT_NAMES if use != "logged" for name in uses.get(use, ())}
         for path in sorted({*paths, *named}):
             holder, _, name = path.rpartition(".")
             elements = fields[kind][holder].element if holder in fields[kind] else (kind,)
@@ -227,10 +229,10 @@ def _check_uses(model: Model) -> None:
                     model.problems.append(f"facts.toml: {name} of {kind} is no {value}")
 
 
-class _Builder:
+class _DescriptorModelBuilder:
     """Assigns every attribute to its descriptor type and collects its facts."""
 
-    def __init__(self, model: Model, facts: Facts, kinds: list[str], types: set[str]) -> None:
+    def __init__(self, model: GeneratedModel, facts: FactsFile, kinds: list[str], types: set[str]) -> None:
         self.model = model
         self.facts = facts
         self.types = types
@@ -244,7 +246,7 @@ class _Builder:
         found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}
-            kind = _cut(c_name, self.facts)
+            kind = _strip_descriptor_prefix(c_name, self.facts)
             found[kind] = {self.facts.name("documented_as", name) or name: e for name, e in names.items()}
         return found
 
@@ -291,12 +293,14 @@ class _Builder:
         says = self.documented[kind].get(name)
         if says is None:
             self.model.undocumented.append(name)
-        known: dict[str, Any] = {aspect: getattr(says, aspect) for aspect in ASPECTS if says}
+        known: dict[str, Any] = {aspect: getattr(says, aspect) for aspect in ATTRIBUTE_ASPECTS if says}
         known["types"] = self._spelled(known.get("types"))
-        original = {aspect: known.get(aspect) for aspect in ASPECTS}
+        original = {aspect: known.get(aspect) for aspect in ATTRIBUTE_ASPECTS}
         whys = []
         for index, entry in self.facts.about(name):
-            given = {aspect: _value(aspect, entry[aspect]) for aspect in ASPECTS if aspect in entry}
+            given = {
+                aspect: _convert_fact_value(aspect, entry[aspect]) for aspect in ATTRIBUTE_ASPECTS if aspect in entry
+            }
             if any(known.get(aspect) != value for aspect, value in given.items()):
                 self.changed.add(index)
                 whys.append(entry["why"])
@@ -313,8 +317,8 @@ class _Builder:
             field=self._field(kind, name, known["element"]),
             since=self.facts.since(member),
             documented=says is not None,
-            filled=tuple(a for a in ASPECTS if _differs(a, original, known) and not original[a]),
-            corrected=tuple(a for a in ASPECTS if _differs(a, original, known) and original[a]),
+            filled=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and not original[a]),
+            corrected=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and original[a]),
             whys=tuple(whys),
             types=known["types"],
             count=known["count"],
@@ -358,13 +362,13 @@ class _Builder:
             problems.append(f"{member.c_name} has no usable field name ({attribute.field!r})")
 
 
-def _value(aspect: str, value: Any) -> Any:
+def _convert_fact_value(aspect: str, value: Any) -> Any:
     if aspect == "count":
         return value[0], value[1] or None
     return tuple(value) if isinstance(value, list) else value
 
 
-def _differs(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
+def _is_changed_aspect(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
     if aspect == "role" and original["role"] is None and known["role"] == "input":
         return False
     return bool(original[aspect] != known.get(aspect))
