@@ -31,11 +31,11 @@ class CallRecorder:
         self.count = 0
         self.lines: list[str] = []
 
-    def program(self, functions: str) -> str:
+    def make_program(self, functions: str) -> str:
         """Return the source of a C program: declarations that the recorded statements need, and ``functions``."""
         return _C_PROGRAM_TEMPLATE.replace("SLOTS", str(self.count)) + functions
 
-    def bind(self, bound: Any, name: str) -> Any:
+    def wrap_function(self, bound: Any, name: str) -> Any:
         """Return a function that calls `bound` and records the call."""
 
         def call(*arguments: Any) -> Any:
@@ -46,43 +46,43 @@ class CallRecorder:
                 return bound(*arguments)
             finally:
                 if name == "cudnnBackendCreateDescriptor":
-                    given = self._created(*plain)
+                    given = self._record_creation(*plain)
                 if given is not None:
                     self.lines.append(given)
 
         return call
 
-    def slot(self, pointer: Any) -> str:
+    def get_c_name(self, pointer: Any) -> str:
         """Return the name of a descriptor in the program."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
-    def _created(self, kind: int, made: Any) -> str:
+    def _record_creation(self, kind: int, made: Any) -> str:
         self.slots[made.value] = self.count
         self.count += 1
         return f"create({int(kind)}, &d[{self.count - 1}]);"
 
     def cudnnBackendDestroyDescriptor(self, pointer: Any) -> str:  # noqa: N802  # names of the functions
-        return f"destroy({self.slot(pointer)});"
+        return f"destroy({self.get_c_name(pointer)});"
 
     def cudnnBackendFinalize(self, pointer: Any) -> str:  # noqa: N802
-        return f"finalize({self.slot(pointer)});"
+        return f"finalize({self.get_c_name(pointer)});"
 
     def cudnnBackendSetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, array: Any) -> str:  # noqa: N802
         if kind == AttributeType.HANDLE:
             given = "&handle"
         elif kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
+            given = "(void *[]){" + ", ".join(map(self.get_c_name, array)) + "}"
         else:
             given = "(unsigned char[]){" + ", ".join(map(str, bytes(array))) + "}"
-        return f"set({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
+        return f"set({self.get_c_name(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
 
     def cudnnBackendGetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, _: Any, array: Any) -> str:  # noqa: N802
         given = "room"
         if array is None:
             given = "0"
         elif kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
-        return f"get({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
+            given = "(void *[]){" + ", ".join(map(self.get_c_name, array)) + "}"
+        return f"get({self.get_c_name(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
 
     def cudnnGetLastErrorString(self, _buffer: Any, size: int) -> str:  # noqa: N802
         return f"say(room, {size});"
@@ -104,7 +104,7 @@ def record_calls() -> Iterator[CallRecorder]:
             delattr(lib, name)  # bound again at its next use
 
     forget_functions()
-    Library._bind = lambda self, name: recorder.bind(bind(self, name), name)  # type: ignore[method-assign]
+    Library._bind = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
@@ -120,7 +120,7 @@ def make_first_result_program(graph: Graph, open_device: Callable[[], Target], n
     """
     with record_calls() as recorder:
         made = build(graph, open_device(), cache=False)
-        lines, plan = list(recorder.lines), recorder.slot(made.descriptor.pointer)
+        lines, plan = list(recorder.lines), recorder.get_c_name(made.descriptor.pointer)
         workspace = made.workspace_bytes
         made.close()
     tensors = graph.variant_pack_tensors
@@ -151,7 +151,7 @@ def make_first_result_program(graph: Graph, open_device: Callable[[], Target], n
     functions = _C_FIRST_RESULT_TEMPLATE
     for name, value in values.items():
         functions = functions.replace(name, value)
-    return recorder.program(functions), workspace
+    return recorder.make_program(functions), workspace
 
 
 def compile_program(text: str, folder: Path) -> Path:

@@ -76,7 +76,7 @@ class AttentionProblem:
         sizes = f"b{self.batch} h{HEADS}/{self.kv_heads} s{self.seq_q}x{self.seq_kv} d{self.head_dim}"
         return " ".join((sizes, *options))
 
-    def neighbours(self) -> list[AttentionProblem]:
+    def make_neighbours(self) -> list[AttentionProblem]:
         """Return problems of the same kind in a smaller and in a larger class."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
@@ -182,7 +182,7 @@ class BitComparison:
         self.calls += 1
 
     @property
-    def changed(self) -> int:
+    def count_changed(self) -> int:
         """Return the number of calls with other bits; waits for the GPU."""
         return int(self._changed)
 
@@ -217,7 +217,7 @@ def compare_group_of_problems(
     """
     rng = random.Random(seed)
     if shapes != "adaptive":  # larger classes that are there would serve these calls, or exact plans
-        _build_plans_ahead([other for problem in problems for other in (problem, *problem.neighbours())], shapes)
+        _build_plans_ahead([other for problem in problems for other in (problem, *problem.make_neighbours())], shapes)
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
         own = _ProblemCalls(problem, shapes)
@@ -230,7 +230,7 @@ def compare_group_of_problems(
                 continue
             checks.append((row, name, check))
         rows.append(row)
-        for other in problem.neighbours():
+        for other in problem.make_neighbours():
             neighbour = _ProblemCalls(other, shapes)
             with suppress(CudnnBackendError):
                 neighbour.forward()
@@ -241,7 +241,7 @@ def compare_group_of_problems(
             if others and rng.random() < 0.2:
                 rng.choice(others)()
     for row, name, check in checks:
-        row[name] = {"calls": check.calls, "changed": check.changed}
+        row[name] = {"calls": check.calls, "changed": check.count_changed}
     return rows, refused
 
 

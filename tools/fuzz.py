@@ -137,17 +137,17 @@ class RandomCaller:
             fresh.close()
         return fresh
 
-    def plausible_value(self, facts: AttributeFacts) -> Any:
+    def make_plausible_value(self, facts: AttributeFacts) -> Any:
         """Return a plausible value for an attribute: of one of its types, with an allowed count."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
-            return self.random_text()
+            return self.make_random_text()
         high = facts.max_count or max(3, facts.min_count)
         count = self.random.randint(facts.min_count, max(high, facts.min_count))
-        values = tuple(self.plausible_element(kind, facts) for _ in range(count))
+        values = tuple(self.make_plausible_element(kind, facts) for _ in range(count))
         return values[0] if count == 1 and self.random.random() < 0.5 else values
 
-    def plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
+    def make_plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
         """Return one plausible element of a type."""
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             return self.choose_descriptor(
@@ -167,7 +167,7 @@ class RandomCaller:
             return self.random.choice((None, 0, 4096, 2**40))
         return self.random.choice(EDGE_INTEGERS)
 
-    def random_text(self) -> str:
+    def make_random_text(self) -> str:
         """Return a text: nonsense, valid JSON, or valid JSON with one change.
 
         A plan is cut, never altered: its JSON holds code and sizes that cuDNN trusts, so ``load_plan`` checks a hash.
@@ -179,7 +179,7 @@ class RandomCaller:
             text = text[:place] + end
         return text
 
-    def random_value(self, depth: int = 0) -> Any:
+    def make_random_value(self, depth: int = 0) -> Any:
         """Return a random value of any Python type."""
         r = self.random
         makers: list[Callable[[], Any]] = [
@@ -188,7 +188,7 @@ class RandomCaller:
             lambda: r.choice(EDGE_REALS),
             lambda: r.random() < 0.5,
             lambda: None,
-            self.random_text,
+            self.make_random_text,
             lambda: b"bytes",
             self.choose_descriptor,
             object,
@@ -198,7 +198,7 @@ class RandomCaller:
             *[lambda: draw_hostile_value(r)] * 12,
         ]
         if depth < 2:
-            makers += [lambda: [self.random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
+            makers += [lambda: [self.make_random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
         return r.choice(makers)()
 
     def make_random_call(self, kind: DescriptorType) -> None:
@@ -215,15 +215,19 @@ class RandomCaller:
         own = [facts.attribute for facts in ATTRIBUTES[kind]]
         attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
         if r.random() < 0.02:
-            attribute = self.random_value()
+            attribute = self.make_random_value()
         descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
         facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
         what = r.random()
         element_type: Any = None
         if r.random() < 0.15:
-            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.random_value()
+            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.make_random_value()
         if what < 0.62:
-            value = self.plausible_value(facts) if facts is not None and r.random() < 0.65 else self.random_value()
+            value = (
+                self.make_plausible_value(facts)
+                if facts is not None and r.random() < 0.65
+                else self.make_random_value()
+            )
             if r.random() < 0.25:
                 value = disguise_value(value, r)
             if r.random() < 0.2:
@@ -246,7 +250,7 @@ class RandomCaller:
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
 
         def keep_or_replace(value: Any) -> Any:
-            return value if r.random() < 0.8 else self.random_value()
+            return value if r.random() < 0.8 else self.make_random_value()
 
         count = keep_or_replace(
             len(value) + isinstance(value, str)
@@ -292,10 +296,10 @@ class RandomCaller:
         """Set all required and some other attributes to plausible values, and finalize the descriptor."""
         for facts in ATTRIBUTES[descriptor.kind]:
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
-                self.make_method_call("set", descriptor, facts.attribute, self.plausible_value(facts), None)
+                self.make_method_call("set", descriptor, facts.attribute, self.make_plausible_value(facts), None)
         self.make_method_call("finalize", descriptor, None, None, None)
 
-    def label(self, descriptor: Descriptor) -> str:
+    def format_descriptor(self, descriptor: Descriptor) -> str:
         """Return a descriptor's repr with a fixed number."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
@@ -303,7 +307,7 @@ class RandomCaller:
     def format_value(self, value: Any) -> str:
         """Return a value as text, with descriptors by their labels."""
         if type(value) is Descriptor:
-            return self.label(value)
+            return self.format_descriptor(value)
         if (type(value) is list or type(value) is tuple) and len(value) < 20:
             return (
                 "("
@@ -337,9 +341,8 @@ class RandomCaller:
         """Write the call to the log, make it, and count its outcome."""
         number = sum(self.calls.values())
         of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
-        text = (
-            f"{number} {verb} {self.label(descriptor)} {of} {self.format_value(value)[:300]} type={show(element_type)}"
-        )
+        subject = f"{self.format_descriptor(descriptor)} {of} {self.format_value(value)[:300]}"
+        text = f"{number} {verb} {subject} type={show(element_type)}"
         self.log.write(text)
         self.log.flush()
         self.calls[descriptor.kind.name] += 1

@@ -67,7 +67,7 @@ class _ShapeCalls:
         size = BATCHES * LENGTHS * HEADS * HEAD_DIM
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
-    def tensors(self, batch: int, seq: int) -> list[Any]:
+    def make_tensors(self, batch: int, seq: int) -> list[Any]:
         """Return Q, K, V and dO, [b, h, s, d] stored as b, s, h, d."""
         width = HEADS * HEAD_DIM
         dims, strides = (batch, HEADS, seq, HEAD_DIM), (seq * width, HEAD_DIM, width, 1)
@@ -84,7 +84,7 @@ class _ShapeCalls:
         """
         import torch
 
-        q, k, v, d_o = self.tensors(batch, seq)
+        q, k, v, d_o = self.make_tensors(batch, seq)
         start = time.perf_counter_ns()
         o = made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
         times = [time.perf_counter_ns() - start]
@@ -94,7 +94,7 @@ class _ShapeCalls:
             times.append(time.perf_counter_ns() - start)
         return tuple(spent / 1e6 for spent in times), made
 
-    def times_of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
+    def time_torch(self, batch: int, seq: int) -> tuple[float, ...]:
         """Return the host time of allocating an output, and of each pass of torch's own flash attention, in ms.
 
         With a backward pass, also that of the gradient of a view, which is the time of torch's autograd engine.
@@ -102,7 +102,7 @@ class _ShapeCalls:
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        q, k, v, d_o = self.tensors(batch, seq)
+        q, k, v, d_o = self.make_tensors(batch, seq)
         times = [time.perf_counter_ns()]
         torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device=q.device)
         times.append(time.perf_counter_ns())
@@ -118,13 +118,13 @@ class _ShapeCalls:
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
         return spent[0], *spent[2:]  # without the time to select flash
 
-    def error(self, batch: int, seq: int) -> float:
+    def compute_error(self, batch: int, seq: int) -> float:
         """Return the relative error of a call compared with float64, in the first, middle and last sequence."""
         import torch
 
         _, made = self(batch, seq)
         chosen = sorted({0, batch // 2, batch - 1})
-        q, k, v, d_o = (x.detach()[chosen].double().requires_grad_(True) for x in self.tensors(batch, seq))
+        q, k, v, d_o = (x.detach()[chosen].double().requires_grad_(True) for x in self.make_tensors(batch, seq))
         mask = torch.ones(seq, seq, device="cuda", dtype=torch.bool).tril()
         scores = (q @ k.transpose(2, 3) * HEAD_DIM**-0.5).masked_fill(~mask, -torch.inf)
         want = scores.softmax(-1) @ v
@@ -200,7 +200,7 @@ def _summarize_torch_times(calls: _ShapeCalls, shapes: Sequence[tuple[int, int]]
     for number, shape in enumerate(shapes):
         if number % CALLS_BETWEEN_SYNCHRONIZATIONS == 0:
             torch.cuda.synchronize()
-        yield calls.times_of_torch(*shape)
+        yield calls.time_torch(*shape)
 
 
 def _summarize_spread(spent: Any) -> dict[str, float]:
@@ -239,8 +239,8 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     spent = spent[:done]
     seconds = round(time.perf_counter() - begin, 1)
-    errors = [calls.error(*shape) for shape in others]
-    times_of_torch = np.array(list(_summarize_torch_times(calls, shapes[:TORCH_CALLS])))
+    errors = [calls.compute_error(*shape) for shape in others]
+    time_torch = np.array(list(_summarize_torch_times(calls, shapes[:TORCH_CALLS])))
     record: dict[str, Any] = {
         **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
@@ -256,7 +256,7 @@ def run(options: argparse.Namespace) -> None:
             {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
             for at in np.argsort(-spent.sum(1))[:REPORTED_SLOWEST_CALLS]
         ],
-        **{name: _summarize_spread(times) for name, times in zip(TORCH_TIME_FIGURES, times_of_torch.T, strict=False)},
+        **{name: _summarize_spread(times) for name, times in zip(TORCH_TIME_FIGURES, time_torch.T, strict=False)},
         "compared": len(errors),
         "largest_relative_error": max(errors, default=0.0),
         "points": points,

@@ -48,16 +48,16 @@ class _CapturedAttention:
         self.set = self.all_sets[:1].clone()
         self.lengths = self.set[0, :BATCH]
         self.table = self.set[0, BATCH:].view(BATCH, PAGES)
-        self.all_expected = torch.stack([self._expected(*one) for one in zip(lengths, tables, strict=True)]).to(
-            torch.half
-        )
+        self.all_expected = torch.stack(
+            [self._compute_expected_output(*one) for one in zip(lengths, tables, strict=True)]
+        ).to(torch.half)
         self.right = self.all_expected[:1].clone()
         self.size = float(self.all_expected.abs().max())
         self.number = torch.zeros(1, dtype=torch.int64, device="cuda")
         self.worst = torch.zeros((), device="cuda", dtype=torch.half)
         self.count = torch.zeros(1, dtype=torch.int64, device="cuda")
 
-    def _expected(self, lengths: Any, table: Any) -> Any:
+    def _compute_expected_output(self, lengths: Any, table: Any) -> Any:
         """Return the attention of a set in float64."""
         import torch
 

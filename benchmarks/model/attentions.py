@@ -46,8 +46,8 @@ class PagedCache:
         self, layers: int, sequences: int, most: int, heads: int, head_dim: int, page: int, shuffled: bool, device: str
     ) -> None:
         each = -(-most // page)
-        self.page, self.sequences, self.most = page, sequences, each * page
-        dims = (sequences * self.most, heads, head_dim)
+        self.page, self.sequences, self.max_tokens = page, sequences, each * page
+        dims = (sequences * self.max_tokens, heads, head_dim)
         self.k = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
         self.v = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
         generator = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ class PagedCache:
         self.table = order.to(torch.int32).view(sequences, each).to(device)
         self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
 
-    def slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    def find_slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         """Return the slots of tokens, given by sequence and position."""
         return self.table[sequence, position // self.page].long() * self.page + position % self.page
 
@@ -65,13 +65,13 @@ class PagedCache:
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)
 
-    def pages(self, memory: torch.Tensor) -> torch.Tensor:
+    def get_pages(self, memory: torch.Tensor) -> torch.Tensor:
         """Return the memory of a layer as [pages, page, h, d]."""
         return memory.unflatten(0, (-1, self.page))
 
-    def dense(self, memory: torch.Tensor) -> torch.Tensor:
+    def get_sequences(self, memory: torch.Tensor) -> torch.Tensor:
         """Return the memory of a layer as [sequences, most, h, d], its layout if the pages are in order."""
-        return memory.unflatten(0, (self.sequences, self.most))
+        return memory.unflatten(0, (self.sequences, self.max_tokens))
 
 
 class Attention:
@@ -81,15 +81,15 @@ class Attention:
     page = 64
     shuffled = True
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         """Return causal attention of packed sequences, all [n, h, d]."""
         raise AttentionNotOffered("it has no packed attention here")
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         """Return causal attention of [b, s, h, d]."""
         raise AttentionNotOffered("it has no dense attention here")
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Return attention of one token per sequence, [b, h, d], over the tokens in a cache."""
         raise AttentionNotOffered("it has no attention to a cache here")
 
@@ -99,18 +99,20 @@ class TorchDefault(Attention):
 
     name = "torch plain"
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         ends = cu.tolist()
-        parts = [self.padded(*(x[None, begin:end] for x in (q, k, v)))[0] for begin, end in itertools.pairwise(ends)]
+        parts = [
+            self.attend_padded(*(x[None, begin:end] for x in (q, k, v)))[0] for begin, end in itertools.pairwise(ends)
+        ]
         return torch.cat(parts)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
-        every = torch.arange(cache.most, device=q.device).repeat(cache.sequences, 1)
-        slots = cache.slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+        every = torch.arange(cache.max_tokens, device=q.device).repeat(cache.sequences, 1)
+        slots = cache.find_slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
         k, v = (memory[layer][slots].transpose(1, 2) for memory in (cache.k, cache.v))
         there = every < cache.lengths[:, None]
         return scaled_dot_product_attention(q.unsqueeze(2), k, v, attn_mask=there[:, None, None]).squeeze(2)
@@ -123,15 +125,15 @@ class PackageAttention(Attention):
         self.shapes = shapes
         self.name = f"ours, {shapes}"
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         return torch_ops.attention_varlen(q, k, v, cu, cu, longest, longest, causal=True, shapes=self.shapes)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
-        k, v = (cache.pages(memory[layer]) for memory in (cache.k, cache.v))
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+        k, v = (cache.get_pages(memory[layer]) for memory in (cache.k, cache.v))
         o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
         return o.squeeze(1)
 
@@ -143,16 +145,16 @@ class TorchFlash(Attention):
     page = 256  # FlashAttention-2 does not support smaller ones
     shuffled = False
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         call = make_torch_packed_attention()
         if call is None:
             raise AttentionNotOffered("this torch has no attention of packed tokens")
         return call(q, k, v, cu, cu, longest, longest)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         return _call_torch_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the cache in place: the sequences are at equal distances, each with its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
@@ -160,9 +162,9 @@ class TorchFlash(Attention):
             cache.k[layer],
             cache.v[layer],
             ends,
-            ends * cache.most,
+            ends * cache.max_tokens,
             1,
-            cache.most,
+            cache.max_tokens,
             0.0,
             False,
             False,
@@ -178,7 +180,7 @@ class TorchCudnn(Attention):
     shuffled = False
     _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, shared by all layers
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         if self._places[0] is not cu:
             lengths = (cu[1:] - cu[:-1]).long()
             row = torch.repeat_interleave(lengths, output_size=len(q))
@@ -186,15 +188,15 @@ class TorchCudnn(Attention):
             self._places = cu, row * longest + position
         rows, places = (len(cu) - 1, longest), self._places[1]
         wide = (x.new_zeros(rows[0] * rows[1], *x.shape[1:]).index_copy(0, places, x) for x in (q, k, v))
-        return self.padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
+        return self.attend_padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         return _call_torch_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the whole cache, with a mask of the stored tokens."""
-        k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
-        there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
+        k, v = (cache.get_sequences(memory[layer]) for memory in (cache.k, cache.v))
+        there = torch.arange(cache.max_tokens, device=q.device) < cache.lengths[:, None]
         return _call_torch_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
 
 
@@ -204,7 +206,7 @@ class TorchNested(Attention):
     name = "torch cudnn, nested"
     shuffled = False
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         ends = cu.long()
         nested = (
             torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
@@ -244,7 +246,7 @@ class CudnnFrontend(Attention):
         self._made: dict[Any, Any] = {}
         self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, shared by all layers
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         tokens, h, d = q.shape
         batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
         if self._numbers[0] is not cu:
@@ -257,7 +259,7 @@ class CudnnFrontend(Attention):
         stats = torch.empty(tokens, h, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         b, s, h, d = q.shape
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
@@ -266,7 +268,7 @@ class CudnnFrontend(Attention):
         stats = torch.empty(b, h, s, 1, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         b, h, d = q.shape
         if self._ones is None:
             self._ones = torch.ones_like(cache.lengths)
@@ -277,7 +279,9 @@ class CudnnFrontend(Attention):
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
-        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers)
+        self._run(
+            (b, h, d, cache.max_tokens, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers
+        )
         return o
 
     def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:

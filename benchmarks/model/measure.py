@@ -33,12 +33,12 @@ class WorkAmount:
     steps: int = 64  # of the first epoch
     tokens: int = 16384  # of a packed batch
     rows: int = 8  # of a padded batch
-    most_packed: int = 4096
-    most_padded: int = 2048
+    max_packed_length: int = 4096
+    max_padded_length: int = 2048
     requests: int = 64
-    most_prompt: int = 1024
-    decoded: int = 64
-    later: int = 24  # steps of the later epochs
+    max_prompt_length: int = 1024
+    decoded_tokens: int = 64
+    later_steps: int = 24  # steps of the later epochs
     limit_s: float = 40.0  # of an epoch
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor that holds them
 
@@ -77,10 +77,10 @@ class TrainingRun:
 
         def batches(count: int, seed: int) -> list[TrainingBatch]:
             if way == "packed":
-                return make_packed_batches(count, effort.tokens, effort.most_packed, effort.sizes, seed, device)
-            return make_padded_batches(count, effort.rows, effort.most_padded, effort.sizes, seed, device)
+                return make_packed_batches(count, effort.tokens, effort.max_packed_length, effort.sizes, seed, device)
+            return make_padded_batches(count, effort.rows, effort.max_padded_length, effort.sizes, seed, device)
 
-        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later, 2), batches(6, 3)
+        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later_steps, 2), batches(6, 3)
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def reset(self) -> None:
@@ -98,17 +98,21 @@ class TrainingRun:
             torch.empty(torch.cuda.mem_get_info()[1] // GPU_MEMORY_DIVISOR, dtype=torch.uint8, device="cuda")
             torch.cuda.reset_peak_memory_stats()
 
-    def attend(self, batch: TrainingBatch) -> Callable[..., Any]:
+    def make_attention_function(self, batch: TrainingBatch) -> Callable[..., Any]:
         """Return the attention of a batch in the model's form."""
         if batch.cu is not None:
             cu = batch.cu
-            return lambda _layer, q, k, v: self.attention.packed(q, k, v, cu, batch.longest)
+            return lambda _layer, q, k, v: self.attention.attend_packed(q, k, v, cu, batch.longest)
         rows = batch.sequences, batch.longest
-        return lambda _layer, q, k, v: self.attention.padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(0, 1)
+        return lambda _layer, q, k, v: self.attention.attend_padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(
+            0, 1
+        )
 
     def loss(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Return a batch's loss after its backward pass."""
-        loss = compute_loss(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
+        loss = compute_loss(
+            self.model(batch.tokens, batch.positions, attend or self.make_attention_function(batch)), batch.targets
+        )
         loss.backward()
         return loss.detach()
 
@@ -183,7 +187,7 @@ def measure_training(made: TrainingRun) -> dict[str, Any]:
     """Return the times of training: first epoch, new lengths, and the first lengths again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
-    met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
+    met = made.first[: min(made.effort.later_steps, found["first epoch"]["steps"])]
     found["known lengths"] = made.epoch(met)
     return found
 
@@ -193,12 +197,12 @@ class ServingRun:
 
     def __init__(self, effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
-        self.extra = 2 * effort.decoded + 4
+        self.extra = 2 * effort.decoded_tokens + 4
         self.prompts, self.tails = make_prompts(
-            effort.requests, effort.most_prompt, self.extra, effort.sizes, 5, device
+            effort.requests, effort.max_prompt_length, self.extra, effort.sizes, 5, device
         )
         sizes = effort.sizes
-        most = effort.most_prompt + self.extra
+        most = effort.max_prompt_length + self.extra
         self.cache = PagedCache(
             sizes.layers,
             effort.requests,
@@ -219,11 +223,11 @@ class ServingRun:
         cu = batch.cu
         lengths = cu[1:] - cu[:-1]
         sequence = torch.repeat_interleave(self.rows, lengths.long(), output_size=len(batch.tokens))
-        slots = cache.slots(sequence, batch.positions)
+        slots = cache.find_slots(sequence, batch.positions)
 
         def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
-            return self.attention.packed(q, k, v, cu, batch.longest)
+            return self.attention.attend_packed(q, k, v, cu, batch.longest)
 
         logits: torch.Tensor = self.model(batch.tokens, batch.positions, attend)
         cache.lengths.copy_(lengths)
@@ -233,12 +237,12 @@ class ServingRun:
         """Process one more token of each request, and return its logits."""
         cache = self.cache
         positions = cache.lengths.long()
-        slots = cache.slots(self.rows, positions)
+        slots = cache.find_slots(self.rows, positions)
         cache.lengths.add_(1)
 
         def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
-            return self.attention.cached(q, layer, cache)
+            return self.attention.attend_cached(q, layer, cache)
 
         logits: torch.Tensor = self.model(tokens, positions, attend)
         return logits
@@ -251,7 +255,7 @@ class ServingRun:
             logits = [self.prefill()]
         with self.clock(first):
             logits.append(self.decode(self.tails[0]))
-        count = self.effort.decoded
+        count = self.effort.decoded_tokens
         with self.clock(rest):
             logits += [self.decode(self.tails[number]) for number in range(1, count)]
         losses = [float(compute_loss(x, self.tails[number])) for number, x in enumerate(logits)]
@@ -265,7 +269,7 @@ class ServingRun:
 
     def serve_by_cuda_graph(self) -> dict[str, Any]:
         """Serve by a CUDA graph of one step, which is replayed while tokens and lengths change."""
-        at = self.effort.decoded
+        at = self.effort.decoded_tokens
         given = self.tails[at].clone()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -283,7 +287,7 @@ class ServingRun:
         assert torch.equal(before, self.cache.lengths), "a capture runs nothing"
         spent: list[float] = []
         losses = []
-        count = self.effort.decoded
+        count = self.effort.decoded_tokens
         for number in range(count):
             with self.clock(spent):
                 given.copy_(self.tails[at + number])

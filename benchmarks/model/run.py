@@ -353,7 +353,7 @@ def _warm_up_libraries(makers: Sequence[str]) -> None:
     for provider in makers:
         q, k, v = torch.zeros(3, 2, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         with suppress(AttentionNotOffered, RuntimeError):
-            make_attention(provider).padded(q, k, v).sum().backward()
+            make_attention(provider).attend_padded(q, k, v).sum().backward()
 
 
 def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -60,13 +60,13 @@ class _RunRequest:
     cudnn: str | None = None  # an installed version, where it is another one than of the process that runs the others
 
     @property
-    def command(self) -> list[str]:
+    def command_line(self) -> list[str]:
         """All words of the command line without the version."""
         number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
-        return ["run", self.file, *number, *self.words, *self.how]
+        return ["run", self.file, *number, *self.graph_options, *self.run_options]
 
     @property
-    def how(self) -> list[str]:
+    def run_options(self) -> list[str]:
         """The options that control the run."""
         told = self.options
         target = [] if told["target"] is None else [f"--target={told['target']}"]
@@ -74,13 +74,13 @@ class _RunRequest:
         return [*words, "--time" if told["timed"] else "--no-time"]
 
     @property
-    def words(self) -> list[str]:
+    def graph_options(self) -> list[str]:
         """The options that change the graph."""
         words = [f"--dims={item}" for item in self.dims]
         words += [f"--type={item}" for item in self.types]
         return words + [f"--set={item}" for item in self.settings]
 
-    def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
+    def read_graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
         """Yield each graph, changed as requested, or why there is none, with the text that names it."""
         from ..rewrite.override import override
 
@@ -89,7 +89,7 @@ class _RunRequest:
         settings = dict(_split_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            source = shlex.join([self.file, *chosen, *format_version_option(), *self.words])
+            source = shlex.join([self.file, *chosen, *format_version_option(), *self.graph_options])
             if not isinstance(graph, GraphError):
                 try:
                     graph = override(graph, dims=dims, types=types, settings=settings)
@@ -253,7 +253,7 @@ def _run_requests(cases: list[_RunRequest], limit_s: float, step: Callable[[int,
                 yield from _run_with_other_cudnn(case.cudnn, case, limit_s)
                 continue
             try:
-                graphs = list(case.graphs())
+                graphs = list(case.read_graphs())
             except GraphError as error:
                 yield _make_failed_trial(case, error)
                 continue
@@ -291,7 +291,7 @@ def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> It
     from ..tuning.trial import Trial
     from ..versions.store import environment_for
 
-    words = [*case.command, f"--limit={limit_s}", "--format=json"]
+    words = [*case.command_line, f"--limit={limit_s}", "--format=json"]
     command = call_command("cudnn_backend_py.cli.commands:main", *words)
     try:
         environment = environment_for(version)
@@ -315,7 +315,7 @@ def _make_failed_trial(
     from ..tuning.trial import Trial
 
     more = [error.sections[key] for key in ("where", "fix") if error.sections.get(key)]
-    words = case.command if source is None else ["run", *shlex.split(source), *case.how]
+    words = case.command_line if source is None else ["run", *shlex.split(source), *case.run_options]
     return Trial(
         graph=name or case.file[:60],
         target=case.options["target"] or "gpu",

@@ -53,7 +53,7 @@ class PlanOrRefusal:
         """Tag of the engine config, empty if there is none."""
         return "" if self.config is None else self.config.tag
 
-    def arithmetic(self) -> Arithmetic:
+    def get_arithmetic(self) -> Arithmetic:
         """Return the arithmetic that the engine may use."""
         return Arithmetic.from_notes(
             None if self.config is None else [note.name for note in self.config.numerical_notes]
@@ -68,33 +68,33 @@ class OutputDifferences:
     ----------
     comparisons
         One for each output with an expected result.
-    beyond
+    overrun_tensors
         Names of tensors with writes after their end.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
-    beyond: list[str] = field(default_factory=list)
+    overrun_tensors: list[str] = field(default_factory=list)
 
     @property
-    def wrong(self) -> list[str]:
+    def wrong_texts(self) -> list[str]:
         """The differences as text; empty if all outputs are right."""
         said = [str(one) for one in self.comparisons if not one.right]
-        return said + [f"{name}: memory after it is written" for name in self.beyond]
+        return said + [f"{name}: memory after it is written" for name in self.overrun_tensors]
 
     @property
-    def tensors(self) -> list[str]:
+    def wrong_tensors(self) -> list[str]:
         """Names of the wrong outputs."""
-        return [one.output for one in self.comparisons if not one.right] + self.beyond
+        return [one.output for one in self.comparisons if not one.right] + self.overrun_tensors
 
     @property
-    def kinds(self) -> set[str]:
+    def difference_kinds(self) -> set[str]:
         """Kinds of differences: single numbers, all numbers together, NaN and infinities, writes after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
             if not one.right
         }
-        return found | ({"memory"} if self.beyond else set())
+        return found | ({"memory"} if self.overrun_tensors else set())
 
 
 def find_plan(

@@ -62,7 +62,7 @@ class RandomGraphBuilder:
     def draw_int(self, least: int, most: int) -> int:
         return self.random.randint(least, most)
 
-    def is_since(self, *version: int) -> bool:
+    def is_version_at_least(self, *version: int) -> bool:
         """Return whether the cuDNN version to judge is this one or later; True if it is not known."""
         return self.version is None or self.version >= version
 
@@ -103,14 +103,14 @@ class RandomGraphBuilder:
         options.setdefault("strides", self.layout(tuple(dims)))
         return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
 
-    def virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a virtual result, with the strides of a stored one without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a stored result."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
@@ -181,9 +181,9 @@ class RandomGraphBuilder:
         kind = self.choose_output_type() if kind is None else kind
         reduces = self.draw_bool(reduce)
         if not length and not reduces:
-            return make(self.memory_options(dims, kind))
+            return make(self.make_memory_options(dims, kind))
         spills = self.draw_bool(0.12)  # the output of the operation itself is used, too
-        z = make(self.memory_options(dims, kind) if spills else self.virtual_options(dims))
+        z = make(self.make_memory_options(dims, kind) if spills else self.make_virtual_options(dims))
         return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
     def add_chain(
@@ -200,9 +200,9 @@ class RandomGraphBuilder:
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
-            options = self.memory_options(z.dims, kind) if last else self.virtual_options(z.dims)
+            options = self.make_memory_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
             if not last and self.draw_bool(0.06):
-                options = self.memory_options(z.dims, self.g.io_type if kind is None else kind)
+                options = self.make_memory_options(z.dims, self.g.io_type if kind is None else kind)
             z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
         return self.add_reduction(z, virtual=False) if reduces else z
@@ -215,7 +215,7 @@ class RandomGraphBuilder:
         what = self.choose_weighted(
             {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
         )
-        between = self.virtual_options(dims)
+        between = self.make_virtual_options(dims)
         if what == "arithmetic":
             mode = self.choose(*ARITHMETIC_MODES)
             b = self.choose_operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
@@ -297,5 +297,5 @@ class RandomGraphBuilder:
         if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
             operator = _R.ADD
         kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
-        options = self.virtual_options(dims, kind) if virtual else self.memory_options(dims, kind)
+        options = self.make_virtual_options(dims, kind) if virtual else self.make_memory_options(dims, kind)
         return self.g.reduction(operator, x, dims, **options)

@@ -83,7 +83,7 @@ class CampaignResult:
     """Result of a campaign: counts by family, coverage, and failures with their smallest graphs."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    cover: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[str] = field(default_factory=Counter)
     engines: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class CampaignResult:
         counts["graphs"] += 1
         counts.update(record["outcomes"])
         if record["outcomes"].get("accepted"):
-            self.cover.update(record["cover"])
+            self.coverage.update(record["cover"])
             self.engines[f"{record['family']}: {record['engine'].partition('_')[0]}"] += 1
         for name, spent in record["seconds"].items():
             self.seconds[name] += spent
@@ -123,8 +123,8 @@ class CampaignResult:
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
             "failures": list(self._group_failures()),
-            "covered": dict(sorted(self.cover.items())),
-            "not covered": find_missing_features(self.cover),
+            "covered": dict(sorted(self.coverage.items())),
+            "not covered": find_missing_features(self.coverage),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
@@ -161,12 +161,14 @@ class CampaignResult:
         ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
-        for name, count in sorted(self.cover.items()):
+        for name, count in sorted(self.coverage.items()):
             subject, _, item = name.partition(" ")
             by_subject.setdefault(subject, []).append(f"{item} {count}")
         lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
         lines += [
-            f"no {subject}: {', '.join(names)}" for subject, names in find_missing_features(self.cover).items() if names
+            f"no {subject}: {', '.join(names)}"
+            for subject, names in find_missing_features(self.coverage).items()
+            if names
         ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])

@@ -52,7 +52,7 @@ class _Worker:
             self.target = open_target(name)
         return self.target
 
-    def answer(self, request: dict[str, Any], say: AnswerWriter) -> None:
+    def judge_request(self, request: dict[str, Any], say: AnswerWriter) -> None:
         """Judge a graph and report the result; if outputs are wrong, also report each smaller failing graph."""
         target = self.open(request["target"])
         if self._is_context_lost(target):
@@ -103,15 +103,15 @@ class _Worker:
                 say(outcome="not interpreted", data=kind, words=str(error)[:_MAX_MESSAGE_LENGTH])
                 return
             say(seconds={"interpret": time.perf_counter() - began})
-            if found.wrong:
-                say(outcome="differs", data=kind, words=found.wrong[:3], largest=_find_largest_error(found))
+            if found.wrong_texts:
+                say(outcome="differs", data=kind, words=found.wrong_texts[:3], largest=_find_largest_error(found))
 
     def _judge_on_device(
         self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: AnswerWriter
     ) -> None:
         assert got.plan is not None
         target = got.plan.target
-        arithmetic = got.arithmetic()
+        arithmetic = got.get_arithmetic()
         for kind in kinds:
             try:
                 found, seconds = run_and_compare(got.plan, graph, kind, request["seed"], arithmetic)
@@ -128,10 +128,16 @@ class _Worker:
                 return
             compared = sum(one.compared for one in found.comparisons)
             say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_find_largest_error(found))
-            if not found.wrong:
+            if not found.wrong_texts:
                 continue
-            faults = _find_known_issue_codes(graph, got, found.tensors)
-            say(outcome="differs", data=kind, words=found.wrong[:3], largest=_find_largest_error(found), faults=faults)
+            faults = _find_known_issue_codes(graph, got, found.wrong_tensors)
+            say(
+                outcome="differs",
+                data=kind,
+                words=found.wrong_texts[:3],
+                largest=_find_largest_error(found),
+                faults=faults,
+            )
             if faults:  # the table has their smallest forms
                 return
             name = f"{request['family']} {got.engine.partition('_')[0]}"
@@ -166,16 +172,18 @@ class _Worker:
             if got.plan is None:
                 return False
             try:
-                found, _ = run_and_compare(got.plan, smaller, data, request["seed"], got.arithmetic())
+                found, _ = run_and_compare(got.plan, smaller, data, request["seed"], got.get_arithmetic())
             except CudnnBackendError as error:
                 if error.code == _CONTEXT_LOST_CODE or self._is_context_lost(target):
                     raise _ContextLostError from error
                 return False
             finally:
                 got.plan.close()
-            if not found.kinds & failure[1].kinds or _find_known_issue_codes(smaller, got, found.tensors):
+            if not found.difference_kinds & failure[1].difference_kinds or _find_known_issue_codes(
+                smaller, got, found.wrong_tensors
+            ):
                 return False
-            last = {"words": found.wrong[:2], "engine": got.engine, "data": data}
+            last = {"words": found.wrong_texts[:2], "engine": got.engine, "data": data}
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 
@@ -229,4 +237,4 @@ def _find_known_issue_codes(graph: Graph, got: PlanOrRefusal, wrong: Sequence[st
 def main() -> None:
     """Answer the requests of the parent."""
     warnings.simplefilter("ignore", KnownIssueWarning)
-    serve(_Worker().answer)
+    serve(_Worker().judge_request)

@@ -59,7 +59,7 @@ class Attribute:
     documented: bool
     filled: tuple[str, ...]
     corrected: tuple[str, ...]
-    whys: tuple[str, ...]
+    change_reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class FactsFile:
                 return major, minor, patch
         return member.since
 
-    def about(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def find_entries(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the entries that match an attribute, earliest first."""
         for index, entry in enumerate(self.entries):
             if any(fnmatchcase(attribute, pattern) for pattern in entry["attributes"]):
@@ -239,9 +239,9 @@ class _DescriptorModelBuilder:
         self.kinds = kinds
         self.changed: set[int] = set()
         self.prefixes = {kind: (facts.name("attribute_prefixes", kind) or kind) + "_" for kind in kinds}
-        self.documented = self._documented()
+        self.documented = self._read_documentation()
 
-    def _documented(self) -> dict[str, dict[str, DocumentedAttribute]]:
+    def _read_documentation(self) -> dict[str, dict[str, DocumentedAttribute]]:
         """Return the header's documentation by descriptor type, under the names of its enum."""
         found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
@@ -256,19 +256,19 @@ class _DescriptorModelBuilder:
         seen = set()
         for member in self.model.header.enum("cudnnBackendAttributeName_t").members:
             name = member.c_name.removeprefix("CUDNN_ATTR_")
-            owner = self._owner(name)
+            owner = self._find_owner(name)
             if owner is None:
                 self.model.problems.append(f"{member.c_name} belongs to no descriptor type")
                 continue
             seen.add((owner, name))
-            placed[owner].append(self._attribute(owner, name, member))
+            placed[owner].append(self._make_attribute(owner, name, member))
         self._check_documented(seen)
         for source, kind in zip(
             self.model.header.enum("cudnnBackendDescriptorType_t").members, self.kinds, strict=True
         ):
-            self.model.descriptors.append(self._descriptor(kind, source, placed[kind]))
+            self.model.descriptors.append(self._make_descriptor_model(kind, source, placed[kind]))
 
-    def _owner(self, name: str) -> str | None:
+    def _find_owner(self, name: str) -> str | None:
         declared = self.facts.name("owners", name)
         fitting = [kind for kind in self.kinds if name.startswith(self.prefixes[kind])]
         return declared or max(fitting, key=lambda kind: len(self.prefixes[kind]), default=None)
@@ -279,7 +279,7 @@ class _DescriptorModelBuilder:
                 if (kind, name) not in seen:
                     self.model.undefined[name] = kind
 
-    def _descriptor(self, kind: str, source: Enumerator, attributes: list[Attribute]) -> DescriptorModel:
+    def _make_descriptor_model(self, kind: str, source: Enumerator, attributes: list[Attribute]) -> DescriptorModel:
         words = [self.facts.name("class_words", word) or word.capitalize() for word in kind.split("_")]
         fields = [attribute.field for attribute in attributes]
         if not attributes:
@@ -289,57 +289,57 @@ class _DescriptorModelBuilder:
         since = self.facts.since(source)
         return DescriptorModel(kind, "".join(words), source, since, tuple(attributes), self.facts.uses(kind))
 
-    def _attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
+    def _make_attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
         says = self.documented[kind].get(name)
         if says is None:
             self.model.undocumented.append(name)
         known: dict[str, Any] = {aspect: getattr(says, aspect) for aspect in ATTRIBUTE_ASPECTS if says}
-        known["types"] = self._spelled(known.get("types"))
+        known["types"] = self._correct_type_names(known.get("types"))
         original = {aspect: known.get(aspect) for aspect in ATTRIBUTE_ASPECTS}
-        whys = []
-        for index, entry in self.facts.about(name):
+        change_reasons = []
+        for index, entry in self.facts.find_entries(name):
             given = {
                 aspect: _convert_fact_value(aspect, entry[aspect]) for aspect in ATTRIBUTE_ASPECTS if aspect in entry
             }
             if any(known.get(aspect) != value for aspect, value in given.items()):
                 self.changed.add(index)
-                whys.append(entry["why"])
+                change_reasons.append(entry["why"])
             known |= given
         known["role"] = known.get("role") or "input"
-        known["element"] = self._kinds(known.get("element"))
-        original["element"] = self._kinds(original["element"])
+        known["element"] = self._expand_descriptor_types(known.get("element"))
+        original["element"] = self._expand_descriptor_types(original["element"])
         missing = [aspect for aspect in ("types", "count", "required") if known.get(aspect) is None]
         if missing:
             self.model.problems.append(f"{member.c_name}: {' and '.join(missing)} unknown")
             known |= {"types": known["types"] or ("VOID_PTR",), "count": known.get("count") or (1, 1)}
         attribute = Attribute(
             name=name,
-            field=self._field(kind, name, known["element"]),
+            field=self._make_field_name(kind, name, known["element"]),
             since=self.facts.since(member),
             documented=says is not None,
             filled=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and not original[a]),
             corrected=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and original[a]),
-            whys=tuple(whys),
+            change_reasons=tuple(change_reasons),
             types=known["types"],
             count=known["count"],
             role=known["role"],
             required=bool(known.get("required")) and known["role"] != "output",
             element=known["element"],
         )
-        self._check(attribute, member)
+        self._check_attribute(attribute, member)
         return attribute
 
-    def _spelled(self, types: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _correct_type_names(self, types: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if types is None:
             return None
         return tuple(self.facts.name("type_documented_as", name) or name for name in types)
 
-    def _kinds(self, element: tuple[str, ...] | None) -> tuple[str, ...]:
+    def _expand_descriptor_types(self, element: tuple[str, ...] | None) -> tuple[str, ...]:
         if element == ("OPERATION_*",):
             return tuple(kind for kind in self.kinds if kind.startswith("OPERATION_"))
         return element or ()
 
-    def _field(self, kind: str, name: str, element: tuple[str, ...]) -> str:
+    def _make_field_name(self, kind: str, name: str, element: tuple[str, ...]) -> str:
         declared = self.facts.name("fields", name)
         rest = name.removeprefix(self.prefixes[kind])
         if declared is None and rest == "DESC" and len(element) == 1:
@@ -350,7 +350,7 @@ class _DescriptorModelBuilder:
                 break
         return declared or rest.lower()
 
-    def _check(self, attribute: Attribute, member: Enumerator) -> None:
+    def _check_attribute(self, attribute: Attribute, member: Enumerator) -> None:
         problems = self.model.problems
         unknown = {*attribute.types} - self.types | {*attribute.element} - {*self.kinds}
         problems += [f"{member.c_name}: nothing is called {name}" for name in sorted(unknown)]

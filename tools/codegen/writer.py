@@ -536,7 +536,7 @@ def _format_report_table(title: str, rows: list[tuple[Attribute, tuple[str, ...]
     lines = [f"## {title}", "", "| attribute | what | now | why |", "|---|---|---|---|"]
     for attribute, aspects in sorted(rows, key=lambda row: row[0].name):
         now = "; ".join(f"{aspect} {_format_aspect(attribute, aspect)}" for aspect in aspects)
-        why = "; ".join(attribute.whys)
+        why = "; ".join(attribute.change_reasons)
         lines.append(f"| CUDNN_ATTR_{attribute.name} | {', '.join(aspects)} | {now} | {why} |")
     return [*lines, ""]
 

@@ -95,16 +95,16 @@ MAX_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several
 class ComparisonCase:
     """One row of a comparison: an attention problem or a graph, in one direction.
 
-    ``why_alone`` is the reason why torch is not timed, empty where it is.
+    ``reason_without_torch`` is the reason why torch is not timed, empty where it is.
     """
 
     name: str
     direction: Direction
     problem: Attention | None = None
     graph: Graph | None = None
-    why_alone: str = ""
+    reason_without_torch: str = ""
 
-    def graph_for(self, plans: TimedPlans) -> Graph:
+    def build_graph_for_plans(self, plans: TimedPlans) -> Graph:
         """Return the graph to judge with a cuDNN version."""
         if self.graph is not None:
             return self.graph
@@ -326,7 +326,7 @@ def _make_comparison_row(
     case: ComparisonCase, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool
 ) -> dict[str, Any]:
     plans: dict[str, str] = {}
-    notes = [case.why_alone] if case.why_alone else []
+    notes = [case.reason_without_torch] if case.reason_without_torch else []
     clock = [time.perf_counter()]
     with ThreadPoolExecutor(max(1, len(children))) as pool:
         asked = {name: pool.submit(_build_plan, child, case) for name, child in children.items()}
@@ -373,7 +373,7 @@ def _format_row_title(child: TimedPlans) -> str:
 
 
 def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
-    return child.build(case.graph_for(child))
+    return child.build(case.build_graph_for_plans(child))
 
 
 def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
@@ -412,7 +412,7 @@ def find_fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
     """Return the row of a described GPU: the plans in the order of the heuristics."""
-    plans, notes = {}, [case.why_alone] if case.why_alone else []
+    plans, notes = {}, [case.reason_without_torch] if case.reason_without_torch else []
     with ThreadPoolExecutor(len(children)) as pool:
         for child, built in pool.map(lambda child: (child, _build_plan(child, case)), children.values()):
             if built.refused:

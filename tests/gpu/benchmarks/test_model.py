@@ -69,7 +69,9 @@ def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
             begin, end = prompts.cu[row : row + 2].tolist()
             text = torch.cat([prompts.tokens[begin:end], served.tails[:4, row]])
             ends = torch.tensor([0, len(text)])
-            whole = model(text, torch.arange(len(text)), lambda _, q, k, v: plain.packed(q, k, v, ends, len(text)))  # noqa: B023
+            whole = model(
+                text, torch.arange(len(text)), lambda _, q, k, v: plain.attend_packed(q, k, v, ends, len(text))
+            )
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
@@ -89,11 +91,11 @@ def test_packed_tokens_are_padded_and_unpadded() -> None:
     from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
     class PaddedAttention(TorchCudnn):
-        padded = TorchDefault.padded
+        padded = TorchDefault.attend_padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
-    found, want = (maker.packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
+    found, want = (maker.attend_packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
     torch.testing.assert_close(found, want)
     given = torch.randn_like(want)
     for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):

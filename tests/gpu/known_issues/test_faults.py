@@ -281,8 +281,8 @@ def compare_as_campaign(
     for answer in plans:
         for kind in kinds if answer.plan is not None else ():
             assert answer.plan is not None
-            found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.arithmetic())
-            words += found.wrong
+            found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.get_arithmetic())
+            words += found.wrong_texts
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
@@ -304,8 +304,8 @@ def filter_gradient_with_split_k() -> str:
         with suppress(CudnnStatusError):
             answer = PlanOrRefusal(build_plan(config), config)
             assert answer.plan is not None
-            found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.arithmetic())
-            words, ran = words + found.wrong, True
+            found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.get_arithmetic())
+            words, ran = words + found.wrong_texts, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
 

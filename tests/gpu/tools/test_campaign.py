@@ -29,7 +29,7 @@ def is_wrong(graph: Graph, data: str, target: Target) -> bool:
     if got.plan is None:
         return False
     try:
-        return bool(run_and_compare(got.plan, graph, data, 0, got.arithmetic())[0].wrong)
+        return bool(run_and_compare(got.plan, graph, data, 0, got.get_arithmetic())[0].wrong_texts)
     finally:
         got.plan.close()
 

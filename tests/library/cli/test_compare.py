@@ -64,7 +64,7 @@ def test_each_attention_graph_of_a_log_is_a_case() -> None:
     cases = compare.make_comparison_cases(TRAINING_LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
-    assert all(case.problem is not None and not case.why_alone for case in cases)
+    assert all(case.problem is not None and not case.reason_without_torch for case in cases)
     with pytest.raises(UsageError, match="has no attention among its 1 logged graphs"):
         compare.make_comparison_cases(str(LOGS / "forum-9.1.1.log.gz"))
 

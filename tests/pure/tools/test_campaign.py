@@ -42,7 +42,7 @@ def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> N
     for seed in range(3):
         found = compare_interpreters(make_random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
-        assert not found.wrong, (seed, found.wrong)
+        assert not found.wrong_texts, (seed, found.wrong_texts)
 
 
 def test_every_graph_family_has_a_weight() -> None:
@@ -174,7 +174,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             from cudnn_backend_py.interpreter import OPERATIONS
 
-            def wrong(run, op):  # type: ignore[no-untyped-def]
+            def wrong_texts(run, op):  # type: ignore[no-untyped-def]
                 right(run, op)
                 run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
 

@@ -47,7 +47,7 @@ def make_unified_attention_backward(d: RandomGraphBuilder) -> Graph:
 def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
     """Return the graph of the first random problem that can be built and has no known issue."""
     make = sdpa_backward if backward else sdpa_forward
-    newer = unified or (d.is_since(9, 21, 0) and d.draw_bool(0.5))
+    newer = unified or (d.is_version_at_least(9, 21, 0) and d.draw_bool(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
     shape: Form = "unified" if unified else "single operations" if newer else "expanded"
     error: GraphError | None = None
@@ -68,8 +68,8 @@ def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: b
 def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
     """Return a random problem with few options at a time, so that most problems are supported."""
     # Earlier versions of the operation support lengths and pages and little else.
-    plain = unified and not d.is_since(9, 21, 0)
-    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_since(9, 25, 0))
+    plain = unified and not d.is_version_at_least(9, 21, 0)
+    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))
     heads = d.choose(1, 2, 2, 4)
     o: dict[str, Any] = {"batch": d.choose(1, 1, 2, 3), "heads": heads}
     o["kv_heads"] = heads if d.draw_bool(0.6) else d.choose(*(n for n in (1, 2, 4) if heads % n == 0))
@@ -139,7 +139,7 @@ def _make_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, back
 
 
 def _make_random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
-    if unified and backward and not d.is_since(9, 28, 0):
+    if unified and backward and not d.is_version_at_least(9, 28, 0):
         return
     if d.draw_bool(0.15):
         if backward or unified or d.draw_bool(0.7):

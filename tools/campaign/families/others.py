@@ -71,14 +71,14 @@ def add_resample(d: RandomGraphBuilder) -> None:
         given = {"idx": d.add_tensor("idx", less, _T.INT8)}
     elif not last:  # cuDNN also accepts the graph without them, and then does not run
         given = {"x": d.add_tensor("x", whole), "y": d.add_tensor("y", less)}
-    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.memory_options(whole))
+    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_memory_options(whole))
 
 
 def add_data_movement(d: RandomGraphBuilder) -> None:
     """Add a concatenation, slice, reshape or transpose, mostly where cuDNN supports it: next to a matmul."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
     what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
-    if d.is_since(9, 22, 0):
+    if d.is_version_at_least(9, 22, 0):
         what |= {"slice": 6.0, "transpose": 1.0}
     chosen = d.choose_weighted(what)
     if chosen == "concat":
@@ -96,7 +96,7 @@ def add_data_movement(d: RandomGraphBuilder) -> None:
     elif chosen == "transpose":
         a = g.transpose(g.tensor("a", (b, k, m)), (0, 2, 1))
     else:
-        logical = d.is_since(9, 22, 0) and d.draw_bool(0.4)
+        logical = d.is_version_at_least(9, 22, 0) and d.draw_bool(0.4)
         source = g.tensor("a", (b, m * k)) if d.draw_bool(0.5) else g.tensor("a", (b * m, k))
         a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
     right = g.tensor("b", (b, k, n))
@@ -109,12 +109,14 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     d.layout = channels_last
     n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
     y = g.convolution(
-        d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 1, 1)), **d.virtual_options((n, k, h, w), g.io_type)
+        d.add_tensor("x", (n, c, h, w)),
+        d.add_tensor("w", (k, c, 1, 1)),
+        **d.make_virtual_options((n, k, h, w), g.io_type),
     )
     z = d.add_tensor("z", (n, d.choose(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
     parts, at = ([y, z], 1) if d.draw_bool(0.85) else ([z, y], 0)
-    g.concatenate(parts, 1, in_place_index=at, **d.memory_options(whole, g.io_type))
+    g.concatenate(parts, 1, in_place_index=at, **d.make_memory_options(whole, g.io_type))
 
 
 def _add_single_data_movement(d: RandomGraphBuilder) -> None:
@@ -123,7 +125,9 @@ def _add_single_data_movement(d: RandomGraphBuilder) -> None:
     dims = tuple(d.choose(2, 4, 8, 16) for _ in range(d.choose(3, 4)))
     x = g.tensor("x", dims)
     what = (
-        d.choose("concat", "reshape", "slice", "transpose") if d.is_since(9, 22, 0) else d.choose("concat", "reshape")
+        d.choose("concat", "reshape", "slice", "transpose")
+        if d.is_version_at_least(9, 22, 0)
+        else d.choose("concat", "reshape")
     )
     if what == "concat":
         g.concatenate([x, g.tensor("part", dims)], d.draw_int(0, len(dims) - 1), virtual=False)
@@ -148,7 +152,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
     count, rows = d.choose(2, 3, 4, 8), d.choose(16, 32, 64, 100)
     k, n = d.choose(32, 64, 128), d.choose(32, 64, 128)
     offset = d.g.tensor("first_token_offset", (count, 1, 1), _T.INT32)
-    if d.is_since(9, 22, 0) and d.draw_bool(0.2):
+    if d.is_version_at_least(9, 22, 0) and d.draw_bool(0.2):
         doutput, token = d.add_tensor("doutput", (1, rows, n)), d.add_tensor("token", (1, rows, k))
         d.g.moe_grouped_matmul_backward(doutput, token, offset, virtual=False)
         return
@@ -204,7 +208,7 @@ def add_rotary_embedding(d: RandomGraphBuilder) -> None:
     part = d.choose(None, None, width // 2)
     more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.draw_bool(0.2) else {})
     freqs = g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
-    if d.is_since(9, 25, 0) and d.draw_bool(0.4):
+    if d.is_version_at_least(9, 25, 0) and d.draw_bool(0.4):
         q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
         stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
         made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=placed, dk=placed)
