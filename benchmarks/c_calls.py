@@ -1,4 +1,4 @@
-"""Recorder of this process's cuDNN calls, which writes them as a C program that makes the same calls.
+"""Record the cuDNN calls of this process, and write a C program that makes the same calls.
 
 The functions, their values and the descriptors are recorded while a block runs. Pointers to descriptors and the handle
 become names in the program; all other values are bytes.
@@ -53,7 +53,7 @@ class CallRecorder:
         return call
 
     def get_c_name(self, pointer: Any) -> str:
-        """Return the name of a descriptor in the program."""
+        """Return the C expression of a descriptor."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
     def _record_creation(self, kind: int, made: Any) -> str:

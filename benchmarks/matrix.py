@@ -1,4 +1,4 @@
-"""Cost of a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, judged without building plans.
+"""Time to judge a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, without building plans.
 
 Then the same matrix is killed half way in a child process and resumed, and a graph that crashes cuDNN is judged with
 another graph.

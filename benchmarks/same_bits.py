@@ -1,4 +1,4 @@
-"""Whether equal calls give equal bits: random problems, called many times with other shapes in between.
+"""Check that equal attention calls give bitwise equal results, with calls of other shapes in between.
 
 Problems are drawn from the parametrization of flash-attn's tests. Each has two calls: a forward pass as it is by
 default, and a forward and backward pass with ``deterministic``. Every result is compared with the first one, bit by
@@ -77,14 +77,14 @@ class AttentionProblem:
         return " ".join((sizes, *options))
 
     def make_neighbours(self) -> list[AttentionProblem]:
-        """Return problems of the same kind in a smaller and in a larger class."""
+        """Return the same problem with a smaller and with a larger shape class."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
         return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
 
 
 def make_random_problems(count: int, seed: int = 0) -> list[AttentionProblem]:
-    """Return different problems."""
+    """Return distinct random attention problems."""
     rng = random.Random(seed)
     found: dict[AttentionProblem, None] = {}
     while len(found) < count:

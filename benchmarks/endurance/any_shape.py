@@ -51,7 +51,7 @@ def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
 
 
 def find_class_bounds() -> list[tuple[int, int]]:
-    """Return the batches and lengths of the classes that serve these shapes, the largest first."""
+    """Return the batch and length limits of the shape classes for these shapes, the largest first."""
     sequences = {bounds_for_call(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {bounds_for_call(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)

@@ -1,4 +1,4 @@
-"""A million replays of one CUDA graph of paged attention, each with other pages and lengths.
+"""Replay a CUDA graph of paged attention a million times with varying pages and lengths.
 
 The graph itself selects the next set of lengths and pages, runs our operator and compares the result with the expected
 one, so that every replay is checked without the host. A plan that would have to be built during the capture is refused,

@@ -1,4 +1,4 @@
-"""Memory that stays allocated per verdict: the package compared with a C loop that makes the same cuDNN calls.
+"""Memory growth per verdict, compared with a C loop that makes the same cuDNN calls.
 
 The calls of one verdict of each graph are recorded (functions, values, descriptors), written as a C program, compiled
 with gcc and replayed in a separate process that has loaded the same libraries and runs no Python in its loop. The

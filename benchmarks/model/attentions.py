@@ -30,7 +30,7 @@ class AttentionNotOffered(Exception):
 
 
 class PagedCache:
-    """A paged cache of keys and values of several sequences, for all layers.
+    """A paged cache of keys and values for several sequences and all layers.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class PagedCache:
         self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
 
     def find_slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        """Return the slots of tokens, given by sequence and position."""
+        """Return the memory slots of tokens, given by sequence and position."""
         return self.table[sequence, position // self.page].long() * self.page + position % self.page
 
     def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -70,7 +70,7 @@ class PagedCache:
         return memory.unflatten(0, (-1, self.page))
 
     def get_sequences(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the memory of a layer as [sequences, most, h, d], its layout if the pages are in order."""
+        """Return a layer's memory as [sequences, max_tokens, h, d]; valid only if the pages are in order."""
         return memory.unflatten(0, (self.sequences, self.max_tokens))
 
 

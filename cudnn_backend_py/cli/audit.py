@@ -1,4 +1,4 @@
-"""The command ``audit``: a case that an audit kept, run again by other engines and versions."""
+"""The command ``audit``: rerun a case that an audit stored, with other engines and cuDNN versions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-examined", 1
 @click.command("audit", cls=Command)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH_FILE_PARAMETER)
 @add_repeatable_version_option("or the path of a library; all installed if not given")
-@add_target_option(other="what would be run there is said")
+@add_target_option(other="only list what would run there")
 @make_seconds_option("--limit", "limit_s", default=300.0, help="For each case.")
-@make_seconds_option("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
+@make_seconds_option("--reduce", "reduce_s", default=60.0, help="Part of --limit for reducing the case.")
 @click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction next to the case.")
-@click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
+@click.option("--folder", metavar="FOLDER", help="The folder of kept cases.")
 @add_format_options("text", "json")
 def audit_wrong_result(
     files: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""The command ``cudnn-backend``."""
+"""The command group ``cudnn-backend``, and the commands that manage targets and cuDNN versions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _describe_profile(profile: Profile) -> dict[str, Any]:
 
 @target_commands.command("show")
 @click.argument("name", type=TargetParameter())
-@click.option("--device-json", is_flag=True, help="Only what cuDNN is given, as JSON.")
+@click.option("--device-json", is_flag=True, help="Print only the JSON that cuDNN reads.")
 @add_format_options("text", "json")
 def show_target(name: str, device_json: bool, style: str, output: str | None) -> None:
     """Show a described GPU with the source of every number."""
@@ -156,7 +156,7 @@ _CUDA_HELP = "CUDA major version of the wheel."
 def _add_flavor_options(function: Any) -> Any:
     """Add ``--full`` and ``--jit``."""
     full = click.option("--full", "flavor", flag_value="full", help="The full wheel, some 1 GB.")
-    jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without engines compiled before.")
+    jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without precompiled engines.")
     return full(jit(function))
 
 
@@ -202,8 +202,8 @@ def install_version(
     )
     if not installed.judges:
         print_warning(
-            f"the JIT wheel of {installed.build} is of no use: it lacks a library without which cuDNN judges nothing; "
-            f"take the full one (cudnn-backend cudnn install {installed.build} --full)"
+            f"the JIT wheel of {installed.build} cannot judge graphs, because it lacks a library; "
+            f"install the full wheel (cudnn-backend cudnn install {installed.build} --full)"
         )
 
 
@@ -232,7 +232,7 @@ def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
 @click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersionParameter())
 @add_format_options("text", "json")
 def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> None:
-    """Compare the files of cuDNN with what was installed.
+    """Check that the files of installed cuDNN versions are unchanged.
 
     Every file is, byte for byte; without VERSION those of all there are. Those in the cache are checked, and if no
     VERSION is named also the one of this environment, by the RECORD of its wheel. Exit code 0 if all are whole, 1 if
@@ -269,7 +269,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
 @main.command("record", hidden=True)
 @add_version_options
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
+@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="Arguments for pytest.")
 def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
     """Run the GPU tests; write a record into FOLDER (logs/)."""
     from ..testing.record import record_run
@@ -288,7 +288,7 @@ def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
 @main.command("completion", hidden=True)
 @click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
 def print_completion_script(shell: str) -> None:
-    """Print what completes commands, targets and versions.
+    """Print the shell script that completes commands, targets and versions.
 
     Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc, or ~/.zshrc
     after compinit; for fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish

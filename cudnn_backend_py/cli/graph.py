@@ -46,7 +46,7 @@ def lint_graph(graph_file: str, style: str, output: str | None) -> None:
 
 @graph_commands.command("draw")
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log, counted from 1.")
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log, from 1.")
 @add_format_options("svg", "png", "mermaid", "dot")
 def draw_graph(graph_file: str, number: int | None, style: str, output: str | None) -> None:
     """Draw GRAPH as SVG, PNG, Mermaid or DOT.
@@ -71,7 +71,7 @@ def draw_graph(graph_file: str, number: int | None, style: str, output: str | No
 
 
 def _convert_svg_to_png(picture: str) -> bytes:
-    """Return a drawing as PNG at twice its size, on white."""
+    """Convert an SVG drawing to PNG at twice its size, with a white background."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError:

@@ -101,7 +101,7 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         )
     if number is not None and number > len(found):
         count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
-        raise GraphError(f"{path} has {count}, there is no number {number}", code="graph-file")
+        raise GraphError(f"{path} has {count}, there is no graph {number}", code="graph-file")
     several = len(found) > 1
     return [
         (place if several else None, graph)
@@ -179,7 +179,7 @@ def _format_exception(error: BaseException) -> str:
 
 
 def _find_user_frames(error: BaseException, depth: int = 2) -> str:
-    """Return the user's frames of an exception, innermost last, and those of its causes."""
+    """Return the stack frames of the user's code in an exception and its causes, innermost last."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

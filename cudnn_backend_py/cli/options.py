@@ -41,7 +41,7 @@ def _complete_by_prefix(known: Iterable[str], incomplete: str) -> list[Completio
 
 
 class _TextParameter(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
-    """A text accepted unchanged."""
+    """A command-line parameter that accepts any text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text."""
@@ -57,7 +57,7 @@ class _GraphFileParameter(_TextParameter):
 
 
 class TargetParameter(_TextParameter):
-    """A GPU: a name or a JSON file, checked where it is used."""
+    """A parameter that names a GPU or a JSON file; the command checks it."""
 
     name = "name"
 
@@ -71,7 +71,7 @@ class TargetParameter(_TextParameter):
 
 
 class InstalledVersionParameter(_TextParameter):
-    """An installed cuDNN version, or a path where a command accepts one."""
+    """A parameter that names an installed cuDNN version, or a path where a command accepts one."""
 
     name = "version"
 

@@ -54,10 +54,10 @@ _LOG_LEVEL_VARIABLES = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWAR
 
 
 class MainCommandGroup(Group):
-    """The group of all commands, which turns every error into an exit code."""
+    """The group of all commands; it turns every exception into an exit code."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the exit codes."""
+        """Add the exit codes to the help page."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
@@ -161,7 +161,7 @@ def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
     if isinstance(error, CudnnBackendError):
         return error
     if isinstance(error, MemoryError):
-        return EnvironmentNotReady("there is not enough memory for the answer", code="out-of-memory")
+        return EnvironmentNotReady("not enough memory", code="out-of-memory")
     if isinstance(error, OSError):
         return EnvironmentNotReady(
             f"the operating system reports: {error}",
@@ -177,7 +177,7 @@ def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
         f"the command failed with {said}",
         code="internal-error",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None,
-        cause="a bug of this package, which says nothing about the question",
+        cause="a bug of this package; the result is unknown",
         fix=f"set {_TRACEBACK_VARIABLE}=1 to see the traceback, and report it with the command",
     )
 
@@ -196,16 +196,16 @@ def print_warning(text: str) -> None:
 
 
 def warn_about_python_file(path: str, named_in: str) -> None:
-    """Announce that a Python file is run which another file names."""
+    """Warn that a Python file, named by another file, will be run."""
     if is_python_file(path):
         print_warning(
-            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which is run now; "
+            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which runs now; "
             "a graph JSON would not be"
         )
 
 
 def add_escaped_row(table: Table, *texts: str) -> None:
-    """Add a row of untrusted texts."""
+    """Add a row of untrusted texts, with control characters escaped."""
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
@@ -222,7 +222,7 @@ def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
 
 
 def format_json(data: Any) -> str:
-    """Return plain data as the JSON of an answer."""
+    """Format plain data as indented JSON."""
     return json.dumps(data, indent=1) + "\n"
 
 
@@ -250,7 +250,7 @@ def write_or_print_report(text: str | bytes, output: str | None, *, annotations:
 
 
 def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
-    """Return a function that writes intermediate JSON to `output` atomically, using at most a tenth of the time.
+    """Return a function that stores intermediate results as JSON in `output`, using at most a tenth of the time.
 
     At most once a second.
     """
@@ -283,7 +283,7 @@ def show_progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], 
 
 
 class OutputFile(click.Path):
-    """An output file with an existing folder, checked before any query."""
+    """A parameter for an output file; its folder must exist before any query."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

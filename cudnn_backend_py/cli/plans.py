@@ -63,7 +63,7 @@ def plan_commands() -> None:
 @add_target_option()
 @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
 @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
-@click.option("--engine", type=int, default=None, help="Take this engine instead.")
+@click.option("--engine", type=int, default=None, help="Use this engine.")
 @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
 def build_plan(
     graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
@@ -160,8 +160,8 @@ def _delete_folders() -> Iterator[tuple[Path, int]]:
 @add_version_options
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
 @make_seconds_option("--budget", default=30.0, help="For measuring.")
-@click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
-@click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
+@click.option("--engines", is_flag=True, help="Also time configs that heuristics do not list.")
+@click.option("--max-candidates", default=32, show_default=True, help="Maximum number of configs to time.")
 @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
 def tune_plan(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
     """Time the engine configs of GRAPH; keep the fastest.
@@ -183,18 +183,20 @@ def tune_plan(graph_file: str, budget: float, engines: bool, max_candidates: int
 @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
 @add_repeatable_version_option("the cuDNN of this process if not given, which 'default' also is")
-@add_target_option(other="plans are named for it, and nothing is timed")
-@click.option("--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version.")
-@click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
-@make_seconds_option("--limit", default=600.0, help="For all: nothing begins after it.")
+@add_target_option(other="list its plans without timing them")
+@click.option(
+    "--configs", type=click.IntRange(1), default=2, show_default=True, help="Number of engine configs per version."
+)
+@click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Repetitions of GPU timing.")
+@make_seconds_option("--limit", default=600.0, help="Start no measurement after this time.")
 @add_format_options("text", "json", "markdown")
-@click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
+@click.option("--plot", type=OutputFile(), help="Write a plot to FILE (needs matplotlib).")
 @click.option(
     "--resume",
     "resumed",
     metavar="JSON",
     type=click.Path(exists=True, dir_okay=False),
-    help="Keep the rows of this record.",
+    help="Continue this record and keep its rows.",
 )
 def compare_attention(
     log_file: str | None,

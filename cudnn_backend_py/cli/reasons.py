@@ -1,4 +1,4 @@
-"""The command ``reasons``: what an error message means."""
+"""The command ``reasons``: explain an error message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["explain_message"]
 @click.argument("text", nargs=-1, required=True)
 @add_format_options("text", "json")
 def explain_message(text: tuple[str, ...], style: str, output: str | None) -> None:
-    """Say what the error message TEXT means, and what to do.
+    """Explain the error message TEXT, and what to do.
 
     TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
     one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.

@@ -49,7 +49,7 @@ _VERSION_OPTION = "--cudnn"
 
 @dataclass(frozen=True)
 class _RunRequest:
-    """A graph file from a command line, and its run settings."""
+    """One graph file to run, with its options and its kind of data."""
 
     file: str
     dims: tuple[str, ...]
@@ -61,13 +61,13 @@ class _RunRequest:
 
     @property
     def command_line(self) -> list[str]:
-        """All words of the command line without the version."""
+        """Arguments of the command line, without the cuDNN version."""
         number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
         return ["run", self.file, *number, *self.graph_options, *self.run_options]
 
     @property
     def run_options(self) -> list[str]:
-        """The options that control the run."""
+        """Command-line options that control the run."""
         told = self.options
         target = [] if told["target"] is None else [f"--target={told['target']}"]
         words = [*target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
@@ -75,13 +75,13 @@ class _RunRequest:
 
     @property
     def graph_options(self) -> list[str]:
-        """The options that change the graph."""
+        """Command-line options that change the graph."""
         words = [f"--dims={item}" for item in self.dims]
         words += [f"--type={item}" for item in self.types]
         return words + [f"--set={item}" for item in self.settings]
 
     def read_graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
-        """Yield each graph, changed as requested, or why there is none, with the text that names it."""
+        """Yield the name of each graph with the graph after the requested changes, or with the error."""
         from ..rewrite.override import override
 
         dims = {name: _parse_sizes(text) for name, text in _split_pairs(self.dims, "--dims")}
@@ -120,10 +120,12 @@ def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -
 @click.command("run", cls=Command)
 @add_version_options
 @click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH_FILE_PARAMETER)
-@click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
-@click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
-@click.option("--type", "types", multiple=True, metavar="NAME=TYPE", help="Another data type: w=bf16; * for all.")
+@click.option("--batch", "batches", multiple=True, metavar="FILE", help="Read one set of arguments per line from FILE.")
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log; all if not given.")
+@click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Replace dims: x=4,64,56,56; 0 keeps a dim.")
+@click.option(
+    "--type", "types", multiple=True, metavar="NAME=TYPE", help="Replace a data type: w=bf16; * for all tensors."
+)
 @click.option(
     "--set",
     "settings",
@@ -140,17 +142,21 @@ def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -
     metavar="KIND",
     help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random data.")
 @click.option(
-    "--configs", default="first", show_default=True, callback=_parse_configs, help="first, all, a number, or one tag."
+    "--configs",
+    default="first",
+    show_default=True,
+    callback=_parse_configs,
+    help="Engine configs: first, all, a number, or one tag.",
 )
-@click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
-@add_target_option(other="what would be run there is said")
+@click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time configs with right results.")
+@add_target_option(other="only list what would run there")
 @make_seconds_option("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
 @add_format_options("text", "json", "junit")
 @click.pass_context
 def run_graphs(ctx: click.Context, /, **params: Any) -> None:
-    """Run GRAPH on made-up data, and check the results.
+    """Run GRAPH on random data, and check the results.
 
     What each engine config writes is compared with the interpreter. GRAPH is as for explain, a log with several
     graphs, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a result.
@@ -228,7 +234,7 @@ def _find_batch_path(batch: str, file: str) -> str:
 
 
 def _split_version(words: list[str], where: str) -> tuple[list[str], str | None]:
-    """Return the text of a line without its cuDNN version, and that version."""
+    """Return the arguments of a line without the cuDNN version, and the version."""
     left: list[str] = []
     version: str | None = None
     rest = iter(words)

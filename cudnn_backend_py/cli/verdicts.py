@@ -69,14 +69,16 @@ _BUILD_HELP = "Also build a plan: compilation can fail where the check passed."
 @add_mode_option
 @click.option("--build/--no-build", default=None, help=f"{_BUILD_HELP} The default of --whatif and of archives.")
 @click.option("--whatif", is_flag=True, help="Find the smallest changes that make cuDNN support GRAPH; checks each.")
-@make_seconds_option("--budget", "budget_s", help="Of --whatif; if not given, a fixed number of changes is checked.")
+@make_seconds_option(
+    "--budget", "budget_s", help="Time limit of --whatif; if not given, check a fixed number of changes."
+)
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
 @click.option("--every-engine", is_flag=True, help="Check all engines and knob values, not only what heuristics list.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
 @make_seconds_option("--limit", "limit_s", default=600, help="For each verdict.")
-@click.option("--here", is_flag=True, help="Call cuDNN in this process, which a crash of cuDNN then ends.")
+@click.option("--here", is_flag=True, help="Call cuDNN in this process; a crash of cuDNN ends it.")
 @add_format_options("text", "json", "html", "junit", "github", "archive")
 @add_version_options
 def explain_graphs(
@@ -94,7 +96,7 @@ def explain_graphs(
     style: str,
     output: str | None,
 ) -> None:
-    """Say whether cuDNN supports each GRAPH, and why.
+    """Report whether cuDNN supports each GRAPH, and why.
 
     GRAPH is a Python file (.py) with a function graph(), which is run; a graph JSON, a plan file, or a log or JSON of
     cuDNN or of its frontend, which are read as data. Without --target it is judged for the GPU of this machine. The
@@ -191,7 +193,7 @@ def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Gra
 
 
 def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
-    """Return the graph of each verdict; all files were judged on the same targets, one file after the other."""
+    """Return one graph per verdict; each file has one verdict per target, in order."""
     return [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
 
 
@@ -258,9 +260,9 @@ _PROGRAM_KEY = f"{__name__}:program"
 
 @click.command("log", cls=_LogCommand)
 @click.argument("log_file", metavar="FILE", type=GRAPH_FILE_PARAMETER, required=False)
-@add_target_option(many=True, other="each graph is explained for it; after -- the GPU of this machine if not given")
+@add_target_option(many=True, other="explain each graph for it; with a PROGRAM, the GPU of this machine if not given")
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
-@click.option("--breakdown", is_flag=True, help="Show executions, plans, build times and classes of shapes instead.")
+@click.option("--breakdown", is_flag=True, help="Show executions, plans, build times and shape classes instead.")
 @click.option("--keep", metavar="LOG", type=click.Path(dir_okay=False), help="Keep the log of PROGRAM in this file.")
 @click.option("-v", "--verbose", is_flag=True, help="Show whole graphs and every engine config with cuDNN's reasons.")
 @add_format_options("text", "json")
@@ -351,7 +353,7 @@ def _write_result(style: str, output: str | None, found: Any) -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
 def explain_torch_program(arguments: tuple[str, ...]) -> None:
-    """Run a torch program; say why cuDNN was not used.
+    """Run a torch program, and report why cuDNN was not used.
 
     Of each call of its attention it says which backend torch chose, and what kept cuDNN out.
     The same as python -m cudnn_backend_py.why. The exit code is the program's.
@@ -455,7 +457,7 @@ def _format_continue_command(
 @click.option("--since", "boundaries", is_flag=True, help="Find the first and last version that supports each GRAPH.")
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
 @click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
-@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
+@click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
 @add_format_options("text", "json", "html")
 @add_wheel_options
 def show_matrix(
@@ -550,8 +552,8 @@ def _show_version_history(
 
 @click.command("check", cls=Command)
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-@click.option("--update", "updated", is_flag=True, help="Write the verdicts of now into FILE.")
-@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
+@click.option("--update", "updated", is_flag=True, help="Write the new verdicts into FILE.")
+@click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
 @add_format_options("text", "json", "junit", "github")
 @add_wheel_options
 def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
@@ -594,7 +596,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
 @click.argument("files", metavar="GRAPH...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @add_target_option(many=True)
 @click.option("--time", "timed", is_flag=True, help="Run the graphs that changed on the GPU of this machine.")
-@make_seconds_option("--limit", "limit_s", help="Nothing begins after it.")
+@make_seconds_option("--limit", "limit_s", help="Start no graph after this time.")
 @add_format_options("text", "json", "junit", "github")
 @add_wheel_options
 def compare_two_versions(
@@ -643,7 +645,9 @@ def _compare_versions_on_files(
         for number, graph in read_any_graphs(file):
             if isinstance(graph, GraphError):
                 faults.append(graph)
-                print_warning(f"left out, as it could not be rebuilt: graph {number or 1} of {file}: {graph.headline}")
+                print_warning(
+                    f"skipped, because it could not be rebuilt: graph {number or 1} of {file}: {graph.headline}"
+                )
                 continue
             name = graph.name if number is None else f"{Path(file).name}:{number}"
             if name in graphs:

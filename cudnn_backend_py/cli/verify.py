@@ -1,4 +1,4 @@
-"""The command ``target verify``: does a described GPU answer as the real one does?"""
+"""The command ``target verify``: compare judgements for a described GPU with those on the real GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_ROWS = 20  # of the table of differences
 @click.command("verify", cls=Command)
 @add_target_option()
 @click.option("--as", "other", type=TargetParameter(), help="Compare with this described GPU (h200, a JSON file).")
-@make_seconds_option("--limit", "limit_s", more_than_0=True, default=300, help="For all of it.")
+@make_seconds_option("--limit", "limit_s", more_than_0=True, default=300, help="Total time limit.")
 @click.option("--output", type=OutputFile(), help=_OUTPUT_HELP)
 @click.option("--contribute", is_flag=True, help="Also print the text for the issue form of hardware evidence.")
 @add_version_options
@@ -97,7 +97,7 @@ def _print_comparison(found: Verification) -> None:
         if item.state in ("wrong", "failed"):
             print_lines(f"  {item.state}: {item.name} by {item.tag}")
     for part, count in found.left_out.items():
-        print_lines(f"no time for {part}: {count} left out")
+        print_lines(f"time limit reached before {part}: {count} left out")
 
 
 def _print_gpu_facts(found: Verification) -> None:

@@ -1,4 +1,4 @@
-"""The options ``--cudnn``, ``--full`` and ``--jit``: which cuDNN and which of its wheels judges."""
+"""The options ``--cudnn``, ``--full`` and ``--jit``, which select the cuDNN version and its wheel."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def add_version_options(function: Any) -> Any:
 
 
 def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Store one of the three options; once all are known, continue in a child if a version is given."""
+    """Store one of the three options; with the last, run the command in a child process if a version is given."""
     if ctx.resilient_parsing:
         return
     told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
@@ -95,7 +95,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
 
 
 def _is_environment_version(version: str) -> bool:
-    """Return whether the cuDNN of this environment, which no command installed, is of a version that is named."""
+    """Return whether the cuDNN of the Python environment has the named version."""
     from ..diagnose.surveys.inputs import own_version
     from ..native.version_store import VersionRequest
 
@@ -106,7 +106,7 @@ def _is_environment_version(version: str) -> bool:
 
 
 def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None) -> None:
-    """Install a missing version: a small wheel at once, a large one if the user agrees."""
+    """Install a missing cuDNN version; ask the user before a large download."""
     from ..versions import store as versions
 
     try:
@@ -135,14 +135,16 @@ _AnswerType = TypeVar("_AnswerType")
 
 
 def add_wheel_options(function: Any) -> Any:
-    """Add ``--full`` and ``--jit`` for several versions: how to get engines that they lack."""
+    """Add ``--full`` and ``--jit``, which select the wheels for versions that lack engines."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _store_wheel_choice}
     full = click.option(
-        _FULL_OPTION, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
+        _FULL_OPTION,
+        "full",
+        is_flag=True,
+        help="Download full wheels without asking where engines are missing.",
+        **settings,
     )
-    jit = click.option(
-        _JIT_OPTION, "jit", is_flag=True, help="With the small jit wheels; nothing is queried.", **settings
-    )
+    jit = click.option(_JIT_OPTION, "jit", is_flag=True, help="Use the small JIT wheels; never prompt.", **settings)
     return full(jit(function))
 
 
@@ -156,7 +158,7 @@ def judge_with_wheels(
     lacking: Callable[[_AnswerType], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _AnswerType:
-    """Judge; then judge again with full wheels the versions that lack engines.
+    """Judge, then judge versions that lack engines again with full wheels.
 
     Parameters
     ----------
@@ -197,9 +199,9 @@ def list_available_versions() -> tuple[str, ...]:
 
 
 def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
-    """Return the full wheels, by version, that can judge what the present engines could not.
+    """Return the full wheels, by version, for versions that lack engines.
 
-    They are fetched with --full, or if whoever is at the terminal says so.
+    Missing ones are downloaded with --full, or if the user agrees on the terminal.
     """
     from ..versions import store as versions
 
@@ -231,7 +233,7 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
         shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
     print_warning(
-        f"cuDNN {' and '.join(missing)} is installed with some of its engines only, and these refuse a graph; "
+        f"cuDNN {' and '.join(missing)} has only some of its engines installed, and these refuse a graph; "
         f"the engines in the full wheel{many} might support it"
     )
     return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and use {them}?", err=True)
@@ -253,7 +255,7 @@ def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> lis
 
 
 def _remove_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
-    """Return a command line without an option and its value; with `whole` only before the command's name."""
+    """Remove an option and its value from a command line; with `whole` only before the command's name."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:

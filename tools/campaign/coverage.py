@@ -1,4 +1,4 @@
-"""Which operations, modes, types, layouts, ranks and options occur in random graphs."""
+"""Coverage of random graphs: their operations, modes, types, layouts, ranks and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One random graph: cuDNN builds a plan; with a GPU its outputs are compared with the interpreter's."""
+"""Build a plan for a random graph, run it, and compare its outputs with the interpreter's."""
 
 from __future__ import annotations
 
@@ -211,12 +211,12 @@ def compare_outputs(
 
 
 def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, NumberArray]:
-    """Return generated input data; for hostile attention with an odd seed, of which only scores are hostile."""
+    """Return generated input data; for hostile attention data with an odd seed, only the scores are hostile."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
 def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifferences:
-    """Compare an exact run of the interpreter with the results expected of a kernel."""
+    """Compare an exact run of the interpreter with the results that a kernel may give."""
     inputs = _make_input_data(graph, kind, seed)
     expected = expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)

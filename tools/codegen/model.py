@@ -31,7 +31,7 @@ class EnumMember:
 
 @dataclass(frozen=True)
 class EnumModel:
-    """One enum class to write."""
+    """An enum class of the generated code."""
 
     name: str
     c_name: str
@@ -64,7 +64,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class DescriptorModel:
-    """One descriptor type to write."""
+    """A descriptor type of the generated code."""
 
     kind: str
     name: str
@@ -76,7 +76,7 @@ class DescriptorModel:
 
 @dataclass
 class GeneratedModel:
-    """Everything to write, and every problem found."""
+    """Data of all generated files, and all problems found."""
 
     header: Header
     enums: list[EnumModel] = field(default_factory=list)

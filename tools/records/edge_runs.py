@@ -54,7 +54,7 @@ def _get_target() -> Target:
 
 
 def build_plan_per_engine(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Return a plan for each engine, from its first config that can be built, or cuDNN's refusal."""
+    """Build one plan per engine, from the first config that compiles; return cuDNN's refusal if there is none."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:

@@ -37,7 +37,7 @@ class RandomProblem:
 def compute_share_of_allowed_error(
     found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType
 ) -> float:
-    """Return the largest error as a share of the allowed error.
+    """Return the largest ratio of an error to its allowed error.
 
     Allowed are two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
     convolution; 2^15 of them for products of float32, because tensor cores cut both factors to 11 bits, and of
@@ -65,7 +65,7 @@ def _convert_to_numpy(values: torch.Tensor | None) -> Array:
 
 
 def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
-    """Yield random convolutions of a number; callers take the first that cuDNN supports."""
+    """Yield random convolutions for a problem number; callers use the first that cuDNN supports."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
@@ -141,7 +141,7 @@ _NORM_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BA
 
 
 def make_random_norms(number: int) -> Iterator[RandomProblem]:
-    """Yield random norms of a number; callers take the first that cuDNN supports."""
+    """Yield random norms for a problem number; callers use the first that cuDNN supports."""
     random = np.random.default_rng([number, 2])
     mode = _NORM_MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]

@@ -1,4 +1,4 @@
-"""Ten tasks of a new user, done by the website's text with a wheel in a fresh environment, and recorded.
+"""Run ten tasks of a new user, as the website describes them, in a fresh environment with the wheel.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The look-up needs the built site.

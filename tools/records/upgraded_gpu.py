@@ -1,4 +1,4 @@
-"""Changes of an upgrade measured on this machine's GPU, checked by a second run and by the old version itself.
+"""Measure what a cuDNN upgrade changes on this machine's GPU; verify with a second run and the old version.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
 lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under

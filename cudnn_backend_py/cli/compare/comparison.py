@@ -1,4 +1,4 @@
-"""Compare attention for a grid of shapes or a log: cuDNN by version and config, and other implementations.
+"""Time attention of a grid of shapes or of a log: cuDNN versions, engine configs and other implementations.
 
 Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
 where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is queried in a
@@ -676,7 +676,7 @@ def _list_missing_rows(record: Mapping[str, Any], bullet: str) -> list[str]:
 
 def _list_unstarted_cases(record: Mapping[str, Any]) -> list[str]:
     left = record.get("cases", 0) - len(record["rows"])
-    return [f"{left} of {record.get('cases')} cases were not begun: the time was over"] if left > 0 else []
+    return [f"{left} of {record.get('cases')} cases were not started: the time limit was reached"] if left > 0 else []
 
 
 def format_all_tables(record: Mapping[str, Any]) -> list[Table]:
@@ -753,7 +753,7 @@ def run_compare_command(
         step = str if status is None else lambda text: status.update(f"comparing {text}")
         record = run_comparison(wanted, step=step, earlier=earlier, keep=keep)
     for line in _list_unstarted_cases(record):
-        console.print(f"{line}; --resume goes on with the record")
+        console.print(f"{line}; --resume continues the record")
     if plot is not None:
         draw_comparison(record, plot)
     if style == "json":

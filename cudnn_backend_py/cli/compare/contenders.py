@@ -1,4 +1,4 @@
-"""Other implementations of attention: torch's backends and flash-attn; and the buffers of all."""
+"""Attention of torch's backends and flash-attn for comparisons, and the buffers of all contenders."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def make_flash_attn_calls(
 
 
 def prepare_torch_operators() -> str:
-    """Prepare torch's operators and their compiled step, which a first process builds; return their state."""
+    """Prepare our torch operators and build their compiled step if missing; return its state."""
     import torch
 
     torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
@@ -114,7 +114,7 @@ def prepare_torch_operators() -> str:
 
 
 def wait_for_background_plans(call: Callable[[], Any]) -> None:
-    """Repeat a call until background plans are in use and the compiled step has them."""
+    """Repeat a call until it uses the plans that are built in the background."""
     for _ in range(2):
         for _ in range(10):
             call()
@@ -124,7 +124,9 @@ def wait_for_background_plans(call: Callable[[], Any]) -> None:
 def prepare_backward_call(
     call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
 ) -> Callable[[], Any]:
-    """Run the forward pass of a call, settled first by default; return a function that runs its backward pass."""
+    """Run the forward pass of a call, and return a function that runs its backward pass.
+
+    By default the forward pass first waits for plans that are built in the background."""
     import torch
 
     for x in inputs:

@@ -1,4 +1,4 @@
-"""Records shown as tables in notebooks, and plots of figures."""
+"""Tables and plots of recorded measurements."""
 
 from __future__ import annotations
 

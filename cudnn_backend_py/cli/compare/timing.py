@@ -64,7 +64,7 @@ def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int
 
 
 def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
-    """Return batches of the same call, each batch in its own context."""
+    """Return a batch function that repeats a call, each batch inside a new context."""
     timed = repeat(call)
 
     def run(batch: int, calls: int) -> float:
@@ -75,7 +75,7 @@ def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any])
 
 
 def call_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that makes each call in its own context."""
+    """Return a function that makes one call inside a new context."""
 
     def run() -> None:
         with context():

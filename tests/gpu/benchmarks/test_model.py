@@ -70,7 +70,9 @@ def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
             text = torch.cat([prompts.tokens[begin:end], served.tails[:4, row]])
             ends = torch.tensor([0, len(text)])
             whole = model(
-                text, torch.arange(len(text)), lambda _, q, k, v: plain.attend_packed(q, k, v, ends, len(text))
+                text,
+                torch.arange(len(text)),
+                lambda _, q, k, v: plain.attend_packed(q, k, v, ends, len(text)),  # noqa: B023
             )
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 

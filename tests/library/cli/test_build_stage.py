@@ -1,4 +1,4 @@
-"""Plans built for a verdict: one that does not compile has a cause, and remedies are built if builds are requested."""
+"""Tests of verdicts with built plans: cause of a failed compilation, and remedies that compile."""
 
 from __future__ import annotations
 

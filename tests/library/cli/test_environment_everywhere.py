@@ -1,4 +1,4 @@
-"""Every entry point reports an environment problem: doctor, whatif, matrix, log, build, plan selection, frontend.
+"""Tests that every command and API reports an environment problem instead of a verdict.
 
 Each query runs in a child with libraries that are mixed or incomplete; only files are changed.
 """

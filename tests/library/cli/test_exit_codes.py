@@ -1,4 +1,4 @@
-"""Every command with every kind of invalid input: exit code 0, 1, 2 or 130, no traceback, no control characters."""
+"""Tests of exit codes and error output of every command with every kind of invalid input."""
 
 from __future__ import annotations
 

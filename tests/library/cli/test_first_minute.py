@@ -1,4 +1,4 @@
-"""First use: short verdicts, programs with cuDNN's log, doctor, caches, the log in every command."""
+"""Tests of the commands that a new user runs first: explain, log, doctor and cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command at every width, in a pipe and in a terminal: the same text, the same exit code, never empty."""
+"""Tests that output and exit code of every command do not depend on the terminal width."""
 
 from __future__ import annotations
 

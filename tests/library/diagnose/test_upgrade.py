@@ -116,7 +116,7 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> No
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
     done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
-    assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
+    assert "skipped, because it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]

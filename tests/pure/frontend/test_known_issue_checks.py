@@ -1,4 +1,4 @@
-"""Each function that builds or judges a graph checks the known issue table, so one new row there is enough."""
+"""Tests that every function that builds or judges a graph checks the table of known issues."""
 
 from __future__ import annotations
 

@@ -174,11 +174,11 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             from cudnn_backend_py.interpreter import OPERATIONS
 
-            def wrong_texts(run, op):  # type: ignore[no-untyped-def]
+            def compute_wrong(run, op):  # type: ignore[no-untyped-def]
                 right(run, op)
                 run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
 
-            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, wrong)
+            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong)
             expected = expect(graph, inputs)
         return any(not item.compare(device[name]).right for name, item in expected.items())
 
