@@ -148,7 +148,7 @@ def test_a_record_that_reached_its_time_limit_can_be_resumed(tmp_path: Path) -> 
     assert [(part["rows"], part["seconds"]) for part in record["resumed"]] == [(1, 100.0)]
     assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
     none = run_plan_compare(TRAINING_LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
-    assert (none.code, "6 of 6 cases were not begun" in none.stderr) == (0, True)
+    assert (none.code, "6 of 6 cases were not started" in none.stderr) == (0, True)
     other = run_plan_compare(TRAINING_LOG, "--resume", str(path), "--configs", "1", *target, str(path))
     assert (other.code, "compare-resume" in other.stderr) == (2, True)
     assert json.loads(path.read_text()) == record
@@ -250,7 +250,7 @@ def test_comparison_report_shows_versions_plans_and_its_command() -> None:
         for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend plan compare --rounds=9"):
             assert words in shown
         assert "no GPU (b1 forward)" in shown
-        assert "2 of 3 cases were not begun" in shown
+        assert "2 of 3 cases were not started" in shown
     assert "| 15.0 / 20.0 |" in compare.format_markdown(make_comparison_record())
 
 

@@ -184,11 +184,11 @@ def test_modules_next_to_a_graph_file_do_not_shadow_others(tmp_path: Path) -> No
 
 def test_a_warning_precedes_the_run_of_a_listed_python_file(bad_files_folder: Path) -> None:
     done = run_command_line(["check", "python.toml"])
-    assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which is run now;")
+    assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which runs now;")
     assert "warning" not in run_command_line(["check", "graph.toml"]).stderr
     Path("list.txt").write_text("none.py\n")
     done = run_command_line(["run", "--batch", "list.txt", "--target", "sm80"])
-    assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which is run now;")
+    assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which runs now;")
 
 
 @pytest.mark.parametrize("module", ["frontend", "why", "audit"])
