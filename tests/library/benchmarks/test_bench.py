@@ -67,7 +67,7 @@ def test_the_fresh_process_benchmark_builds_the_small_problem(
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
-    assert Attention(**fresh_process.SIZES, causal=True) == SMALL_PROBLEM
+    assert Attention(**fresh_process.ATTENTION_SIZES, causal=True) == SMALL_PROBLEM
     steps: list[str] = []
     graph, tensors = fresh_process.build_by_frontend(frontend, DescribedHandle(h100_target), steps.append)
     assert steps == ["validate", "operation graph", "heuristics", "build plans"]
