@@ -10,10 +10,10 @@ from . import frontend_costs, matrix, ragged, run, same_bits, shape_classes, tor
 from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
-__all__ = ["NAMES", "main"]
+__all__ = ["BENCHMARKS", "main"]
 
 # Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` unless that is None.
-NAMES: dict[str, ModuleType] = {
+BENCHMARKS: dict[str, ModuleType] = {
     "run": run,
     "torch-calls": torch_calls,
     "frontend": frontend_costs,
@@ -35,7 +35,7 @@ def main() -> None:
     """Run the named measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(metavar="NAME", required=True)
-    for name, module in NAMES.items():
+    for name, module in BENCHMARKS.items():
         text = str(module.__doc__)
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
         command.add_argument("--output", type=Path, help="write the figures here, as JSON")

@@ -1,4 +1,4 @@
-"""Recorder of this process's cuDNN calls, which writes them as a C program that makes the same calls.
+"""Record the cuDNN calls of this process, and write a C program that makes the same calls.
 
 The functions, their values and the descriptors are recorded while a block runs. Pointers to descriptors and the handle
 become names in the program; all other values are bytes.
@@ -20,10 +20,10 @@ from cudnn_backend_py.native.libcudnn import Library
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.target import Target
 
-__all__ = ["Recorder", "compile_program", "first_result_program", "recording"]
+__all__ = ["CallRecorder", "compile_program", "make_first_result_program", "record_calls"]
 
 
-class Recorder:
+class CallRecorder:
     """Records the cuDNN calls of a block as C statements."""
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Recorder:
         self.count = 0
         self.lines: list[str] = []
 
-    def program(self, functions: str) -> str:
+    def make_program(self, functions: str) -> str:
         """Return the source of a C program: declarations that the recorded statements need, and ``functions``."""
-        return _PROGRAM.replace("SLOTS", str(self.count)) + functions
+        return _C_PROGRAM_TEMPLATE.replace("SLOTS", str(self.count)) + functions
 
-    def bind(self, bound: Any, name: str) -> Any:
+    def wrap_function(self, bound: Any, name: str) -> Any:
         """Return a function that calls `bound` and records the call."""
 
         def call(*arguments: Any) -> Any:
@@ -46,43 +46,43 @@ class Recorder:
                 return bound(*arguments)
             finally:
                 if name == "cudnnBackendCreateDescriptor":
-                    given = self._created(*plain)
+                    given = self._record_creation(*plain)
                 if given is not None:
                     self.lines.append(given)
 
         return call
 
-    def slot(self, pointer: Any) -> str:
-        """Return the name of a descriptor in the program."""
+    def get_c_name(self, pointer: Any) -> str:
+        """Return the C expression of a descriptor."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
-    def _created(self, kind: int, made: Any) -> str:
+    def _record_creation(self, kind: int, made: Any) -> str:
         self.slots[made.value] = self.count
         self.count += 1
         return f"create({int(kind)}, &d[{self.count - 1}]);"
 
     def cudnnBackendDestroyDescriptor(self, pointer: Any) -> str:  # noqa: N802  # names of the functions
-        return f"destroy({self.slot(pointer)});"
+        return f"destroy({self.get_c_name(pointer)});"
 
     def cudnnBackendFinalize(self, pointer: Any) -> str:  # noqa: N802
-        return f"finalize({self.slot(pointer)});"
+        return f"finalize({self.get_c_name(pointer)});"
 
     def cudnnBackendSetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, array: Any) -> str:  # noqa: N802
         if kind == AttributeType.HANDLE:
             given = "&handle"
         elif kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
+            given = "(void *[]){" + ", ".join(map(self.get_c_name, array)) + "}"
         else:
             given = "(unsigned char[]){" + ", ".join(map(str, bytes(array))) + "}"
-        return f"set({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
+        return f"set({self.get_c_name(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
 
     def cudnnBackendGetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, _: Any, array: Any) -> str:  # noqa: N802
         given = "room"
         if array is None:
             given = "0"
         elif kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
-        return f"get({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
+            given = "(void *[]){" + ", ".join(map(self.get_c_name, array)) + "}"
+        return f"get({self.get_c_name(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
 
     def cudnnGetLastErrorString(self, _buffer: Any, size: int) -> str:  # noqa: N802
         return f"say(room, {size});"
@@ -95,16 +95,16 @@ class Recorder:
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
+def record_calls() -> Iterator[CallRecorder]:
     """Record the cuDNN calls of this process in the block."""
-    bind, recorder, lib = Library._bind, Recorder(), library()
+    bind, recorder, lib = Library._bind, CallRecorder(), library()
 
     def forget_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
             delattr(lib, name)  # bound again at its next use
 
     forget_functions()
-    Library._bind = lambda self, name: recorder.bind(bind(self, name), name)  # type: ignore[method-assign]
+    Library._bind = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
@@ -112,15 +112,15 @@ def recording() -> Iterator[Recorder]:
         forget_functions()
 
 
-def first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+def make_first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
     """Return a C program that opens cuDNN, then builds and runs a graph's plan, and the plan's workspace bytes.
 
     It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
     but ``plan`` return 0. Other tensors of the graph are host scalars in float32.
     """
-    with recording() as recorder:
+    with record_calls() as recorder:
         made = build(graph, open_device(), cache=False)
-        lines, plan = list(recorder.lines), recorder.slot(made.descriptor.pointer)
+        lines, plan = list(recorder.lines), recorder.get_c_name(made.descriptor.pointer)
         workspace = made.workspace_bytes
         made.close()
     tensors = graph.variant_pack_tensors
@@ -148,10 +148,10 @@ def first_result_program(graph: Graph, open_device: Callable[[], Target], names:
         "SETS": " ".join(f"set(pack, {int(name)}, {int(kind)}, {n}, {value});" for name, kind, n, value in rows),
         "PLAN": plan,
     }
-    functions = _FIRST_RESULT
+    functions = _C_FIRST_RESULT_TEMPLATE
     for name, value in values.items():
         functions = functions.replace(name, value)
-    return recorder.program(functions), workspace
+    return recorder.make_program(functions), workspace
 
 
 def compile_program(text: str, folder: Path) -> Path:
@@ -162,7 +162,7 @@ def compile_program(text: str, folder: Path) -> Path:
     return shared
 
 
-_PROGRAM = """
+_C_PROGRAM_TEMPLATE = """
 #include <dlfcn.h>
 #include <stdint.h>
 static int (*create)(int, void **), (*destroy)(void *), (*finalize)(void *), (*open_handle)(void **);
@@ -187,7 +187,7 @@ int load(const char *path) {
     return !(create && destroy && finalize && set && get && listen && listener && say && open_handle && execute);
 }
 """
-_FIRST_RESULT = """
+_C_FIRST_RESULT_TEMPLATE = """
 SCALARS
 int open(void) { return open_handle(&handle); }
 void plan(void) {

@@ -20,14 +20,21 @@ from cudnn_backend_py.execution.timing import Batch, repeat
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
 
-from .frontend_graph import build
+from .frontend_graph import build_frontend_attention
 
-__all__ = ["Frontend", "fill_forward", "make_c_loop", "make_torch_varlen", "open_frontend", "with_fresh_arguments"]
+__all__ = [
+    "FrontendContender",
+    "compute_forward_outputs",
+    "load_frontend",
+    "make_batches_with_new_arguments",
+    "make_c_loop",
+    "make_torch_packed_attention",
+]
 
 MakeArguments = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
-def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
+def compute_forward_outputs(p: Attention, buffers: Mapping[str, Any]) -> None:
     """Write ``o`` and ``stats`` for a backward pass with this package's torch operator."""
     q, k, v = (buffers[name] for name in "qkv")
     o, stats = torch_ops.attention(q, k, v, causal=p.causal, return_stats=True)
@@ -35,7 +42,7 @@ def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
     buffers["stats"].copy_(stats)
 
 
-class Frontend:
+class FrontendContender:
     """Graphs and calls of cudnn-frontend, or of this package's module with the same API."""
 
     def __init__(self, cudnn: Any) -> None:
@@ -45,7 +52,7 @@ class Frontend:
     def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
         """Return a built graph and its tensors by the names of our graph; a forward pass also writes statistics."""
         problem = replace(problem, stats=direction == "forward")
-        return build(self.cudnn, self.handle, problem, direction)
+        return build_frontend_attention(self.cudnn, self.handle, problem, direction)
 
     def call(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments:
         """Return a function that makes the arguments of ``graph.execute`` from buffers by name: a dict of buffers."""
@@ -69,7 +76,9 @@ class Frontend:
         for form, arguments in forms.items():
             if arguments is not None:
                 found[f"{form}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
-                found[f"{form}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
+                found[f"{form}, fresh"] = make_batches_with_new_arguments(
+                    graph.execute, [arguments(one) for one in sets]
+                )
         return found
 
 
@@ -79,7 +88,7 @@ def _make_workspace(graph: Any) -> Any:
     return torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
 
 
-def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
+def load_frontend(folder: str | None) -> tuple[FrontendContender | None, str]:
     """Return cudnn-frontend, or None, and a note on its version or its absence."""
     try:
         if folder:
@@ -87,13 +96,13 @@ def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
         cudnn = importlib.import_module("cudnn")
         if "cudnn_backend_py" in str(cudnn.__file__):
             raise ImportError("the module cudnn is this package's own")
-        frontend = Frontend(cudnn)
+        frontend = FrontendContender(cudnn)
     except Exception as error:  # any error of its import or its handle
         return None, f"not measured: {error}"
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
 
 
-def make_torch_varlen(**more: Any) -> Callable[..., Any] | None:
+def make_torch_packed_attention(**more: Any) -> Callable[..., Any] | None:
     """Return torch's causal attention of packed tokens with shared heads; None if this torch lacks it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
@@ -105,7 +114,7 @@ def make_torch_varlen(**more: Any) -> Callable[..., Any] | None:
     return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
 
 
-def with_fresh_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
+def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
     """Return batches of calls, each with a new set of arguments."""
 
     def run(batch: int, calls: int) -> float:

@@ -23,13 +23,18 @@ from typing import Any
 
 import torch
 
-SIZES: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}  # of problems.SMALL, without its imports
-WAYS = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
+ATTENTION_SIZES: dict[str, Any] = {
+    "batch": 1,
+    "heads": 2,
+    "seq_q": 128,
+    "head_dim": 64,
+}  # of problems.SMALL, without its imports
+MODES = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
-Clock = Callable[[str], None]
+StepClock = Callable[[str], None]
 
 
-def start_clock() -> tuple[dict[str, float], Clock]:
+def start_clock() -> tuple[dict[str, float], StepClock]:
     """Return a dict of milliseconds by step, and a function that ends the current step under a name."""
     figures: dict[str, float] = {}
     last = time.perf_counter()
@@ -43,7 +48,7 @@ def start_clock() -> tuple[dict[str, float], Clock]:
     return figures, clock
 
 
-def prepare_package(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
+def prepare_package(way: str, plan_file: str, clock: StepClock) -> Callable[..., None]:
     """Return a function that runs this package's plan on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
@@ -58,7 +63,7 @@ def prepare_package(way: str, plan_file: str, clock: Clock) -> Callable[..., Non
     if way == "load":
         plan = load_plan(plan_file, target)
     else:
-        graph = sdpa_forward(**SIZES, causal=True, stats=True, version=target.library.version, sm=target.sm)
+        graph = sdpa_forward(**ATTENTION_SIZES, causal=True, stats=True, version=target.library.version, sm=target.sm)
         plan = build(graph, target)
     executable = Executable(plan)
 
@@ -68,9 +73,9 @@ def prepare_package(way: str, plan_file: str, clock: Clock) -> Callable[..., Non
     return run
 
 
-def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) -> tuple[Any, list[Any]]:
+def build_by_frontend(cudnn: Any, handle: Any, clock: StepClock = lambda _: None) -> tuple[Any, list[Any]]:
     """Return the built graph and its tensors q, k, v, o and stats; `clock` is called with the name of each step."""
-    b, h, s, d = SIZES.values()
+    b, h, s, d = ATTENTION_SIZES.values()
     memory = {"dim": [b, h, s, d], "stride": [s * h * d, d, h * d, 1]}
     kinds = cudnn.data_type
     graph = cudnn.pygraph(
@@ -95,7 +100,7 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) ->
     return graph, [*inputs.values(), o, stats]
 
 
-def prepare_frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
+def prepare_frontend(module: str, clock: StepClock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
     """Return a function that runs a frontend module's plan, and one that reports the time of each build step."""
     cudnn = importlib.import_module(module)
     clock("import")
@@ -118,7 +123,7 @@ def prepare_frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Ca
     return run, report_steps
 
 
-def prepare_c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
+def prepare_c_program(program: str, library: str, workspace_bytes: int, clock: StepClock) -> Callable[..., None]:
     """Return a function that runs the plan of a C program on q, k, v, o and stats."""
     calls = ctypes.CDLL(program)
     clock("import")
@@ -138,14 +143,14 @@ def prepare_c_program(program: str, library: str, workspace_bytes: int, clock: C
 def main() -> None:
     """Measure, check the result, and print milliseconds by step as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("way", choices=MODES)
     parser.add_argument("--plan", default="")
     parser.add_argument("--cudnn-frontend", default="")
     parser.add_argument("--program", default="")
     parser.add_argument("--library", default="")
     parser.add_argument("--workspace", type=int, default=0)
     options = parser.parse_args()
-    b, h, s, d = SIZES.values()
+    b, h, s, d = ATTENTION_SIZES.values()
     q, k, v, o = (torch.randn(b, s, h, d, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
     stats = torch.empty(b, h, s, 1, device="cuda")
     torch.cuda.synchronize()

@@ -22,58 +22,60 @@ from typing import Any
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py.cli.compare.contenders import make_buffers
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_problem
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds
+from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import repeat, rotate
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import Frontend, open_frontend, with_fresh_arguments
-from .problems import SMALL
+from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments
+from .problems import SMALL_PROBLEM
 
 __all__ = ["add_options", "run"]
 
 BATCHES, CALLS = 43, 100
-FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
-WAYS = ("our-frontend", "cudnn-frontend")
+FRESH_PROCESS_SCRIPT = Path(__file__).with_name("fresh_process.py")
+MODES = ("our-frontend", "cudnn-frontend")
 #: The largest accepted ratio of our cost to cudnn-frontend's.
-LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
+RATIO_LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
 
 
-def execute_times(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
+def measure_execute_times(theirs: FrontendContender, direction: Direction) -> dict[str, dict[str, float]]:
     """Return the host microseconds of ``execute`` for both modules, with the same and with other buffers."""
     import torch
 
-    sets = make_buffers(SMALL, direction, BATCHES * CALLS)
+    sets = make_buffers(SMALL_PROBLEM, direction, BATCHES * CALLS)
     contenders, results = {}, []
-    for name, module in {"ours": Frontend(our_frontend), "theirs": theirs}.items():
-        graph, tensors = module.build(SMALL, direction)
+    for name, module in {"ours": FrontendContender(our_frontend), "theirs": theirs}.items():
+        graph, tensors = module.build(SMALL_PROBLEM, direction)
         arguments = module.call(graph, tensors)
         graph.execute(*arguments(sets[0]))
         torch.cuda.synchronize()
         results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
         contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
-        contenders[f"{name}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
+        contenders[f"{name}, fresh"] = make_batches_with_new_arguments(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
-    return {name: microseconds(timing) for name, timing in host_times(contenders, BATCHES, CALLS).items()}
+    return {
+        name: summarize_microseconds(timing) for name, timing in measure_host_times(contenders, BATCHES, CALLS).items()
+    }
 
 
-def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
+def measure_first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield milliseconds from import to first result for both modules, after each pair of processes.
 
     Medians per step, and each total.
     """
-    runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    runs: dict[str, list[dict[str, float]]] = {way: [] for way in MODES}
     for number in range(-1, count):  # the first run of each reads files and does not count
-        for way in rotate(list(WAYS), number):
+        for way in rotate(list(MODES), number):
             figures = _run_fresh_process(way, folder)
             if number >= 0:
                 runs[way].append(figures)
         if number >= 0:
-            yield _medians(runs)
+            yield _compute_medians(runs)
 
 
-def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, Any]]:
+def _compute_medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, Any]]:
     return {
         way: {
             **{step: round(statistics.median(run[step] for run in found), 2) for step in found[0]},
@@ -86,8 +88,10 @@ def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, 
 def _run_fresh_process(way: str, folder: str | None) -> dict[str, float]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Found by its folder, so that neither module is imported before the clock starts.
-    environment["PYTHONPATH"] = os.pathsep.join([str(FRESH_PROCESS.parents[1]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-P", str(FRESH_PROCESS), way, "--cudnn-frontend", folder or ""]
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(FRESH_PROCESS_SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
+    command = [sys.executable, "-P", str(FRESH_PROCESS_SCRIPT), way, "--cudnn-frontend", folder or ""]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CudnnBackendError(f"a fresh process ({way}) failed", code="bench-child", more=done.stderr[-4000:])
@@ -95,7 +99,7 @@ def _run_fresh_process(way: str, folder: str | None) -> dict[str, float]:
     return figures
 
 
-def cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
+def compute_cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the ratios of our costs to cudnn-frontend's, by measurement."""
     found = {}
     for direction in DIRECTIONS:
@@ -105,7 +109,7 @@ def cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
                 part = times[f"ours, {kind}"]["median_us"] / times[f"theirs, {kind}"]["median_us"]
                 found[f"{direction}, {kind}"] = round(part, 3)
     if "first_result_ms" in record:
-        ours, theirs = (record["first_result_ms"][way]["total"] for way in WAYS)
+        ours, theirs = (record["first_result_ms"][way]["total"] for way in MODES)
         found["first result"] = round(ours / theirs, 3)
     return found
 
@@ -121,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     console = open_console()
-    theirs, said = open_frontend(options.cudnn_frontend)
+    theirs, said = load_frontend(options.cudnn_frontend)
     if theirs is None:
         raise CudnnBackendError(f"cudnn-frontend: {said}", code="bench-frontend", fix="--cudnn-frontend FOLDER")
     record: dict[str, Any] = {
@@ -129,21 +133,21 @@ def run(options: argparse.Namespace) -> None:
         "cudnn-frontend": said,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "problem": format_problem(SMALL),
-        "limits": LIMITS,
+        "problem": format_problem(SMALL_PROBLEM),
+        "limits": RATIO_LIMITS,
     }
-    record["execute_us"] = {direction: execute_times(theirs, direction) for direction in DIRECTIONS}
-    record["ratios"] = cost_ratios(record)
+    record["execute_us"] = {direction: measure_execute_times(theirs, direction) for direction in DIRECTIONS}
+    record["ratios"] = compute_cost_ratios(record)
     if options.output is not None:
         write_record(record, options.output)
-    for figures in first_results(options.cudnn_frontend, options.children) if options.children else ():
-        record["fresh processes"] = {"each": len(figures[WAYS[0]]["totals"]), "plan cache on disk": "neither has one"}
+    for figures in measure_first_results(options.cudnn_frontend, options.children) if options.children else ():
+        record["fresh processes"] = {"each": len(figures[MODES[0]]["totals"]), "plan cache on disk": "neither has one"}
         record["first_result_ms"] = figures
-        record["ratios"] = cost_ratios(record)
+        record["ratios"] = compute_cost_ratios(record)
         if options.output is not None:
             write_record(record, options.output)
     for name, part in record["ratios"].items():
-        limit = LIMITS[name.partition(", ")[2] or name]
+        limit = RATIO_LIMITS[name.partition(", ")[2] or name]
         word = "PASS" if part <= limit else "FAIL"
         console.print(f"{word} {name}: {part} of cudnn-frontend's, limit {limit}")
     print(write_record(record, options.output), file=sys.stderr if options.output else sys.stdout)

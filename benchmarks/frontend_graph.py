@@ -7,10 +7,10 @@ from typing import Any
 from cudnn_backend_py.cli.compare.problems import Direction
 from cudnn_backend_py.graph.attention import Attention
 
-__all__ = ["build"]
+__all__ = ["build_frontend_attention"]
 
 
-def build(
+def build_frontend_attention(
     cudnn: Any,
     handle: Any,
     problem: Attention,

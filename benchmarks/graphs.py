@@ -5,10 +5,10 @@ from __future__ import annotations
 from cudnn_backend_py.generated.enums import DataType, TensorReordering
 from cudnn_backend_py.graph import Graph, GraphBuilder
 
-__all__ = ["two_matmuls"]
+__all__ = ["make_two_matmuls"]
 
 
-def two_matmuls() -> Graph:
+def make_two_matmuls() -> Graph:
     """Return o = (q @ k) @ v with a virtual, reordered product, which most targets refuse."""
     g = GraphBuilder("two_matmuls", io_type=DataType.HALF)
     q, v = (g.tensor(name, (1, 1, 10, 64), alignment=2) for name in "qv")

@@ -11,7 +11,7 @@ from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.tuning.statistics import Timing
 
-__all__ = ["ACCEPTED", "FigureLimit", "judge_record", "verdict_lines"]
+__all__ = ["ACCEPTANCE_LIMITS", "FigureLimit", "compare_record_with_limits", "format_limit_lines"]
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class FigureLimit:
     figure: Callable[[Mapping[str, Any]], float | None]
 
 
-def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
+def _compute_host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
     found = record["host"].get(direction, {})
     if name not in found or other not in found:
         return None
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+def _compute_ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
     found = record.get("ragged", {})
     if name not in found or other not in found:
         return None
@@ -43,7 +43,7 @@ def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> fl
     return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
 
 
-def _count_shapes_that_differ(record: Mapping[str, Any]) -> float | None:
+def _count_shapes_with_other_times(record: Mapping[str, Any]) -> float | None:
     """Count the shapes where the same plan takes another time with cudnn-frontend, beyond noise."""
     rows = []
     for row in record["gpu"]:
@@ -57,7 +57,9 @@ def _count_shapes_that_differ(record: Mapping[str, Any]) -> float | None:
     return float(sum(mine.beats(other) or other.beats(mine) for mine, other in rows)) if rows else None
 
 
-def _fresh_ratio(record: Mapping[str, Any], name: str, other: str, steps: Sequence[str] = ("total",)) -> float | None:
+def _compute_fresh_process_ratio(
+    record: Mapping[str, Any], name: str, other: str, steps: Sequence[str] = ("total",)
+) -> float | None:
     found = record["fresh"]
     if not {name, other} <= found.keys():
         return None
@@ -77,7 +79,7 @@ def _make_limits() -> Iterator[FigureLimit]:
     )
     for direction in DIRECTIONS:
         for name, other, limit in ratios:
-            figure = partial(_host_ratio, direction=direction, name=name, other=other)
+            figure = partial(_compute_host_ratio, direction=direction, name=name, other=other)
             yield FigureLimit(f"host, {direction}: {name} / {other}", limit, figure)
     ragged = (
         ("same pointers", "C loop", 1.05),
@@ -86,8 +88,10 @@ def _make_limits() -> Iterator[FigureLimit]:
         ("fresh pointers", "cudnn-frontend, fresh", 0.7),
     )
     for name, other, limit in ragged:
-        yield FigureLimit(f"host, ragged: {name} / {other}", limit, partial(_ragged_ratio, name=name, other=other))
-    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_that_differ)
+        yield FigureLimit(
+            f"host, ragged: {name} / {other}", limit, partial(_compute_ragged_ratio, name=name, other=other)
+        )
+    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_other_times)
     yield FigureLimit(
         "GPU: shapes where autotuned is slower than the first choice",
         0,
@@ -96,19 +100,21 @@ def _make_limits() -> Iterator[FigureLimit]:
     yield FigureLimit(
         "fresh process: ahead of time / cudnn-frontend",
         0.5,
-        partial(_fresh_ratio, name="ahead of time", other="cudnn-frontend"),
+        partial(_compute_fresh_process_ratio, name="ahead of time", other="cudnn-frontend"),
     )
     for name in ("cold", "our frontend"):
-        figure = partial(_fresh_ratio, name=name, other="cudnn-frontend", steps=("import",))
+        figure = partial(_compute_fresh_process_ratio, name=name, other="cudnn-frontend", steps=("import",))
         yield FigureLimit(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
-    figure = partial(_fresh_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
+    figure = partial(_compute_fresh_process_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
     yield FigureLimit("fresh process: after the import, cold / C program", 1.2, figure)
 
 
-ACCEPTED: tuple[FigureLimit, ...] = tuple(_make_limits())
+ACCEPTANCE_LIMITS: tuple[FigureLimit, ...] = tuple(_make_limits())
 
 
-def judge_record(record: Mapping[str, Any], accepted: Iterable[FigureLimit] = ACCEPTED) -> list[dict[str, Any]]:
+def compare_record_with_limits(
+    record: Mapping[str, Any], accepted: Iterable[FigureLimit] = ACCEPTANCE_LIMITS
+) -> list[dict[str, Any]]:
     """Return each figure's value, its limit, and whether it passed (None if not measured)."""
     found = []
     for item in accepted:
@@ -118,7 +124,7 @@ def judge_record(record: Mapping[str, Any], accepted: Iterable[FigureLimit] = AC
     return found
 
 
-def verdict_lines(record: Mapping[str, Any]) -> list[str]:
+def format_limit_lines(record: Mapping[str, Any]) -> list[str]:
     """Return one line per figure: pass, fail, or not measured."""
     words = {True: "pass", False: "FAIL", None: "not measured"}
     lines = []

@@ -1,4 +1,4 @@
-"""Cost of a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, judged without building plans.
+"""Time to judge a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, without building plans.
 
 Then the same matrix is killed half way in a child process and resumed, and a graph that crashes cuDNN is judged with
 another graph.
@@ -24,27 +24,27 @@ from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command, poll_process
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
-from .graphs import two_matmuls
+from .graphs import make_two_matmuls
 
 __all__ = ["add_options", "run"]
 
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
-PROBLEM = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64}
+ATTENTION_SIZES = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64}
 
 
-def attention_forward(**options: object) -> Graph:
+def make_attention_forward(**options: object) -> Graph:
     """Return an attention forward graph with these options."""
-    return sdpa_forward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
+    return sdpa_forward(Attention(**{**ATTENTION_SIZES, **options}))  # type: ignore[arg-type]
 
 
-def attention_backward(**options: object) -> Graph:
+def make_attention_backward(**options: object) -> Graph:
     """Return an attention backward graph with these options."""
-    return sdpa_backward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
+    return sdpa_backward(Attention(**{**ATTENTION_SIZES, **options}))  # type: ignore[arg-type]
 
 
-def linear_layer(data_type: DataType) -> Graph:
+def make_linear_layer(data_type: DataType) -> Graph:
     """Return a matmul with a bias and a ReLU."""
     g = GraphBuilder("linear", io_type=data_type)
     product = g.matmul(g.tensor("x", (4, 256, 512)), g.tensor("w", (4, 512, 128)))
@@ -53,30 +53,30 @@ def linear_layer(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def twelve_graphs() -> dict[str, Graph]:
+def make_twelve_graphs() -> dict[str, Graph]:
     """Return the graphs that are judged."""
     return {
-        "forward, causal": attention_forward(causal=True, stats=True),
-        "forward, bfloat16, d 128": attention_forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
-        "forward, d 20": attention_forward(head_dim=20),
-        "forward, d 256": attention_forward(head_dim=256),
-        "forward, padding, window": attention_forward(padding=True, causal=True, left_bound=64),
-        "forward, grouped heads, bias": attention_forward(kv_heads=2, bias=(1, 4, 512, 512)),
-        "forward, paged": attention_forward(padding=True, page_size=64),
-        "backward, causal": attention_backward(causal=True),
-        "backward, dropout, d 128": attention_backward(dropout=0.1, head_dim=128),
-        "two matrix products": two_matmuls(),
-        "linear, float16": linear_layer(DataType.HALF),
-        "linear, float32": linear_layer(DataType.FLOAT),
+        "forward, causal": make_attention_forward(causal=True, stats=True),
+        "forward, bfloat16, d 128": make_attention_forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
+        "forward, d 20": make_attention_forward(head_dim=20),
+        "forward, d 256": make_attention_forward(head_dim=256),
+        "forward, padding, window": make_attention_forward(padding=True, causal=True, left_bound=64),
+        "forward, grouped heads, bias": make_attention_forward(kv_heads=2, bias=(1, 4, 512, 512)),
+        "forward, paged": make_attention_forward(padding=True, page_size=64),
+        "backward, causal": make_attention_backward(causal=True),
+        "backward, dropout, d 128": make_attention_backward(dropout=0.1, head_dim=128),
+        "two matrix products": make_two_matmuls(),
+        "linear, float16": make_linear_layer(DataType.HALF),
+        "linear, float32": make_linear_layer(DataType.FLOAT),
     }
 
 
 def judge_missing_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Judge the cells of the matrix that have no stored answer in the folder ``cache``."""
-    return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
+    return matrix(make_twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
-def cpu_s() -> float:
+def measure_cpu_seconds() -> float:
     """Return the CPU time of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
@@ -87,13 +87,13 @@ def count_answers(cache: Path) -> int:
     return sum(1 for _ in cache.glob("*.answer"))
 
 
-def kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
+def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
     """Kill a child process when half of the cells are answered, resume, and count cells that were answered twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         options = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = call_command("benchmarks.__main__:main", "matrix", *options)
-        child = subprocess.Popen(command, env=child_environment())
+        child = subprocess.Popen(command, env=make_child_environment())
         while poll_process(child) is None and count_answers(cache) < total // 2:
             time.sleep(0.02)
         child.kill()
@@ -119,14 +119,14 @@ def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
     )
     graphs = {
         "crashes": sdpa_backward(inner_stride, allow_hazards=True),
-        "plain": twelve_graphs()["forward, causal"],
+        "plain": make_twelve_graphs()["forward, causal"],
     }
     with tempfile.TemporaryDirectory() as folder:
         answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)
-    return {name: dict(count_letters(answered, name)) for name in graphs}
+    return {name: dict(count_outcome_letters(answered, name)) for name in graphs}
 
 
-def count_letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
+def count_outcome_letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
     """Count the outcome letters of a matrix, or of one graph in it."""
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
@@ -148,10 +148,10 @@ def run(options: argparse.Namespace) -> None:
     seconds, cpu_seconds = [], []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            start, cpu = time.perf_counter(), cpu_s()
+            start, cpu = time.perf_counter(), measure_cpu_seconds()
             answered = judge_missing_cells(targets, versions, Path(folder))
             seconds.append(round(time.perf_counter() - start, 1))
-            cpu_seconds.append(round(cpu_s() - cpu, 1))
+            cpu_seconds.append(round(measure_cpu_seconds() - cpu, 1))
     total = len(answered.cells)
     record = {
         **start_record("matrix"),
@@ -160,11 +160,11 @@ def run(options: argparse.Namespace) -> None:
         "targets": targets,
         "graphs": list(answered.graphs),
         "questions": total,
-        "letters": dict(count_letters(answered)),
+        "letters": dict(count_outcome_letters(answered)),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
-        "killed_half_way": kill_and_resume(targets, versions, total),
+        "killed_half_way": measure_kill_and_resume(targets, versions, total),
         "with_a_crashing_graph": judge_with_crashing_graph(versions),
     }
     print(write_record(record, options.output))

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
 
-__all__ = ["FULL", "QUICK", "SHAPES", "SMALL", "Effort"]
+__all__ = ["FULL_REPETITIONS", "LARGE_PROBLEMS", "QUICK_REPETITIONS", "SMALL_PROBLEM", "RepetitionCounts"]
 
-TOKENS = 16384  # batch x s of the shapes with measured GPU time
-SMALL = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
+TOKENS_PER_BATCH = 16384  # batch x s of the shapes with measured GPU time
+SMALL_PROBLEM = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
 
 
-def _large_problems(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None) -> Attention:
+def _make_large_problems(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None) -> Attention:
     return Attention(
-        batch=TOKENS // seq,
+        batch=TOKENS_PER_BATCH // seq,
         heads=2048 // head_dim,
         kv_heads=kv_heads,  # type: ignore[arg-type]  # as many as heads where it is None
         seq_q=seq,
@@ -25,25 +25,25 @@ def _large_problems(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads:
     )
 
 
-SHAPES: tuple[Attention, ...] = (
+LARGE_PROBLEMS: tuple[Attention, ...] = (
     *(
-        _large_problems(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
+        _make_large_problems(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
         for head_dim in (64, 128)
         for causal in (True, False)
         for seq in (512, 2048, 4096, 16384)
     ),
-    _large_problems(1024, 128, True, True, kv_heads=4),
-    _large_problems(8192, 128, True, True, kv_heads=4),
-    _large_problems(8192, 128, False, False, kv_heads=2),
-    _large_problems(8192, 64, True, False, kv_heads=8),
+    _make_large_problems(1024, 128, True, True, kv_heads=4),
+    _make_large_problems(8192, 128, True, True, kv_heads=4),
+    _make_large_problems(8192, 128, False, False, kv_heads=2),
+    _make_large_problems(8192, 64, True, False, kv_heads=8),
 )
 
 
 @dataclass(frozen=True)
-class Effort:
+class RepetitionCounts:
     """The number of repetitions of each measurement."""
 
-    shapes: tuple[Attention, ...] = SHAPES
+    shapes: tuple[Attention, ...] = LARGE_PROBLEMS
     gpu_rounds: int = 21
     tuning_s: float = 3.0
     host_batches: int = 25
@@ -51,5 +51,7 @@ class Effort:
     children: int = 7
 
 
-FULL = Effort()
-QUICK = Effort((SHAPES[1], SHAPES[12], SHAPES[17]), gpu_rounds=9, tuning_s=1.5, host_batches=13, children=1)
+FULL_REPETITIONS = RepetitionCounts()
+QUICK_REPETITIONS = RepetitionCounts(
+    (LARGE_PROBLEMS[1], LARGE_PROBLEMS[12], LARGE_PROBLEMS[17]), gpu_rounds=9, tuning_s=1.5, host_batches=13, children=1
+)

@@ -9,8 +9,8 @@ import argparse
 from functools import partial
 from typing import Any
 
-from cudnn_backend_py.cli.compare.contenders import load_operators
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
+from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, repeat
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
@@ -21,35 +21,37 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import Frontend, make_c_loop, open_frontend, with_fresh_arguments
-from .judge import ACCEPTED, judge_record, verdict_lines
-from .problems import Effort
-from .tables import ragged_table
+from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments, make_c_loop
+from .judge import ACCEPTANCE_LIMITS, compare_record_with_limits, format_limit_lines
+from .problems import RepetitionCounts
+from .tables import make_ragged_table
 
-__all__ = ["add_options", "bench_ragged", "run"]
+__all__ = ["add_options", "measure_ragged_calls", "run"]
 
-RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
+RAGGED_SIZES: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
 
 
-def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
+def measure_ragged_calls(
+    target: Target, frontend: FrontendContender | None, effort: RepetitionCounts
+) -> dict[str, dict[str, float]]:
     """Return host microseconds per call of a forward pass with statistics, by available contender."""
-    problem = Attention(**RAGGED, ragged=True, ragged_stats=True, stats=True)
+    problem = Attention(**RAGGED_SIZES, ragged=True, ragged_stats=True, stats=True)
     executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
-    sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
+    sets = [_make_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
     contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *rows[0]))
-    contenders["fresh pointers"] = with_fresh_arguments(executable, rows * effort.host_batches)
+    contenders["fresh pointers"] = make_batches_with_new_arguments(executable, rows * effort.host_batches)
     if frontend is not None:
         graph, tensors = frontend.build(problem, "forward")
         contenders |= frontend.contenders("cudnn-frontend", graph, tensors, sets * effort.host_batches)
-    times = host_times(contenders, effort.host_batches, effort.host_calls)
-    return {name: microseconds(timing) for name, timing in times.items()}
+    times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
+    return {name: summarize_microseconds(timing) for name, timing in times.items()}
 
 
-def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
+def _make_ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
     """Return buffers for the ragged plan: the elements of dense tensors, and full-length sequences."""
     import torch
 
@@ -82,19 +84,21 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     torch.zeros(1, device="cuda")
-    frontend, said = open_frontend(options.cudnn_frontend)
-    effort = Effort(host_batches=options.batches, host_calls=options.calls)
+    frontend, said = load_frontend(options.cudnn_frontend)
+    effort = RepetitionCounts(host_batches=options.batches, host_calls=options.calls)
     record: dict[str, Any] = {
         **start_record("ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "extension": load_operators(),  # reads torch's tensors for the compiled call
-        "ragged": bench_ragged(shared_target(), frontend, effort),
+        "extension": prepare_torch_operators(),  # reads torch's tensors for the compiled call
+        "ragged": measure_ragged_calls(shared_target(), frontend, effort),
     }
-    record["accepted"] = judge_record(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
+    record["accepted"] = compare_record_with_limits(
+        record, [item for item in ACCEPTANCE_LIMITS if item.name.startswith("host, ragged")]
+    )
     console = open_console()
-    console.print(ragged_table(record))
-    for line in verdict_lines(record):
+    console.print(make_ragged_table(record))
+    for line in format_limit_lines(record):
         console.print(line, style="red" if line.startswith("FAIL") else None)
     write_record(record, options.output)

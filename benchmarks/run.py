@@ -24,10 +24,27 @@ from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import differentiate, make_buffers, settle, torch_calls
-from cudnn_backend_py.cli.compare.figures import Record
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, count_flops, format_problem
-from cudnn_backend_py.cli.compare.timing import gpu_times, host_times, microseconds, once_within, within
+from cudnn_backend_py.cli.compare.contenders import (
+    make_buffers,
+    make_torch_calls,
+    prepare_backward_call,
+    wait_for_background_plans,
+)
+from cudnn_backend_py.cli.compare.figures import RecordTables
+from cudnn_backend_py.cli.compare.problems import (
+    DIRECTIONS,
+    Direction,
+    build_problem_graph,
+    count_flops,
+    format_problem,
+)
+from cudnn_backend_py.cli.compare.timing import (
+    call_in_context,
+    make_batches_in_context,
+    measure_gpu_times,
+    measure_host_times,
+    summarize_microseconds,
+)
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, repeat, rotate
@@ -44,19 +61,25 @@ from cudnn_backend_py.terminal import open_console, progress_bar
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
-from .c_calls import compile_program, first_result_program
-from .contenders import Frontend, fill_forward, make_c_loop, open_frontend, with_fresh_arguments
-from .judge import judge_record, verdict_lines
-from .problems import FULL, QUICK, SMALL, Effort
-from .ragged import bench_ragged
-from .tables import bench_tables, draw_tflops
+from .c_calls import compile_program, make_first_result_program
+from .contenders import (
+    FrontendContender,
+    compute_forward_outputs,
+    load_frontend,
+    make_batches_with_new_arguments,
+    make_c_loop,
+)
+from .judge import compare_record_with_limits, format_limit_lines
+from .problems import FULL_REPETITIONS, QUICK_REPETITIONS, SMALL_PROBLEM, RepetitionCounts
+from .ragged import measure_ragged_calls
+from .tables import draw_tflops, make_all_tables
 
-__all__ = ["run_bench"]
+__all__ = ["run_all_benchmarks"]
 
-ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
-FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+FRESH_PROCESS_SCRIPT = Path(__file__).with_name("fresh_process.py")
 # Contenders of a fresh process, and their modes of fresh_process.py.
-CHILDREN = {
+FRESH_PROCESS_MODES = {
     "cold": "plan",
     "disk cache": "plan",
     "ahead of time": "load",
@@ -69,50 +92,52 @@ CHILDREN = {
 # host time per call
 
 
-def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
+def measure_host_time(target: Target, frontend: FrontendContender | None, effort: RepetitionCounts) -> dict[str, Any]:
     """Return host microseconds per call of a small problem, by direction and implementation."""
-    found: dict[str, Any] = {"problem": format_problem(SMALL)}
+    found: dict[str, Any] = {"problem": format_problem(SMALL_PROBLEM)}
     for direction in DIRECTIONS:
-        contenders = _host_contenders(direction, target, frontend, effort)
-        times = host_times(contenders, effort.host_batches, effort.host_calls)
-        found[direction] = {name: microseconds(timing) for name, timing in times.items()}
+        contenders = _make_host_contenders(direction, target, frontend, effort)
+        times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
+        found[direction] = {name: summarize_microseconds(timing) for name, timing in times.items()}
     return found
 
 
-def _host_contenders(
-    direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+def _make_host_contenders(
+    direction: Direction, target: Target, frontend: FrontendContender | None, effort: RepetitionCounts
 ) -> dict[str, Batch]:
     import torch
 
-    sets = make_buffers(SMALL, direction, effort.host_batches * effort.host_calls)
+    sets = make_buffers(SMALL_PROBLEM, direction, effort.host_batches * effort.host_calls)
     first = sets[0]
     if direction == "backward":
-        fill_forward(SMALL, first)
-    executable = Executable(build(build_graph(SMALL, direction, target.library.version, target.sm), target))
+        compute_forward_outputs(SMALL_PROBLEM, first)
+    executable = Executable(
+        build(build_problem_graph(SMALL_PROBLEM, direction, target.library.version, target.sm), target)
+    )
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
     contenders = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *(first[name] for name in order)))
-    contenders["fresh pointers"] = with_fresh_arguments(
+    contenders["fresh pointers"] = make_batches_with_new_arguments(
         executable, [tuple(one[name] for name in order) for one in sets]
     )
     try:
         contenders["CUDA graph"] = repeat(executable.cuda_graph(**{name: first[name] for name in order}).launch)
     except CudnnBackendError as error:
         print(f"CUDA graph not measured: {error}", file=sys.stderr)
-    for name, module in {"our frontend": Frontend(our_frontend), "cudnn-frontend": frontend}.items():
+    for name, module in {"our frontend": FrontendContender(our_frontend), "cudnn-frontend": frontend}.items():
         if module is not None:
-            graph, tensors = module.build(SMALL, direction)
+            graph, tensors = module.build(SMALL_PROBLEM, direction)
             contenders |= module.contenders(name, graph, tensors, sets)
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
-        operator = differentiate(operator, (q, k, v), first)
-    settle(operator)
+        operator = prepare_backward_call(operator, (q, k, v), first)
+    wait_for_background_plans(operator)
     contenders["torch operator"] = repeat(operator)
-    for name, call, context in torch_calls(SMALL, direction, first):
-        contenders[name] = within(context, call)
+    for name, call, context in make_torch_calls(SMALL_PROBLEM, direction, first):
+        contenders[name] = make_batches_in_context(context, call)
     torch.cuda.synchronize()
     return contenders
 
@@ -120,8 +145,8 @@ def _host_contenders(
 # GPU time
 
 
-def bench_gpu(
-    target: Target, frontend: Frontend | None, effort: Effort, step: Callable[[int, str], None]
+def measure_gpu_time(
+    target: Target, frontend: FrontendContender | None, effort: RepetitionCounts, step: Callable[[int, str], None]
 ) -> list[dict[str, Any]]:
     """Return a row per shape and direction with plans and GPU times by contender; `step` gets the number done, and the
     name of the next one.
@@ -129,17 +154,21 @@ def bench_gpu(
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
         step(len(rows), f"GPU time: {format_problem(problem)} {direction}")
-        rows.append(_gpu_row(problem, direction, target, frontend, effort))
+        rows.append(_measure_gpu_row(problem, direction, target, frontend, effort))
     return rows
 
 
-def _gpu_row(
-    problem: Attention, direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+def _measure_gpu_row(
+    problem: Attention,
+    direction: Direction,
+    target: Target,
+    frontend: FrontendContender | None,
+    effort: RepetitionCounts,
 ) -> dict[str, Any]:
     (buffers,) = make_buffers(problem, direction)
     if direction == "backward":
-        fill_forward(problem, buffers)
-    graph = build_graph(problem, direction, target.library.version, target.sm)
+        compute_forward_outputs(problem, buffers)
+    graph = build_problem_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
     # Without the cache, the candidates are timed in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
@@ -156,20 +185,20 @@ def _gpu_row(
         contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
         row["frontend_plan"] = theirs.get_plan_name_at_index(0)
         if EngineChoice.parse(row["frontend_plan"]) != EngineChoice.parse(plans["ours"].tag):
-            plans |= _plan_of_tag(graph, target, row["frontend_plan"])
+            plans |= _find_plan_by_tag(graph, target, row["frontend_plan"])
     for name, plan in plans.items():
         executable = Executable(plan)
         contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
-    for name, call, context in torch_calls(problem, direction, buffers, ["torch flash"]):
-        contenders[name] = once_within(context, call)
-    times = gpu_times(contenders, effort.gpu_rounds)
+    for name, call, context in make_torch_calls(problem, direction, buffers, ["torch flash"]):
+        contenders[name] = call_in_context(context, call)
+    times = measure_gpu_times(contenders, effort.gpu_rounds)
     row["plans"] = {name: plan.tag for name, plan in plans.items()}
-    row["us"] = {name: microseconds(timing) for name, timing in times.items()}
+    row["us"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
     row["tflops"] = {name: round(row["flops"] / timing.median_us / 1e6, 1) for name, timing in times.items()}
     return row
 
 
-def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
+def _find_plan_by_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
     """Return our plan for the engine config that cudnn-frontend chose, or None if it cannot be built."""
     try:
         theirs = EngineChoice.parse(tag)
@@ -178,32 +207,34 @@ def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
         return {}
 
 
-def matrix_tflops() -> float:
+def measure_matmul_tflops() -> float:
     """Return the TFLOP/s of a large bfloat16 matrix product of torch."""
     import torch
 
     size = 8192
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
-    timing = gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
+    timing = measure_gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
     return round(2.0 * size**3 / timing.median_us / 1e6, 1)
 
 
 # fresh processes
 
 
-def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> dict[str, dict[str, float]]:
+def measure_fresh_processes(
+    target: Target, frontend_folder: str | None, effort: RepetitionCounts
+) -> dict[str, dict[str, float]]:
     """Return milliseconds from a fresh process to its first result, without the import of torch, by mode and step.
 
     The steps are those of the median run; ``frontend_folder`` None leaves cudnn-frontend out.
     """
-    ways = [way for way in CHILDREN if frontend_folder is not None or way != "cudnn-frontend"]
+    ways = [way for way in FRESH_PROCESS_MODES if frontend_folder is not None or way != "cudnn-frontend"]
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
-        small = build_graph(SMALL, "forward", target.library.version, target.sm)
+        small = build_problem_graph(SMALL_PROBLEM, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
-        program, workspace = first_result_program(small, lambda: target, ("q", "k", "v", "o", "stats"))
+        program, workspace = make_first_result_program(small, lambda: target, ("q", "k", "v", "o", "stats"))
         given = {
             "plan": plan,
             "cudnn-frontend": frontend_folder or "",
@@ -217,10 +248,10 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
             for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
                 runs[way].append(_run_child(way, cache, options))
-    return {way: _median_run(found) for way, found in runs.items()}
+    return {way: _select_median_run(found) for way, found in runs.items()}
 
 
-def _median_run(runs: list[dict[str, float]]) -> dict[str, float]:
+def _select_median_run(runs: list[dict[str, float]]) -> dict[str, float]:
     """Return the run with the median total, and the spread of the totals."""
     ordered = sorted(runs, key=lambda run: run["total"])
     figures = ordered[len(ordered) // 2] | {"min": ordered[0]["total"], "max": ordered[-1]["total"]}
@@ -229,7 +260,7 @@ def _median_run(runs: list[dict[str, float]]) -> dict[str, float]:
 
 def _run_child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
     """Run a fresh process with a plan cache folder, and return its figures."""
-    command = script_command(FRESH_PROCESS, CHILDREN[way], *options)
+    command = script_command(FRESH_PROCESS_SCRIPT, FRESH_PROCESS_MODES[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}
@@ -243,13 +274,13 @@ def _run_child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float
 # the command
 
 
-def run_bench(
+def run_all_benchmarks(
     output: Path | None = None,
     plot: Path | None = None,
     cudnn_frontend: str | None = None,
     quick: bool = False,
-    effort: Effort | None = None,
-) -> Record:
+    effort: RepetitionCounts | None = None,
+) -> RecordTables:
     """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
 
     Parameters
@@ -267,25 +298,25 @@ def run_bench(
         ``torch-missing``, ``no-gpu``, ``matplotlib-missing``.
     """
     console = open_console()
-    effort = effort or (QUICK if quick else FULL)
+    effort = effort or (QUICK_REPETITIONS if quick else FULL_REPETITIONS)
     torch = load_torch()
     if plot is not None:
         draw_tflops({"gpu": [], "matrix_tflops": 0.0}, plot)  # report missing parts before the work, not after
     torch.zeros(1, device="cuda")
     target = shared_target()
-    frontend, said = open_frontend(cudnn_frontend)
+    frontend, said = load_frontend(cudnn_frontend)
     begin = time.perf_counter()
     rows = len(effort.shapes) * len(DIRECTIONS)  # in addition to calls, ragged batches and processes
     with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
-        host = bench_host(target, frontend, effort)
+        host = measure_host_time(target, frontend, effort)
         step(1, "ragged batches")
-        ragged = bench_ragged(target, frontend, effort)
-        peak = matrix_tflops()
-        gpu = bench_gpu(target, frontend, effort, lambda done, text: step(2 + done, text))
+        ragged = measure_ragged_calls(target, frontend, effort)
+        peak = measure_matmul_tflops()
+        gpu = measure_gpu_time(target, frontend, effort, lambda done, text: step(2 + done, text))
         step(2 + rows, "fresh processes")
-        fresh_processes = bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort)
+        fresh_processes = measure_fresh_processes(target, None if frontend is None else cudnn_frontend or "", effort)
     record: dict[str, Any] = {
-        **start_record("bench", ENVIRONMENT),
+        **start_record("bench", ENVIRONMENT_FACTS),
         "quick": quick,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -297,17 +328,17 @@ def run_bench(
         "fresh": fresh_processes,
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge_record(record)
-    for table in bench_tables(record):
+    record["accepted"] = compare_record_with_limits(record)
+    for table in make_all_tables(record):
         console.print(table)
-    for line in verdict_lines(record):
+    for line in format_limit_lines(record):
         console.print(line, style="red" if line.startswith("FAIL") else None)
     if output is not None:
         write_record(record, output)
         console.print(f"written to {output}")
     if plot is not None:
         draw_tflops(record, plot)
-    return Record(record, bench_tables)
+    return RecordTables(record, make_all_tables)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -319,4 +350,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, print and write."""
-    run_bench(options.output, options.plot, options.cudnn_frontend, options.quick)
+    run_all_benchmarks(options.output, options.plot, options.cudnn_frontend, options.quick)

@@ -1,4 +1,4 @@
-"""Whether equal calls give equal bits: random problems, called many times with other shapes in between.
+"""Check that equal attention calls give bitwise equal results, with calls of other shapes in between.
 
 Problems are drawn from the parametrization of flash-attn's tests. Each has two calls: a forward pass as it is by
 default, and a forward and backward pass with ``deterministic``. Every result is compared with the first one, bit by
@@ -21,16 +21,21 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators, settle
-from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, host_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators, wait_for_background_plans
+from cudnn_backend_py.cli.compare.timing import (
+    KEEP_BUSY_US,
+    measure_gpu_times,
+    measure_host_times,
+    summarize_microseconds,
+)
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.timing import repeat
 from cudnn_backend_py.info import start_record, write_record
 
-from .judge import FigureLimit, judge_record, verdict_lines
+from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
 
-__all__ = ["ACCEPTED", "BitCheck", "Problem", "add_options", "random_problems", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "AttentionProblem", "BitComparison", "add_options", "make_random_problems", "run"]
 
 # Of flash-attn's tests: lengths of queries and keys, head dims, dropout.
 LENGTHS = (
@@ -40,13 +45,13 @@ LENGTHS = (
 HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128)
 DROPOUT = 0.17
 BATCH, HEADS = 60, 4
-MOST_TOKENS = 32768  # of all sequences
-GROUP = 20  # problems that are called in turns
-THREADS = 8
+MAX_TOKENS = 32768  # of all sequences
+PROBLEMS_PER_GROUP = 20  # problems that are called in turns
+THREAD_COUNT = 8
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionProblem:
     """An attention problem; a `left_bound` is a window, and `packed` stores the tokens of all sequences in a row."""
 
     batch: int
@@ -71,23 +76,23 @@ class Problem:
         sizes = f"b{self.batch} h{HEADS}/{self.kv_heads} s{self.seq_q}x{self.seq_kv} d{self.head_dim}"
         return " ".join((sizes, *options))
 
-    def neighbours(self) -> list[Problem]:
-        """Return problems of the same kind in a smaller and in a larger class."""
+    def make_neighbours(self) -> list[AttentionProblem]:
+        """Return the same problem with a smaller and with a larger shape class."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
         return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
 
 
-def random_problems(count: int, seed: int = 0) -> list[Problem]:
-    """Return different problems."""
+def make_random_problems(count: int, seed: int = 0) -> list[AttentionProblem]:
+    """Return distinct random attention problems."""
     rng = random.Random(seed)
-    found: dict[Problem, None] = {}
+    found: dict[AttentionProblem, None] = {}
     while len(found) < count:
         seq_q, seq_kv = rng.choice(LENGTHS)
         causal = rng.random() < 0.5
-        batch = min(BATCH, MOST_TOKENS // max(seq_q, seq_kv))
+        batch = min(BATCH, MAX_TOKENS // max(seq_q, seq_kv))
         found[
-            Problem(
+            AttentionProblem(
                 *(batch, rng.choice((HEADS, HEADS, 2, 1)), seq_q, seq_kv, rng.choice(HEAD_DIMS), causal),
                 left_bound=rng.choice((None, None, 60)) if causal else None,
                 dropout=DROPOUT if rng.random() < 0.2 else 0.0,
@@ -101,7 +106,7 @@ def random_problems(count: int, seed: int = 0) -> list[Problem]:
 class _ProblemCalls:
     """Calls of one problem on its own tensors."""
 
-    def __init__(self, problem: Problem, shapes: Shapes | None = None) -> None:
+    def __init__(self, problem: AttentionProblem, shapes: Shapes | None = None) -> None:
         import torch
 
         self._problem, p = problem, problem
@@ -149,7 +154,7 @@ class _ProblemCalls:
         return (o.detach(), *torch.autograd.grad(o, inputs, self._d_o))
 
 
-class BitCheck:
+class BitComparison:
     """Compares each result of a call with the first one; `changed` counts calls with other bits.
 
     Attributes
@@ -177,15 +182,15 @@ class BitCheck:
         self.calls += 1
 
     @property
-    def changed(self) -> int:
+    def count_changed(self) -> int:
         """Return the number of calls with other bits; waits for the GPU."""
         return int(self._changed)
 
 
-def _build_plans_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> None:
+def _build_plans_ahead(problems: Iterable[AttentionProblem], shapes: Shapes | None) -> None:
     """Build the plans of all forward passes in several threads."""
 
-    def build(problem: Problem) -> None:
+    def build(problem: AttentionProblem) -> None:
         import torch
 
         with suppress(CudnnBackendError), torch.cuda.stream(torch.cuda.Stream()):
@@ -196,12 +201,12 @@ def _build_plans_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> No
                     calls.attend(calls.inputs, deterministic=True, return_stats=True)
             torch.cuda.current_stream().synchronize()
 
-    with ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(min(THREAD_COUNT, len(os.sched_getaffinity(0)))) as pool:
         list(pool.map(build, problems))
 
 
-def check_group(
-    problems: Sequence[Problem], calls: int, shapes: Shapes | None = None, seed: int = 0
+def compare_group_of_problems(
+    problems: Sequence[AttentionProblem], calls: int, shapes: Shapes | None = None, seed: int = 0
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Call problems in turn, with calls of other shapes in between.
 
@@ -212,20 +217,20 @@ def check_group(
     """
     rng = random.Random(seed)
     if shapes != "adaptive":  # larger classes that are there would serve these calls, or exact plans
-        _build_plans_ahead([other for problem in problems for other in (problem, *problem.neighbours())], shapes)
+        _build_plans_ahead([other for problem in problems for other in (problem, *problem.make_neighbours())], shapes)
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
         own = _ProblemCalls(problem, shapes)
         row: dict[str, Any] = {"problem": str(problem)}
         for name, call in (("forward", own.forward), ("training", own.train)):
             try:
-                check = BitCheck(call)
+                check = BitComparison(call)
             except CudnnBackendError as error:
                 refused.append(f"{problem}, {name}: {str(error).splitlines()[0]}")
                 continue
             checks.append((row, name, check))
         rows.append(row)
-        for other in problem.neighbours():
+        for other in problem.make_neighbours():
             neighbour = _ProblemCalls(other, shapes)
             with suppress(CudnnBackendError):
                 neighbour.forward()
@@ -236,22 +241,22 @@ def check_group(
             if others and rng.random() < 0.2:
                 rng.choice(others)()
     for row, name, check in checks:
-        row[name] = {"calls": check.calls, "changed": check.changed}
+        row[name] = {"calls": check.calls, "changed": check.count_changed}
     return rows, refused
 
 
-def time_policies(problem: Problem, rounds: int) -> dict[str, Any]:
+def time_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
     """Return GPU and host microseconds of a forward pass with the shape policies "any" and "adaptive"."""
     compared: tuple[Shapes, ...] = ("any", "adaptive")
     calls: dict[str, Callable[[], Any]] = {shapes: _ProblemCalls(problem, shapes).forward for shapes in compared}
     for call in calls.values():
-        settle(call)
-    on_gpu = gpu_times(calls, rounds, ahead_us=AHEAD_US)
-    on_host = host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
+        wait_for_background_plans(call)
+    on_gpu = measure_gpu_times(calls, rounds, ahead_us=KEEP_BUSY_US)
+    on_host = measure_host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
     return {
         "problem": str(problem),
-        "gpu": {name: microseconds(timing) for name, timing in on_gpu.items()},
-        "host": {name: microseconds(timing) for name, timing in on_host.items()},
+        "gpu": {name: summarize_microseconds(timing) for name, timing in on_gpu.items()},
+        "host": {name: summarize_microseconds(timing) for name, timing in on_host.items()},
     }
 
 
@@ -261,7 +266,7 @@ def _count_changed(record: Mapping[str, Any], name: str, *, single_rows: bool = 
     return float(sum(bool(row[name]["changed"]) for row in rows)) if rows else None
 
 
-ACCEPTED = (
+ACCEPTANCE_LIMITS = (
     FigureLimit("problems whose bits changed, forward", 0, partial(_count_changed, name="forward")),
     FigureLimit("problems whose bits changed, deterministic training", 0, partial(_count_changed, name="training")),
     FigureLimit(
@@ -272,26 +277,26 @@ ACCEPTED = (
 )
 
 
-def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
+def _make_summary(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts, and the medians of the ratios of "any" to "adaptive"."""
-    ratios = {where: _median_ratio(record["times"], where) for where in ("gpu", "host")}
+    ratios = {where: _compute_median_ratio(record["times"], where) for where in ("gpu", "host")}
     return {
         "problems": len(record["rows"]),
         "calls": sum(row[name]["calls"] for row in record["rows"] for name in ("forward", "training") if name in row),
-        "changed": sum(_any_changed(row) for row in record["rows"]),
+        "changed": sum(_count_changed_with_any_policy(row) for row in record["rows"]),
         "single queries changed by default": _count_changed(record, "forward", single_rows=True),
         "adaptive, problems": len(record["adaptive"]),
-        "adaptive, changed": sum(_any_changed(row) for row in record["adaptive"]),
+        "adaptive, changed": sum(_count_changed_with_any_policy(row) for row in record["adaptive"]),
         "any / adaptive, median": ratios,
     }
 
 
-def _median_ratio(times: Sequence[Mapping[str, Any]], where: str) -> float | None:
+def _compute_median_ratio(times: Sequence[Mapping[str, Any]], where: str) -> float | None:
     found = [row[where]["any"]["median_us"] / row[where]["adaptive"]["median_us"] for row in times]
     return round(float(np.median(found)), 3) if found else None
 
 
-def _any_changed(row: Mapping[str, Any]) -> bool:
+def _count_changed_with_any_policy(row: Mapping[str, Any]) -> bool:
     return any(row[name]["changed"] for name in ("forward", "training") if name in row)
 
 
@@ -309,9 +314,9 @@ def run(options: argparse.Namespace) -> None:
     """Call, compare, print the acceptance, write the record."""
     import torch
 
-    extension = load_operators()
+    extension = prepare_torch_operators()
     begin = time.perf_counter()
-    problems = random_problems(options.problems, options.seed)
+    problems = make_random_problems(options.problems, options.seed)
     record: dict[str, Any] = {
         **start_record("same-bits", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
@@ -323,26 +328,30 @@ def run(options: argparse.Namespace) -> None:
         "times": [],
     }
     some = problems[: options.adaptive]
-    for first in range(0, len(some), GROUP):
-        rows, _ = check_group(some[first : first + GROUP], min(options.calls, 50), "adaptive")
+    for first in range(0, len(some), PROBLEMS_PER_GROUP):
+        rows, _ = compare_group_of_problems(
+            some[first : first + PROBLEMS_PER_GROUP], min(options.calls, 50), "adaptive"
+        )
         record["adaptive"] += rows
     for problem in some:
         if not problem.dropout:
             with suppress(CudnnBackendError):
                 record["times"].append(time_policies(problem, options.rounds))
     torch_ops.clear_plans()
-    for first in range(0, len(problems), GROUP):
+    for first in range(0, len(problems), PROBLEMS_PER_GROUP):
         if time.perf_counter() - begin > options.limit:
             break
-        rows, refused = check_group(problems[first : first + GROUP], options.calls, seed=first)
+        rows, refused = compare_group_of_problems(
+            problems[first : first + PROBLEMS_PER_GROUP], options.calls, seed=first
+        )
         record["rows"] += rows
         record["refused"] += refused
         print(f"{len(record['rows'])} problems in {time.perf_counter() - begin:.0f} s", flush=True)
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["summary"] = _summary(record)
-    record["accepted"] = judge_record(record, ACCEPTED)
+    record["summary"] = _make_summary(record)
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
     for name, value in record["summary"].items():
         print(f"{name}: {value}")
-    for line in verdict_lines(record):
+    for line in format_limit_lines(record):
         print(line)
     write_record(record, options.output)

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import differentiate, load_operators, make_buffers
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, format_problem
-from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import make_buffers, prepare_backward_call, prepare_torch_operators
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_problem_graph, format_problem
+from cudnn_backend_py.cli.compare.timing import KEEP_BUSY_US, measure_gpu_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.executable import Executable
@@ -37,27 +37,27 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 
-from .contenders import fill_forward
-from .judge import FigureLimit, judge_record, verdict_lines
+from .contenders import compute_forward_outputs
+from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
 
-__all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "make_random_shapes", "run"]
 
 # heads, heads of K and V, head dim, causal
-FAMILIES = ((16, 16, 64, True), (16, 4, 128, True))
-MOST_TOKENS = 32768
-CALLS = 10  # calls of a shape until the exact plan replaces the class
-AT_ONCE = 5  # shapes that are repeated in turns
-PATIENCE_S = 20.0  # time limit for a plan that is built in the background
+HEAD_CONFIGURATIONS = ((16, 16, 64, True), (16, 4, 128, True))
+MAX_TOKENS = 32768
+CALLS_BEFORE_EXACT_PLAN = 10  # calls of a shape until the exact plan replaces the class
+SHAPES_PER_GROUP = 5  # shapes that are repeated in turns
+BACKGROUND_BUILD_LIMIT_S = 20.0  # time limit for a plan that is built in the background
 
 
-def random_shapes(count: int, seed: int = 0) -> list[Attention]:
+def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
     """Return different shapes: lengths and batches are uniform on a logarithmic scale."""
     rng = random.Random(seed)
     shapes: dict[Attention, None] = {}
     while len(shapes) < count:
         seq = round(math.exp(rng.uniform(math.log(64), math.log(8192))))
-        batch = round(math.exp(rng.uniform(0, math.log(max(1, min(64, MOST_TOKENS // seq))))))
-        heads, kv_heads, head_dim, causal = rng.choice(FAMILIES)
+        batch = round(math.exp(rng.uniform(0, math.log(max(1, min(64, MAX_TOKENS // seq))))))
+        heads, kv_heads, head_dim, causal = rng.choice(HEAD_CONFIGURATIONS)
         size: dict[str, Any] = {
             "batch": batch,
             "heads": heads,
@@ -82,7 +82,7 @@ def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Directi
     target = shared_target()
 
     def build_one(problem: tuple[Attention, Direction]) -> Plan:
-        graph = build_graph(*problem, target.library.version, target.sm)
+        graph = build_problem_graph(*problem, target.library.version, target.sm)
         return build_plan(OperationGraph(graph, target).heuristics().configs[0])
 
     problems = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
@@ -98,7 +98,9 @@ def _make_operator_call(
         q, k, v = (buffers[name] for name in "qkv")
         return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
     q, k, v = (buffers[name].detach().clone() for name in "qkv")
-    return differentiate(partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers)
+    return prepare_backward_call(
+        partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers
+    )
 
 
 class _ShapeCalls:
@@ -107,7 +109,7 @@ class _ShapeCalls:
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
         if direction == "backward":
-            fill_forward(shape, buffers)
+            compute_forward_outputs(shape, buffers)
         executable = Executable(plan)
         self.facts: dict[str, Any] = {"shape": format_problem(shape), "direction": direction, "plan": plan.tag}
         self._calls: dict[str, Callable[[], Any]] = {
@@ -118,14 +120,14 @@ class _ShapeCalls:
         if adaptive:
             self._calls["exact operator"] = _make_operator_call(shape, direction, buffers, "exact")
             self._calls["adaptive"] = _make_operator_call(shape, direction, buffers, "adaptive")
-            self.facts["calls_before"] = CALLS - 1
+            self.facts["calls_before"] = CALLS_BEFORE_EXACT_PLAN - 1
         for call in self._calls.values():
             call()
 
     def time(self, rounds: int) -> dict[str, Any]:
         """Return the row of the record, after every plan is built."""
-        times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
-        return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
+        times = measure_gpu_times(self._calls, rounds, ahead_us=KEEP_BUSY_US)
+        return self.facts | {"us": {name: summarize_microseconds(timing) for name, timing in times.items()}}
 
 
 def _alternate_lengths(shape: Attention, direction: Direction) -> Callable[[], Any]:
@@ -145,13 +147,13 @@ def _repeat_shapes(shapes: Sequence[Attention]) -> None:
         for direction in DIRECTIONS:
             (buffers,) = make_buffers(shape, direction)
             calls.append(_make_operator_call(shape, direction, buffers, "adaptive"))
-    for _ in range(CALLS - 1):
+    for _ in range(CALLS_BEFORE_EXACT_PLAN - 1):
         for call in calls:
             call()
-    shared_pool().wait(PATIENCE_S)
+    shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
 
 
-def _ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
+def _compute_ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
     return [
         row["us"][name]["median_us"] / row["us"][other]["median_us"]
         for row in record["rows"]
@@ -159,8 +161,8 @@ def _ratios(record: Mapping[str, Any], direction: str, name: str, other: str) ->
     ]
 
 
-def _quantile(record: Mapping[str, Any], share: float, direction: str, name: str, other: str) -> float | None:
-    found = _ratios(record, direction, name, other)
+def _compute_quantile(record: Mapping[str, Any], share: float, direction: str, name: str, other: str) -> float | None:
+    found = _compute_ratios(record, direction, name, other)
     return float(np.quantile(found, share)) if found else None
 
 
@@ -168,14 +170,14 @@ def _make_limits() -> tuple[FigureLimit, ...]:
     accepted = []
     for direction in DIRECTIONS:
         for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
-            figure = partial(_quantile, share=share, direction=direction, name="any", other="exact")
+            figure = partial(_compute_quantile, share=share, direction=direction, name="any", other="exact")
             accepted.append(FigureLimit(f"GPU, {direction}: class / exact, {words}", limit, figure))
-        figure = partial(_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
+        figure = partial(_compute_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
         accepted.append(FigureLimit(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
     return tuple(accepted)
 
 
-ACCEPTED = _make_limits()
+ACCEPTANCE_LIMITS = _make_limits()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -190,16 +192,16 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print the acceptance, and write."""
     import torch
 
-    load_operators()
+    prepare_torch_operators()
     begin = time.perf_counter()
-    shapes = _group_by_class(random_shapes(options.shapes), options.adaptive)
+    shapes = _group_by_class(make_random_shapes(options.shapes), options.adaptive)
     plans = _build_exact_plans(shapes)
     built_s = round(time.perf_counter() - begin, 1)
     rows, refused, back = [], [], shapes[: options.adaptive]
-    for first in range(0, len(shapes), AT_ONCE):
+    for first in range(0, len(shapes), SHAPES_PER_GROUP):
         if time.perf_counter() - begin > options.limit:
             break
-        some = shapes[first : first + AT_ONCE]
+        some = shapes[first : first + SHAPES_PER_GROUP]
         _repeat_shapes([shape for shape in some if shape in back])
         made = []
         for shape, direction in product(some, DIRECTIONS):
@@ -207,7 +209,7 @@ def run(options: argparse.Namespace) -> None:
                 made.append(_ShapeCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
                 refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
-        shared_pool().wait(PATIENCE_S)
+        shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {
         **start_record("shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
@@ -218,7 +220,7 @@ def run(options: argparse.Namespace) -> None:
         "refused": refused,
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge_record(record, ACCEPTED)
-    for line in verdict_lines(record):
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
+    for line in format_limit_lines(record):
         print(line)
     write_record(record, options.output)

@@ -8,19 +8,27 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.cli.compare.figures import new_figure
+from cudnn_backend_py.cli.compare.figures import load_figure_class
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.terminal import WordTable
 
-__all__ = ["bench_tables", "draw_bars", "draw_tflops", "fresh_table", "gpu_table", "host_table", "ragged_table"]
+__all__ = [
+    "draw_bars",
+    "draw_tflops",
+    "make_all_tables",
+    "make_fresh_process_table",
+    "make_gpu_table",
+    "make_host_table",
+    "make_ragged_table",
+]
 
 
-def bench_tables(record: Mapping[str, Any]) -> list[Table]:
+def make_all_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a record of ``python -m benchmarks run``."""
-    return [make(record) for make in (host_table, ragged_table, gpu_table, fresh_table)]
+    return [make(record) for make in (make_host_table, make_ragged_table, make_gpu_table, make_fresh_process_table)]
 
 
-def host_table(record: Mapping[str, Any]) -> Table:
+def make_host_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call."""
     table = WordTable(title=f"Host time per call, microseconds ({record['host']['problem']})")
     table.add_column("")
@@ -32,26 +40,26 @@ def host_table(record: Mapping[str, Any]) -> Table:
         cells = []
         for direction in DIRECTIONS:
             timing = record["host"][direction].get(name)
-            cells += ["", ""] if timing is None else [f"{timing['median_us']:.2f}", _quartiles(timing)]
+            cells += ["", ""] if timing is None else [f"{timing['median_us']:.2f}", _format_quartiles(timing)]
         table.add_row(name, *cells)
     return table
 
 
-def _quartiles(timing: Mapping[str, float]) -> str:
+def _format_quartiles(timing: Mapping[str, float]) -> str:
     return f"{timing['low_us']:.2f} to {timing['high_us']:.2f}"
 
 
-def ragged_table(record: Mapping[str, Any]) -> Table:
+def make_ragged_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call of a ragged plan."""
     table = WordTable(title="Host time per call of a ragged plan, microseconds")
     for name in ("", "median", "quartiles"):
         table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
     for name, timing in record["ragged"].items():
-        table.add_row(name, f"{timing['median_us']:.2f}", _quartiles(timing))
+        table.add_row(name, f"{timing['median_us']:.2f}", _format_quartiles(timing))
     return table
 
 
-def gpu_table(record: Mapping[str, Any]) -> Table:
+def make_gpu_table(record: Mapping[str, Any]) -> Table:
     """Return the table of GPU times."""
     names = list(dict.fromkeys(name for row in record["gpu"] for name in row["us"]))
     table = WordTable(title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s")
@@ -70,7 +78,7 @@ def gpu_table(record: Mapping[str, Any]) -> Table:
     return table
 
 
-def fresh_table(record: Mapping[str, Any]) -> Table:
+def make_fresh_process_table(record: Mapping[str, Any]) -> Table:
     """Return the table of fresh processes."""
     table = WordTable(title="Fresh process to first result, milliseconds, importing torch left out")
     names = list(next(iter(record["fresh"].values()), ()))
@@ -89,7 +97,7 @@ def draw_tflops(record: Mapping[str, Any], path: Path) -> None:
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = new_figure()(figsize=(11, 8), layout="constrained")
+    figure = load_figure_class()(figsize=(11, 8), layout="constrained")
     for axes, direction in zip(figure.subplots(2, 1), DIRECTIONS, strict=True):
         rows = [row for row in record["gpu"] if row["direction"] == direction]
         names = list(dict.fromkeys(name for row in rows for name in row["tflops"]))
@@ -113,7 +121,7 @@ def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pa
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = new_figure()(figsize=(11, 4 * len(figures)), layout="constrained")
+    figure = load_figure_class()(figsize=(11, 4 * len(figures)), layout="constrained")
     for axes, (title, groups) in zip(
         figure.subplots(len(figures), 1, squeeze=False)[:, 0], figures.items(), strict=True
     ):

@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, load_operators, settle
+from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, prepare_torch_operators, wait_for_background_plans
 from cudnn_backend_py.cli.compare.problems import format_problem
-from cudnn_backend_py.cli.compare.timing import host_times, microseconds, within
+from cudnn_backend_py.cli.compare.timing import make_batches_in_context, measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
@@ -30,23 +30,23 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.terminal import WordTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
-from .contenders import make_c_loop, make_torch_varlen
-from .judge import FigureLimit, judge_record, verdict_lines
-from .problems import SMALL
+from .contenders import make_c_loop, make_torch_packed_attention
+from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from .problems import SMALL_PROBLEM
 
-__all__ = ["ACCEPTED", "add_options", "measure_all", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "measure_all_calls", "run"]
 
-ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # packed tokens
 PAGE, PAGES = 16, 32  # tokens of a page, pages of a sequence
-PASSES = ("no gradients", "with gradients", "backward")
+PASS_NAMES = ("no gradients", "with gradients", "backward")
 
-Call = Callable[[], Any]
-Contenders = dict[str, tuple[Callable[[], Any], Call]]
+TimedCall = Callable[[], Any]
+Contenders = dict[str, tuple[Callable[[], Any], TimedCall]]
 
 
 @contextmanager
-def without_compiled_step() -> Iterator[None]:
+def disable_compiled_step() -> Iterator[None]:
     """Disable the compiled step in the block."""
     kept, STEP.call = STEP.call, None
     try:
@@ -64,14 +64,14 @@ def prepare_contenders(
     made: Contenders = {}
     errors: dict[str, str] = {}
     for name, (context, call) in calls.items():
-        inputs = [x.detach().clone().requires_grad_(way != PASSES[0]) for x in tensors]
-        run: Call = partial(call, *inputs)
+        inputs = [x.detach().clone().requires_grad_(way != PASS_NAMES[0]) for x in tensors]
+        run: TimedCall = partial(call, *inputs)
         try:
             with context():
-                settle(run)
-                if way == PASSES[2]:
+                wait_for_background_plans(run)
+                if way == PASS_NAMES[2]:
                     run = partial(torch.autograd.grad, run(), inputs, gradient, retain_graph=True)
-                    settle(run)
+                    wait_for_background_plans(run)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             errors[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         else:
@@ -79,7 +79,7 @@ def prepare_contenders(
     return made, errors
 
 
-def dense_calls() -> dict[str, tuple[Any, Any]]:
+def make_dense_calls() -> dict[str, tuple[Any, Any]]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -87,7 +87,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, partial(operator, shapes="exact")),
         "ours, any shape": (nullcontext, partial(operator, shapes="any")),
-        "ours, in Python": (without_compiled_step, partial(operator, shapes="exact")),
+        "ours, in Python": (disable_compiled_step, partial(operator, shapes="exact")),
         "ours, torch's name": (nullcontext, partial(torch_ops.scaled_dot_product_attention, is_causal=True)),
     }
     for name, backend in TORCH_BACKENDS.items():
@@ -132,29 +132,29 @@ def make_packed_loop() -> Batch:
     return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
 
 
-def packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
+def make_packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
     def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_varlen(q, k, v, starts, starts, LENGTH, LENGTH, causal=True)
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (without_compiled_step, call_package),
+        "ours, in Python": (disable_compiled_step, call_package),
     }
-    varlen = make_torch_varlen()
+    varlen = make_torch_packed_attention()
     if varlen is not None:
         calls["torch varlen"] = (nullcontext, lambda q, k, v: varlen(q, k, v, starts, starts, LENGTH, LENGTH))
     return calls
 
 
-def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
+def make_paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
     def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_with_kvcache(q, k, v, table, lengths, causal=True)
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (without_compiled_step, call_package),
+        "ours, in Python": (disable_compiled_step, call_package),
     }
-    varlen = make_torch_varlen(block_table=table, seqused_k=lengths)
+    varlen = make_torch_packed_attention(block_table=table, seqused_k=lengths)
     if varlen is not None:
         calls["torch varlen"] = (
             nullcontext,
@@ -163,7 +163,7 @@ def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, A
     return calls
 
 
-def measure_all(
+def measure_all_calls(
     batches: int, calls_each: int
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
     """Return microseconds, and errors of contenders that raised: by problem and pass, then by contender."""
@@ -175,7 +175,10 @@ def measure_all(
     def equal_offsets(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
-    q, k, v, d_o = (random(SMALL.batch, SMALL.seq_q, SMALL.heads, SMALL.head_dim).transpose(1, 2) for _ in range(4))
+    q, k, v, d_o = (
+        random(SMALL_PROBLEM.batch, SMALL_PROBLEM.seq_q, SMALL_PROBLEM.heads, SMALL_PROBLEM.head_dim).transpose(1, 2)
+        for _ in range(4)
+    )
     tokens = BATCH * LENGTH
     packed = (random(tokens, HEADS, HEAD_DIM), *(random(tokens, KEY_HEADS, HEAD_DIM) for _ in range(2)))
     of_packed = random(tokens, HEADS, HEAD_DIM)
@@ -183,34 +186,34 @@ def measure_all(
     table = torch.randperm(BATCH * PAGES, device="cuda").to(torch.int32).view(BATCH, PAGES)
     lengths = torch.full((BATCH,), PAGE * PAGES - 3, device="cuda", dtype=torch.int32)
     found, raised = {}, {}
-    for way in PASSES:
+    for way in PASS_NAMES:
         problems = {
-            f"dense, {format_problem(SMALL)}": ((q, k, v), d_o, dense_calls()),
+            f"dense, {format_problem(SMALL_PROBLEM)}": ((q, k, v), d_o, make_dense_calls()),
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
-                packed_calls(equal_offsets(LENGTH)),
+                make_packed_calls(equal_offsets(LENGTH)),
             ),
         }
-        if way == PASSES[0]:
+        if way == PASS_NAMES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
                 (random(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
-                paged_calls(table, lengths, equal_offsets(1)),
+                make_paged_calls(table, lengths, equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)
-            timed = {name: within(*made) for name, made in contenders.items()}
-            if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
+            timed = {name: make_batches_in_context(*made) for name, made in contenders.items()}
+            if problem.startswith("packed") and way == PASS_NAMES[0] and compiled_library() is not None:
                 timed["C loop"] = make_packed_loop()
-            times = host_times(timed, batches, calls_each)
-            found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
+            times = measure_host_times(timed, batches, calls_each)
+            found[f"{problem}: {way}"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
             if errors:
                 raised[f"{problem}: {way}"] = errors
     return found, raised
 
 
-def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
+def _compute_ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
     """Return our time relative to a contender's, of the problem with this prefix."""
     for name, row in record["us"].items():
         if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
@@ -219,18 +222,20 @@ def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> flo
 
 
 # problem, pass, the other contender, and the largest accepted ratio of our time to its time
-LIMITS = (
-    *(("dense", way, other, 1.0) for way in PASSES for other in ("torch cudnn", "torch flash")),
-    ("packed", PASSES[0], "torch varlen", 0.5),
-    ("packed", PASSES[0], "C loop", 1.6),
+RATIO_LIMITS = (
+    *(("dense", way, other, 1.0) for way in PASS_NAMES for other in ("torch cudnn", "torch flash")),
+    ("packed", PASS_NAMES[0], "torch varlen", 0.5),
+    ("packed", PASS_NAMES[0], "C loop", 1.6),
 )
-ACCEPTED = tuple(
-    FigureLimit(f"{problem}, {way}: ours / {other}", limit, partial(_ratio, problem=problem, way=way, other=other))
-    for problem, way, other, limit in LIMITS
+ACCEPTANCE_LIMITS = tuple(
+    FigureLimit(
+        f"{problem}, {way}: ours / {other}", limit, partial(_compute_ratio, problem=problem, way=way, other=other)
+    )
+    for problem, way, other, limit in RATIO_LIMITS
 )
 
 
-def print_table(record: dict[str, Any], console: Console) -> None:
+def print_time_table(record: dict[str, Any], console: Console) -> None:
     """Print a row per problem and pass with a column per implementation."""
     names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
     table = WordTable(title="Host time per call, microseconds")
@@ -253,19 +258,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
-    state = load_operators()
-    times, raised = measure_all(options.batches, options.calls)
+    state = prepare_torch_operators()
+    times, raised = measure_all_calls(options.batches, options.calls)
     record: dict[str, Any] = {
-        **start_record("torch-calls", ENVIRONMENT),
+        **start_record("torch-calls", ENVIRONMENT_FACTS),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "extension": state,
         "us": times,
         "raised": raised,
     }
-    record["accepted"] = judge_record(record, ACCEPTED)
-    print_table(record, open_console())
-    for line in verdict_lines(record):
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
+    print_time_table(record, open_console())
+    for line in format_limit_lines(record):
         print(line)
     if options.output is not None:
         write_record(record, options.output)

@@ -18,7 +18,7 @@ ROUNDS = 30
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
-def import_ms(module: str) -> float:
+def measure_import_ms(module: str) -> float:
     """Return the median time of importing a module in a fresh interpreter."""
     code = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
     runs = [
@@ -28,7 +28,7 @@ def import_ms(module: str) -> float:
     return statistics.median(runs)
 
 
-def verdict_ms(target: str, *, supported: bool) -> list[float]:
+def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
     """Return the times of judging one graph on one target, after libraries are loaded and the control graph judged."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64 if supported else 20, causal=True, stats=True)
     explain(graph, target)
@@ -47,11 +47,11 @@ def add_options(_: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure and write."""
-    numpy_ms, ours_ms = import_ms("numpy"), import_ms("numpy, cudnn_backend_py")
+    numpy_ms, ours_ms = measure_import_ms("numpy"), measure_import_ms("numpy, cudnn_backend_py")
     verdicts = {}
     for target in TARGETS:
         for supported in (True, False):
-            times = verdict_ms(target, supported=supported)
+            times = measure_verdict_ms(target, supported=supported)
             name = f"flash forward, {'supported' if supported else 'refused'}, {target}"
             verdicts[name] = {"median": round(statistics.median(times), 2), "max": round(max(times), 2)}
     record = {

@@ -40,13 +40,13 @@ from cudnn_backend_py.plans.lower import lower
 from tests.support.hostile import disguise_value, draw_hostile_value
 from tests.support.zoo import VARIED_GRAPHS
 
-KINDS = [
+DESCRIPTOR_TYPES = [
     kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
 ]
-INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
-TOO_LARGE = (2**63, -(2**63) - 1, 2**64, 10**30)
-REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
-TEXTS = (
+EDGE_INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
+TOO_LARGE_INTEGERS = (2**63, -(2**63) - 1, 2**64, 10**30)
+EDGE_REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
+EDGE_TEXTS = (
     "",
     "x",
     "{}",
@@ -61,7 +61,7 @@ TEXTS = (
 )
 
 
-class Fuzzer:
+class RandomCaller:
     """Makes random calls on descriptors, from one seed, and counts their outcomes."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
@@ -69,7 +69,7 @@ class Fuzzer:
         self.log = log
         self.outcomes: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
-        self.texts = list(TEXTS)
+        self.texts = list(EDGE_TEXTS)
         self.names: dict[Descriptor, int] = {}
         self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
@@ -126,7 +126,7 @@ class Fuzzer:
 
     def choose_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
         """Return an existing or new descriptor: open, finalized or closed."""
-        kind = kind or self.random.choice(KINDS)
+        kind = kind or self.random.choice(DESCRIPTOR_TYPES)
         choice = self.random.random()
         if choice < 0.6 and self.good[kind]:
             return self.random.choice(self.good[kind])
@@ -137,35 +137,37 @@ class Fuzzer:
             fresh.close()
         return fresh
 
-    def plausible_value(self, facts: AttributeFacts) -> Any:
+    def make_plausible_value(self, facts: AttributeFacts) -> Any:
         """Return a plausible value for an attribute: of one of its types, with an allowed count."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
-            return self.random_text()
+            return self.make_random_text()
         high = facts.max_count or max(3, facts.min_count)
         count = self.random.randint(facts.min_count, max(high, facts.min_count))
-        values = tuple(self.plausible_element(kind, facts) for _ in range(count))
+        values = tuple(self.make_plausible_element(kind, facts) for _ in range(count))
         return values[0] if count == 1 and self.random.random() < 0.5 else values
 
-    def plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
+    def make_plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
         """Return one plausible element of a type."""
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            return self.choose_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
+            return self.choose_descriptor(
+                self.random.choice([k for k in facts.element if k in DESCRIPTOR_TYPES] or [None])
+            )
         if kind in ENUM_OF_TYPE:
             return self.random.choice(list(ENUM_OF_TYPE[kind]))
         if kind is AttributeType.BOOLEAN:
             return self.random.random() < 0.5
         if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
-            return self.random.choice(REALS)
+            return self.random.choice(EDGE_REALS)
         if kind is AttributeType.FRACTION:
-            return (self.random.choice(INTEGERS), self.random.choice(INTEGERS))
+            return (self.random.choice(EDGE_INTEGERS), self.random.choice(EDGE_INTEGERS))
         if kind is AttributeType.VOID_PTR:
             if facts.attribute is Attr.TENSOR_CONSTANT_VALUE:
                 return self.random.choice((b"", b"1234", b"12345678", bytes(16), bytes(1000), 4096))
             return self.random.choice((None, 0, 4096, 2**40))
-        return self.random.choice(INTEGERS)
+        return self.random.choice(EDGE_INTEGERS)
 
-    def random_text(self) -> str:
+    def make_random_text(self) -> str:
         """Return a text: nonsense, valid JSON, or valid JSON with one change.
 
         A plan is cut, never altered: its JSON holds code and sizes that cuDNN trusts, so ``load_plan`` checks a hash.
@@ -177,16 +179,16 @@ class Fuzzer:
             text = text[:place] + end
         return text
 
-    def random_value(self, depth: int = 0) -> Any:
+    def make_random_value(self, depth: int = 0) -> Any:
         """Return a random value of any Python type."""
         r = self.random
         makers: list[Callable[[], Any]] = [
-            lambda: r.choice(INTEGERS),
-            lambda: r.choice(TOO_LARGE),
-            lambda: r.choice(REALS),
+            lambda: r.choice(EDGE_INTEGERS),
+            lambda: r.choice(TOO_LARGE_INTEGERS),
+            lambda: r.choice(EDGE_REALS),
             lambda: r.random() < 0.5,
             lambda: None,
-            self.random_text,
+            self.make_random_text,
             lambda: b"bytes",
             self.choose_descriptor,
             object,
@@ -196,7 +198,7 @@ class Fuzzer:
             *[lambda: draw_hostile_value(r)] * 12,
         ]
         if depth < 2:
-            makers += [lambda: [self.random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
+            makers += [lambda: [self.make_random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
         return r.choice(makers)()
 
     def make_random_call(self, kind: DescriptorType) -> None:
@@ -213,15 +215,19 @@ class Fuzzer:
         own = [facts.attribute for facts in ATTRIBUTES[kind]]
         attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
         if r.random() < 0.02:
-            attribute = self.random_value()
+            attribute = self.make_random_value()
         descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
         facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
         what = r.random()
         element_type: Any = None
         if r.random() < 0.15:
-            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.random_value()
+            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.make_random_value()
         if what < 0.62:
-            value = self.plausible_value(facts) if facts is not None and r.random() < 0.65 else self.random_value()
+            value = (
+                self.make_plausible_value(facts)
+                if facts is not None and r.random() < 0.65
+                else self.make_random_value()
+            )
             if r.random() < 0.25:
                 value = disguise_value(value, r)
             if r.random() < 0.2:
@@ -244,7 +250,7 @@ class Fuzzer:
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
 
         def keep_or_replace(value: Any) -> Any:
-            return value if r.random() < 0.8 else self.random_value()
+            return value if r.random() < 0.8 else self.make_random_value()
 
         count = keep_or_replace(
             len(value) + isinstance(value, str)
@@ -273,7 +279,7 @@ class Fuzzer:
                 "populate",
                 lambda: capi.cudnnBackendPopulateCudaGraph(keep_or_replace(None), *pair, keep_or_replace(4096)),
             ),
-            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(INTEGERS)))),
+            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(EDGE_INTEGERS)))),
             ("property", lambda: capi.cudnnGetProperty(keep_or_replace(r.choice((0, 1, 2, 9))))),
             ("stream", lambda: capi.cudnnSetStream(keep_or_replace(None), keep_or_replace(0))),
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(keep_or_replace(None), keep_or_replace(0))),
@@ -290,10 +296,10 @@ class Fuzzer:
         """Set all required and some other attributes to plausible values, and finalize the descriptor."""
         for facts in ATTRIBUTES[descriptor.kind]:
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
-                self.make_method_call("set", descriptor, facts.attribute, self.plausible_value(facts), None)
+                self.make_method_call("set", descriptor, facts.attribute, self.make_plausible_value(facts), None)
         self.make_method_call("finalize", descriptor, None, None, None)
 
-    def label(self, descriptor: Descriptor) -> str:
+    def format_descriptor(self, descriptor: Descriptor) -> str:
         """Return a descriptor's repr with a fixed number."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
@@ -301,7 +307,7 @@ class Fuzzer:
     def format_value(self, value: Any) -> str:
         """Return a value as text, with descriptors by their labels."""
         if type(value) is Descriptor:
-            return self.label(value)
+            return self.format_descriptor(value)
         if (type(value) is list or type(value) is tuple) and len(value) < 20:
             return (
                 "("
@@ -335,9 +341,8 @@ class Fuzzer:
         """Write the call to the log, make it, and count its outcome."""
         number = sum(self.calls.values())
         of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
-        text = (
-            f"{number} {verb} {self.label(descriptor)} {of} {self.format_value(value)[:300]} type={show(element_type)}"
-        )
+        subject = f"{self.format_descriptor(descriptor)} {of} {self.format_value(value)[:300]}"
+        text = f"{number} {verb} {subject} type={show(element_type)}"
         self.log.write(text)
         self.log.flush()
         self.calls[descriptor.kind.name] += 1
@@ -366,7 +371,7 @@ def _finalize_with_captured_log(descriptor: Descriptor) -> None:
         descriptor.finalize()
 
 
-def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCaller], None]) -> list[RandomCaller]:
     """Run work on the same descriptors in several threads, and fork a few times meanwhile."""
     siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
@@ -399,10 +404,10 @@ def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
     """Make the calls on all descriptor types in turn, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
-        fuzzer = Fuzzer(seed, log)
-        chosen = [DescriptorType[name] for name in kinds] or KINDS
+        fuzzer = RandomCaller(seed, log)
+        chosen = [DescriptorType[name] for name in kinds] or DESCRIPTOR_TYPES
 
-        def work(one: Fuzzer) -> None:
+        def work(one: RandomCaller) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
                     one.make_random_call(kind)

@@ -19,15 +19,15 @@ from cudnn_backend_py.system.typed import read_as
 from cudnn_backend_py.verification.contribution import Contribution
 from tools.repository import ROOT
 
-__all__ = ["TABLE", "Evidence", "evidence_rows", "read_evidence", "read_table"]
+__all__ = ["EVIDENCE_TABLE_PATH", "EvidenceRow", "make_evidence_rows", "read_evidence", "read_table"]
 
-TABLE = ROOT / "docs" / "tables" / "hardware-evidence.json"
-COMPARED, RUN, ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
-_MOST = 65_536  # characters of an issue
+EVIDENCE_TABLE_PATH = ROOT / "docs" / "tables" / "hardware-evidence.json"
+KIND_COMPARED, KIND_RUN, KIND_KNOWN_ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
+_MAX_ISSUE_LENGTH = 65_536  # characters of an issue
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Evidence:
+class EvidenceRow:
     """Number of results of one kind, graph family and GPU, and how many of them agree.
 
     Attributes
@@ -56,9 +56,9 @@ def read_evidence(text: str) -> Contribution:
     UsageError
         ``evidence-damaged``.
     """
-    found = re.search(r"\{.*\}", text, re.DOTALL) if len(text) <= _MOST else None
+    found = re.search(r"\{.*\}", text, re.DOTALL) if len(text) <= _MAX_ISSUE_LENGTH else None
     if found is None:
-        raise UsageError(f"no JSON in a text of at most {_MOST} characters", code="evidence-damaged")
+        raise UsageError(f"no JSON in a text of at most {_MAX_ISSUE_LENGTH} characters", code="evidence-damaged")
     try:
         data = json.JSONDecoder().raw_decode(text, found.start())[0]
     except (ValueError, RecursionError) as error:
@@ -66,26 +66,27 @@ def read_evidence(text: str) -> Contribution:
     return Contribution.from_dict(data)
 
 
-def evidence_rows(given: Contribution) -> list[Evidence]:
+def make_evidence_rows(given: Contribution) -> list[EvidenceRow]:
     """Return the table rows of contributed results."""
 
-    def make_row(family: str, kind: str, results: int, agree: int) -> Evidence:
+    def make_row(family: str, kind: str, results: int, agree: int) -> EvidenceRow:
         where = (given.sm, given.cudnn, given.cuda, family, kind, given.gpu, given.date)
-        return Evidence(*where, results, agree, given.graphs_sha256)
+        return EvidenceRow(*where, results, agree, given.graphs_sha256)
 
     rows = [
-        make_row(family, COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
+        make_row(family, KIND_COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
         for family, counts in given.families.items()
     ]
     rows += [
-        make_row(family, RUN, sum(states.values()), states.get("right", 0)) for family, states in given.runs.items()
+        make_row(family, KIND_RUN, sum(states.values()), states.get("right", 0))
+        for family, states in given.runs.items()
     ]
     if given.known_issues:
-        rows.append(make_row("known issues", ISSUES, len(given.known_issues), len(given.known_issues)))
+        rows.append(make_row("known issues", KIND_KNOWN_ISSUES, len(given.known_issues), len(given.known_issues)))
     return sorted(rows)
 
 
-def read_table(path: Path = TABLE) -> list[Evidence]:
+def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
     """Return the rows of the table.
 
     Raises
@@ -94,17 +95,17 @@ def read_table(path: Path = TABLE) -> list[Evidence]:
         ``evidence-damaged``.
     """
     rows: Any = json.loads(path.read_text(encoding="utf-8"))
-    return [read_as(Evidence, make_row, "a row of evidence", code="evidence-damaged") for make_row in rows]
+    return [read_as(EvidenceRow, make_row, "a row of evidence", code="evidence-damaged") for make_row in rows]
 
 
-def add_rows(rows: list[Evidence], path: Path = TABLE) -> None:
+def add_evidence_rows(rows: list[EvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
     """Write rows into the table, and replace rows of the same GPU, library and date."""
-    kept = {_row_key(make_row): make_row for make_row in [*read_table(path), *rows]}
+    kept = {_get_row_key(make_row): make_row for make_row in [*read_table(path), *rows]}
     lines = [json.dumps(asdict(make_row)) for make_row in sorted(kept.values())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
-def _row_key(make_row: Evidence) -> tuple[object, ...]:
+def _get_row_key(make_row: EvidenceRow) -> tuple[object, ...]:
     return make_row.sm, make_row.cudnn, make_row.cuda, make_row.family, make_row.kind, make_row.gpu, make_row.date
 
 
@@ -114,14 +115,16 @@ def main(words: list[str]) -> int:
         print(__doc__)
         return 2
     try:
-        rows = evidence_rows(read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8")))
+        rows = make_evidence_rows(
+            read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8"))
+        )
     except CudnnBackendError as error:
         print(error)
         return 1
     for make_row in rows:
         print(json.dumps(asdict(make_row)))
     if words[0] == "add":
-        add_rows(rows)
+        add_evidence_rows(rows)
     return 0
 
 

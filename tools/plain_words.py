@@ -30,7 +30,7 @@ class Habit(NamedTuple):
     only_in: str = ""  # files, by the end of their name
 
 
-def word(*words: str) -> str:
+def make_word_pattern(*words: str) -> str:
     """Return a pattern of whole words, also inside snake_case and CamelCase names."""
     small = "|".join(words)
     large = "|".join(w[0].upper() + w[1:] for w in words)
@@ -38,35 +38,38 @@ def word(*words: str) -> str:
 
 
 HABITS = (
-    Habit("mend", word("mend", "mends", "mended", "mending"), "fix, correct"),
-    Habit("cure", word("cure", "cures", "cured"), "remedy, fix"),
-    Habit("advice", word("advice"), "fix (a wrong call), remedy (a change that makes a graph supported)"),
+    Habit("mend", make_word_pattern("mend", "mends", "mended", "mending"), "fix, correct"),
+    Habit("cure", make_word_pattern("cure", "cures", "cured"), "remedy, fix"),
+    Habit("advice", make_word_pattern("advice"), "fix (a wrong call), remedy (a change that makes a graph supported)"),
     Habit(
         "fault",
-        word("fault", "faults"),
+        make_word_pattern("fault", "faults"),
         "known issue, environment problem, crash, error",
         allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default|[\"`/.]faults?[\"`.]|-faults",
     ),
     Habit(
-        "hazard", word("hazard", "hazards"), "known issue", allowed=r'["`]hazards?["`]|allow_hazards|attention-hazard'
+        "hazard",
+        make_word_pattern("hazard", "hazards"),
+        "known issue",
+        allowed=r'["`]hazards?["`]|allow_hazards|attention-hazard',
     ),
-    Habit("door", word("door", "doors"), "entry point"),
-    Habit("kin", word("kin"), "related engines"),
+    Habit("door", make_word_pattern("door", "doors"), "entry point"),
+    Habit("kin", make_word_pattern("kin"), "related engines"),
     Habit("way", r"(?:(?<![A-Za-z])ways?(?=_)|(?<=_)ways?(?![a-z])|\bclass \w*Ways?\b)", "strategy, method, kind"),
-    Habit("lesson", word("lesson", "lessons"), "learned limit"),
-    Habit("participle as noun", word("untold", "hopeless", "shaken"), "the name of the thing"),
-    Habit("told", word("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
+    Habit("lesson", make_word_pattern("lesson", "lessons"), "learned limit"),
+    Habit("participle as noun", make_word_pattern("untold", "hopeless", "shaken"), "the name of the thing"),
+    Habit("told", make_word_pattern("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
     Habit(
         "lie",
-        word("lie", "lies", "lay", "lain"),
+        make_word_pattern("lie", "lies", "lay", "lain"),
         "is stored, is laid out, is at",
         allowed=r"(?i)lay (?:\w+ ){0,3}out|lay-?out",
     ),
-    Habit("stand", word("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"),
-    Habit("behind", word("behind"), "after, hidden, by means of"),
-    Habit("beside", word("beside", "besides"), "next to, compared with, in addition to"),
-    Habit("whose", word("whose"), "with, that has"),
-    Habit("nobody", word("nobody"), "not, at the verb"),
+    Habit("stand", make_word_pattern("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"),
+    Habit("behind", make_word_pattern("behind"), "after, hidden, by means of"),
+    Habit("beside", make_word_pattern("beside", "besides"), "next to, compared with, in addition to"),
+    Habit("whose", make_word_pattern("whose"), "with, that has"),
+    Habit("nobody", make_word_pattern("nobody"), "not, at the verb"),
     Habit(
         "old adverbs",
         r"(?i)\b(?:anew|in vain|for want of|at hand|of late|as ever|hardly meant)\b",
@@ -74,7 +77,7 @@ HABITS = (
     ),
     Habit(
         "ask",
-        word("ask", "asks", "asked", "asking"),
+        make_word_pattern("ask", "asks", "asked", "asking"),
         "judge, query, check, request; ask the user",
         allowed=r"(?i)\buser|prompt|terminal|question|issue|you\b|[\"`]asked[\"`]|not asked|--no-ask",
     ),
@@ -88,7 +91,7 @@ HABITS = (
     Habit("what is ... of", r"(?i)\b(?:of|with|by|from|for) what (?:is|are|has|was|of|it|they|the)\b", "a noun"),
 )
 # Files that quote: cuDNN's own texts, recorded output, and the list above.
-QUOTING = (
+FILES_THAT_QUOTE = (
     "cudnn_backend_py/generated/",
     "docs/glossary.md",
     "docs/tables/",
@@ -98,7 +101,7 @@ QUOTING = (
 )
 
 
-class Hit(NamedTuple):
+class HabitMatch(NamedTuple):
     """A line with a habit."""
 
     path: str
@@ -107,26 +110,28 @@ class Hit(NamedTuple):
     text: str
 
 
-def tracked_files(*paths: str) -> list[str]:
+def list_tracked_files(*paths: str) -> list[str]:
     """Return the Python files and pages under version control, or the ones of `paths`."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *(paths or (".",))]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     return sorted(
-        {n for n in names if n.endswith((".py", ".md")) and not n.startswith(QUOTING) and (ROOT / n).is_file()}
+        {n for n in names if n.endswith((".py", ".md")) and not n.startswith(FILES_THAT_QUOTE) and (ROOT / n).is_file()}
     )
 
 
-def find_habits(path: str, text: str) -> Iterator[Hit]:
+def find_habits(path: str, text: str) -> Iterator[HabitMatch]:
     """Yield a hit for each line of ``text`` and each habit in it, except in error codes."""
     for number, line in enumerate(text.splitlines(), 1):
-        plain = _CODE.sub("", line)
-        for habit, pattern, allowed in _COMPILED:
+        plain = _ERROR_CODE_PATTERN.sub("", line)
+        for habit, pattern, allowed in _COMPILED_HABITS:
             if pattern.search(plain) and not (allowed and allowed.search(line)):
-                yield Hit(path, number, habit, line.strip())
+                yield HabitMatch(path, number, habit, line.strip())
 
 
-_CODE = re.compile(r"([\"`])[a-z0-9]+(?:-[a-z0-9]+)+\1")  # codes of causes and known issues, which stay as they are
-_COMPILED = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowed else None) for h in HABITS]
+_ERROR_CODE_PATTERN = re.compile(
+    r"([\"`])[a-z0-9]+(?:-[a-z0-9]+)+\1"
+)  # codes of causes and known issues, which stay as they are
+_COMPILED_HABITS = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowed else None) for h in HABITS]
 
 
 @click.command()
@@ -134,7 +139,7 @@ _COMPILED = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowed else 
 @click.option("--count", is_flag=True, help="Print how many lines have each habit.")
 def main(paths: tuple[str, ...], count: bool) -> None:
     """Print lines with habits; exit 1 where there are any."""
-    hits = [hit for name in tracked_files(*paths) for hit in find_habits(name, (ROOT / name).read_text())]
+    hits = [hit for name in list_tracked_files(*paths) for hit in find_habits(name, (ROOT / name).read_text())]
     if count:
         totals = Counter(hit.habit.name for hit in hits)
         for habit in HABITS:

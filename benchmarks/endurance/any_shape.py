@@ -19,45 +19,45 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
 from cudnn_backend_py.info import start_record, write_record
 
-from ..judge import FigureLimit, judge_record, verdict_lines
+from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from .memory import measure_resources
 
-__all__ = ["ACCEPTED", "add_options", "class_bounds", "random_shapes", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "find_class_bounds", "make_random_shapes", "run"]
 
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
 CHECKPOINTS = 20
-COMPARED = 200  # further shapes, at most: a tenth of the number of the others
-PASSES = ("first_call_ms", "first_backward_ms")
-SLOWEST = 5  # calls that are reported individually
-FLAT_BYTES = 8 << 20  # growth after the first tenth that counts as flat
-CALLS_OF_TORCH = 1000  # timed calls
+COMPARED_SHAPES = 200  # further shapes, at most: a tenth of the number of the others
+TIME_FIGURES = ("first_call_ms", "first_backward_ms")
+REPORTED_SLOWEST_CALLS = 5  # calls that are reported individually
+ACCEPTED_GROWTH_BYTES = 8 << 20  # growth after the first tenth that counts as flat
+TORCH_CALLS = 1000  # timed calls
 # Calls before a synchronization: some 130 launches, far fewer than fill the launch queue.
-IN_A_ROW = 16
-OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
-_PATIENCE_S = 120.0  # for all plans
+CALLS_BETWEEN_SYNCHRONIZATIONS = 16
+TORCH_TIME_FIGURES = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
+_BUILD_TIME_LIMIT_S = 120.0  # for all plans
 
 
-def random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
+def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Return `count` different pairs of batch and length, or all pairs if there are fewer."""
     every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def class_bounds() -> list[tuple[int, int]]:
-    """Return the batches and lengths of the classes that serve these shapes, the largest first."""
+def find_class_bounds() -> list[tuple[int, int]]:
+    """Return the batch and length limits of the shape classes for these shapes, the largest first."""
     sequences = {bounds_for_call(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {bounds_for_call(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
 
-class _Calls:
+class _ShapeCalls:
     """Attention calls of many shapes, on slices of one memory block."""
 
     def __init__(self, shapes: Shapes, backward: bool) -> None:
@@ -67,7 +67,7 @@ class _Calls:
         size = BATCHES * LENGTHS * HEADS * HEAD_DIM
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
-    def tensors(self, batch: int, seq: int) -> list[Any]:
+    def make_tensors(self, batch: int, seq: int) -> list[Any]:
         """Return Q, K, V and dO, [b, h, s, d] stored as b, s, h, d."""
         width = HEADS * HEAD_DIM
         dims, strides = (batch, HEADS, seq, HEAD_DIM), (seq * width, HEAD_DIM, width, 1)
@@ -84,7 +84,7 @@ class _Calls:
         """
         import torch
 
-        q, k, v, d_o = self.tensors(batch, seq)
+        q, k, v, d_o = self.make_tensors(batch, seq)
         start = time.perf_counter_ns()
         o = made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
         times = [time.perf_counter_ns() - start]
@@ -94,7 +94,7 @@ class _Calls:
             times.append(time.perf_counter_ns() - start)
         return tuple(spent / 1e6 for spent in times), made
 
-    def times_of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
+    def time_torch(self, batch: int, seq: int) -> tuple[float, ...]:
         """Return the host time of allocating an output, and of each pass of torch's own flash attention, in ms.
 
         With a backward pass, also that of the gradient of a view, which is the time of torch's autograd engine.
@@ -102,7 +102,7 @@ class _Calls:
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        q, k, v, d_o = self.tensors(batch, seq)
+        q, k, v, d_o = self.make_tensors(batch, seq)
         times = [time.perf_counter_ns()]
         torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device=q.device)
         times.append(time.perf_counter_ns())
@@ -118,13 +118,13 @@ class _Calls:
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
         return spent[0], *spent[2:]  # without the time to select flash
 
-    def error(self, batch: int, seq: int) -> float:
+    def compute_error(self, batch: int, seq: int) -> float:
         """Return the relative error of a call compared with float64, in the first, middle and last sequence."""
         import torch
 
         _, made = self(batch, seq)
         chosen = sorted({0, batch // 2, batch - 1})
-        q, k, v, d_o = (x.detach()[chosen].double().requires_grad_(True) for x in self.tensors(batch, seq))
+        q, k, v, d_o = (x.detach()[chosen].double().requires_grad_(True) for x in self.make_tensors(batch, seq))
         mask = torch.ones(seq, seq, device="cuda", dtype=torch.bool).tril()
         scores = (q @ k.transpose(2, 3) * HEAD_DIM**-0.5).masked_fill(~mask, -torch.inf)
         want = scores.softmax(-1) @ v
@@ -137,33 +137,41 @@ class _Calls:
         )
 
 
-def _memory_growth(record: Mapping[str, Any], key: str) -> float | None:
+def _compute_memory_growth(record: Mapping[str, Any], key: str) -> float | None:
     points = record["points"]
     later = points[max(1, len(points) // 10) :]
     return float(later[-1][key] - later[0][key]) if len(later) > 1 else None
 
 
-def _largest_error(record: Mapping[str, Any]) -> float | None:
+def _find_largest_error(record: Mapping[str, Any]) -> float | None:
     return 1000 * float(record["largest_relative_error"]) if record["compared"] else None
 
 
-def _first_call_figure(record: Mapping[str, Any], what: str, name: str) -> float | None:
+def _read_first_call_figure(record: Mapping[str, Any], what: str, name: str) -> float | None:
     return float(record[name][what]) if name in record else None
 
 
-ACCEPTED = (
+ACCEPTANCE_LIMITS = (
     *(
         FigureLimit(
-            f"host time of {words} of a shape, {what}, ms", limit, partial(_first_call_figure, what=what, name=name)
+            f"host time of {words} of a shape, {what}, ms",
+            limit,
+            partial(_read_first_call_figure, what=what, name=name),
         )
-        for words, name in zip(("the first call", "the first backward pass"), PASSES, strict=True)
+        for words, name in zip(("the first call", "the first backward pass"), TIME_FIGURES, strict=True)
         for what, limit in (("median", 0.15), ("p99", 1.0))
     ),
     FigureLimit(
-        "host memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _memory_growth(r, "resident_bytes")
+        "host memory after the first tenth, bytes more",
+        ACCEPTED_GROWTH_BYTES,
+        lambda r: _compute_memory_growth(r, "resident_bytes"),
     ),
-    FigureLimit("GPU memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _memory_growth(r, "gpu_bytes")),
-    FigureLimit("largest relative error of calls compared, thousandths", 10.0, _largest_error),
+    FigureLimit(
+        "GPU memory after the first tenth, bytes more",
+        ACCEPTED_GROWTH_BYTES,
+        lambda r: _compute_memory_growth(r, "gpu_bytes"),
+    ),
+    FigureLimit("largest relative error of calls compared, thousandths", 10.0, _find_largest_error),
 )
 
 
@@ -175,27 +183,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
 
 
-def _build_classes(calls: _Calls) -> None:
+def _build_classes(calls: _ShapeCalls) -> None:
     """Build the plans of all classes by calling them, so that only calls of known classes are measured."""
     import torch
 
     for _ in range(4):  # the thread that builds plans queues few of them, and a class is complete after its first run
-        for batch, seq in class_bounds():
+        for batch, seq in find_class_bounds():
             calls(batch, seq)
             torch.cuda.synchronize()
-        shared_pool().wait(_PATIENCE_S)
+        shared_pool().wait(_BUILD_TIME_LIMIT_S)
 
 
-def _times_of_torch(calls: _Calls, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, ...]]:
+def _summarize_torch_times(calls: _ShapeCalls, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, ...]]:
     import torch
 
     for number, shape in enumerate(shapes):
-        if number % IN_A_ROW == 0:
+        if number % CALLS_BETWEEN_SYNCHRONIZATIONS == 0:
             torch.cuda.synchronize()
-        yield calls.times_of_torch(*shape)
+        yield calls.time_torch(*shape)
 
 
-def _spread(spent: Any) -> dict[str, float]:
+def _summarize_spread(spent: Any) -> dict[str, float]:
     found = {"median": np.median(spent), "max": np.max(spent)}
     found |= {f"p{share}": np.percentile(spent, share) for share in (90, 99)}
     return {name: round(float(value), 4) for name, value in found.items()}
@@ -205,20 +213,20 @@ def run(options: argparse.Namespace) -> None:
     """Measure, record memory use, and write the record."""
     import torch
 
-    load_operators()
-    calls = _Calls(options.way, options.backward)
+    prepare_torch_operators()
+    calls = _ShapeCalls(options.way, options.backward)
     begin = time.perf_counter()
     _build_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
-    shapes = random_shapes(options.shapes + COMPARED)
-    others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
+    shapes = make_random_shapes(options.shapes + COMPARED_SHAPES)
+    others = shapes[len(shapes) - min(COMPARED_SHAPES, len(shapes) // 10) :]
     shapes = shapes[: len(shapes) - len(others)][: options.shapes]
     begin = time.perf_counter()
     spent, points = np.zeros((len(shapes), 1 + options.backward)), []
     done, step = 0, max(1, len(shapes) // CHECKPOINTS)
     for done, shape in enumerate(shapes, 1):
         spent[done - 1] = calls(*shape)[0]
-        if done % IN_A_ROW == 0:
+        if done % CALLS_BETWEEN_SYNCHRONIZATIONS == 0:
             torch.cuda.synchronize()
         if done % step == 0:
             torch.cuda.synchronize()
@@ -231,29 +239,29 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     spent = spent[:done]
     seconds = round(time.perf_counter() - begin, 1)
-    errors = [calls.error(*shape) for shape in others]
-    times_of_torch = np.array(list(_times_of_torch(calls, shapes[:CALLS_OF_TORCH])))
+    errors = [calls.compute_error(*shape) for shape in others]
+    time_torch = np.array(list(_summarize_torch_times(calls, shapes[:TORCH_CALLS])))
     record: dict[str, Any] = {
         **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "way": options.way,
-        "calls_in_a_row": IN_A_ROW,
+        "calls_in_a_row": CALLS_BETWEEN_SYNCHRONIZATIONS,
         "backward": options.backward,
         "classes_built_s": built_s,
         "shapes": done,
         "seconds": seconds,
-        **{name: _spread(times) for name, times in zip(PASSES, spent.T, strict=False)},
+        **{name: _summarize_spread(times) for name, times in zip(TIME_FIGURES, spent.T, strict=False)},
         "slowest": [
             {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
-            for at in np.argsort(-spent.sum(1))[:SLOWEST]
+            for at in np.argsort(-spent.sum(1))[:REPORTED_SLOWEST_CALLS]
         ],
-        **{name: _spread(times) for name, times in zip(OF_TORCH, times_of_torch.T, strict=False)},
+        **{name: _summarize_spread(times) for name, times in zip(TORCH_TIME_FIGURES, time_torch.T, strict=False)},
         "compared": len(errors),
         "largest_relative_error": max(errors, default=0.0),
         "points": points,
     }
-    record["accepted"] = judge_record(record, ACCEPTED)
-    for line in verdict_lines(record):
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
+    for line in format_limit_lines(record):
         print(line)
     write_record(record, options.output)

@@ -1,4 +1,4 @@
-"""A million replays of one CUDA graph of paged attention, each with other pages and lengths.
+"""Replay a CUDA graph of paged attention a million times with varying pages and lengths.
 
 The graph itself selects the next set of lengths and pages, runs our operator and compares the result with the expected
 one, so that every replay is checked without the host. A plan that would have to be built during the capture is refused,
@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.info import start_record, write_record
 
-from ..judge import FigureLimit, judge_record, verdict_lines
+from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from .memory import measure_resources
 
-__all__ = ["ACCEPTED", "add_options", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "run"]
 
 CHECKPOINTS = 20
-SETS = 64  # sets of lengths and pages, used in turn
+INPUT_SETS = 64  # sets of lengths and pages, used in turn
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 16, 8, 2, 64
 PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
 
@@ -40,24 +40,24 @@ class _CapturedAttention:
         memory = torch.randn(2, count, PAGE, KV_HEADS, HEAD_DIM, **place)
         self.k, self.v = memory.to(torch.half)
         self.q = torch.randn(BATCH, 1, HEADS, HEAD_DIM, **place).to(torch.half)
-        lengths = torch.randint(1, PAGES * PAGE + 1, (SETS, BATCH, 1), dtype=torch.int32, **place)
-        orders = [torch.randperm(count, **place).view(BATCH, PAGES) for _ in range(SETS)]
+        lengths = torch.randint(1, PAGES * PAGE + 1, (INPUT_SETS, BATCH, 1), dtype=torch.int32, **place)
+        orders = [torch.randperm(count, **place).view(BATCH, PAGES) for _ in range(INPUT_SETS)]
         tables = torch.stack(orders).to(torch.int32)
         # A set's lengths and pages in one row, which one kernel copies.
         self.all_sets = torch.cat([lengths.flatten(1), tables.flatten(1)], 1)
         self.set = self.all_sets[:1].clone()
         self.lengths = self.set[0, :BATCH]
         self.table = self.set[0, BATCH:].view(BATCH, PAGES)
-        self.all_expected = torch.stack([self._expected(*one) for one in zip(lengths, tables, strict=True)]).to(
-            torch.half
-        )
+        self.all_expected = torch.stack(
+            [self._compute_expected_output(*one) for one in zip(lengths, tables, strict=True)]
+        ).to(torch.half)
         self.right = self.all_expected[:1].clone()
         self.size = float(self.all_expected.abs().max())
         self.number = torch.zeros(1, dtype=torch.int64, device="cuda")
         self.worst = torch.zeros((), device="cuda", dtype=torch.half)
         self.count = torch.zeros(1, dtype=torch.int64, device="cuda")
 
-    def _expected(self, lengths: Any, table: Any) -> Any:
+    def _compute_expected_output(self, lengths: Any, table: Any) -> Any:
         """Return the attention of a set in float64."""
         import torch
 
@@ -82,14 +82,14 @@ class _CapturedAttention:
         error = (self.attend() - self.right[0]).abs().amax()
         torch.maximum(self.worst, error, out=self.worst)
         self.count.add_(1)
-        torch.remainder(self.count, SETS, out=self.number)
+        torch.remainder(self.count, INPUT_SETS, out=self.number)
 
     def largest_error(self) -> float:
         """Return the largest error of an element, relative to the largest element; NaN if one occurred."""
         return float(self.worst) / self.size
 
 
-def _error_code_of_build_in_capture(soak: _CapturedAttention) -> str:
+def _get_error_code_of_build_in_capture(soak: _CapturedAttention) -> str:
     """Return the error code of a call that needs another plan during a capture, which must be refused."""
     import torch
 
@@ -101,12 +101,12 @@ def _error_code_of_build_in_capture(soak: _CapturedAttention) -> str:
     return "it was built"
 
 
-def _memory_growth(record: Mapping[str, Any], key: str) -> float:
+def _compute_memory_growth(record: Mapping[str, Any], key: str) -> float:
     points = record["points"]
     return float(points[-1][key] - points[0][key])
 
 
-ACCEPTED = (
+ACCEPTANCE_LIMITS = (
     FigureLimit("largest relative error of all replays", 0.01, lambda record: record["largest_relative_error"]),
     FigureLimit("replays that did not run", 0, lambda record: record["replays"] - record["counted"]),
     FigureLimit("replays there was no time for", 0, lambda record: record["asked"] - record["replays"]),
@@ -115,8 +115,8 @@ ACCEPTED = (
         0,
         lambda record: float(record["build_in_capture"] != "plan-in-capture"),
     ),
-    FigureLimit("host memory, bytes more", 8 << 20, lambda record: _memory_growth(record, "resident_bytes")),
-    FigureLimit("GPU memory, bytes more", 8 << 20, lambda record: _memory_growth(record, "gpu_bytes")),
+    FigureLimit("host memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "resident_bytes")),
+    FigureLimit("GPU memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "gpu_bytes")),
 )
 
 
@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
     """Capture, replay and write the record."""
     import torch
 
-    load_operators()
+    prepare_torch_operators()
     soak = _CapturedAttention()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        refused = _error_code_of_build_in_capture(soak)
+        refused = _get_error_code_of_build_in_capture(soak)
         soak.step()
     torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -161,7 +161,7 @@ def run(options: argparse.Namespace) -> None:
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "problem": f"b{BATCH} h{HEADS}/{KV_HEADS} d{HEAD_DIM}, one query, up to {PAGE * PAGES} keys in pages of {PAGE}",
-        "sets": SETS,
+        "sets": INPUT_SETS,
         "build_in_capture": refused,
         "asked": options.replays,
         "replays": replays,
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
         "points": points,
     }
     record["microseconds_each"] = round(record["seconds"] / max(1, replays) * 1e6, 2)
-    record["accepted"] = judge_record(record, ACCEPTED)
-    for line in verdict_lines(record):
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
+    for line in format_limit_lines(record):
         print(line)
     write_record(record, options.output)

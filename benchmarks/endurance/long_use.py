@@ -1,4 +1,4 @@
-"""Memory that stays allocated per verdict: the package compared with a C loop that makes the same cuDNN calls.
+"""Memory growth per verdict, compared with a C loop that makes the same cuDNN calls.
 
 The calls of one verdict of each graph are recorded (functions, values, descriptors), written as a C program, compiled
 with gcc and replayed in a separate process that has loaded the same libraries and runs no Python in its loop. The
@@ -25,10 +25,10 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
 from cudnn_backend_py.system.child import call_command
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
-from ..c_calls import compile_program, recording
-from ..graphs import two_matmuls
+from ..c_calls import compile_program, record_calls
+from ..graphs import make_two_matmuls
 from .memory import measure_resources
 
 __all__ = ["add_options", "run"]
@@ -37,10 +37,10 @@ TARGET = "sm90"
 CHECKPOINTS = 20
 
 
-def graphs_to_judge(build: bool) -> list[Graph]:
+def make_graphs_to_judge(build: bool) -> list[Graph]:
     """Return the graphs to judge in turn: one for builds, else a supported one and a refused one."""
     if not build:
-        return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
+        return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), make_two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False)
     return [g.graph()]
@@ -70,7 +70,7 @@ def measure_memory(rounds: int, warm: int, run: Callable[[int], None]) -> dict[s
 
 def measure_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Measure the memory in use while the package judges graphs."""
-    judged = graphs_to_judge(build)
+    judged = make_graphs_to_judge(build)
 
     def run(count: int) -> None:
         for number in range(count):
@@ -82,7 +82,7 @@ def measure_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 # the same calls without the package
 
 
-_REPLAY = """
+_C_REPLAY_TEMPLATE = """
 {blocks}
 static void (*blocks[])(void) = {{{names}}};
 void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {count}](); }}
@@ -92,8 +92,8 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
     """Return a C program that makes the cuDNN calls of each graph's verdict, and the number of calls by graph."""
     blocks, counts = [], {}
-    with recording() as recorder:
-        for graph in graphs_to_judge(build):
+    with record_calls() as recorder:
+        for graph in make_graphs_to_judge(build):
             explain(graph, TARGET, build=build)  # queries that a process makes only once are not recorded
             gc.collect()
             recorder.lines = []
@@ -103,15 +103,15 @@ def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
             counts[graph.name] = len(recorder.lines)
     names = [f"block{number}" for number in range(len(blocks))]
     bodies = [f"static void {name}(void) {{\n{block}\n}}" for name, block in zip(names, blocks, strict=True)]
-    functions = _REPLAY.format(blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
-    return recorder.program(functions), counts
+    functions = _C_REPLAY_TEMPLATE.format(blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
+    return recorder.make_program(functions), counts
 
 
 def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Measure memory while C makes the same calls, which another process has recorded."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
-        counts = json.loads(_child("--record", str(recorded_file), *(["--build"] if build else [])))
+        counts = json.loads(_run_child("--record", str(recorded_file), *(["--build"] if build else [])))
         lib = library()
         program = ctypes.CDLL(str(compile_program(recorded_file.read_text(encoding="utf-8"), Path(folder))))
         program.replay.argtypes = [ctypes.c_int64]
@@ -120,16 +120,16 @@ def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     return {"calls_of_a_verdict": counts, **measured}
 
 
-def _child(*arguments: str) -> str:
+def _run_child(*arguments: str) -> str:
     command = call_command("benchmarks.__main__:main", "long-use", *arguments)
-    done = subprocess.run(command, env=child_environment(), stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, env=make_child_environment(), stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 
 def compare_package_with_c(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Run both loops in separate processes; return their growth, and the package's growth beyond the C loop's."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
-    package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
+    package, calls = (json.loads(_run_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
     return {
         **start_record("long-use"),

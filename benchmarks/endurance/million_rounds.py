@@ -10,7 +10,7 @@ from cudnn_backend_py.generated.enums import DataType, DescriptorType, Pointwise
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import Descriptor
 
-from .memory import resident_bytes
+from .memory import read_resident_bytes
 
 __all__ = ["add_options", "run"]
 
@@ -41,12 +41,12 @@ def measure_memory(rounds: int) -> dict[str, object]:
     for number in range(1000):
         run_round(number)
     began = time.perf_counter()
-    start = resident_bytes()
+    start = read_resident_bytes()
     tenths = []
     for number in range(1, rounds + 1):
         run_round(number)
         if number % (rounds // 10) == 0:
-            tenths.append(resident_bytes())
+            tenths.append(read_resident_bytes())
     return {
         "rounds": rounds,
         "seconds": round(time.perf_counter() - began, 1),

@@ -19,17 +19,17 @@ from cudnn_backend_py.plans.plan import build_plan
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.torch_ops.operators import load_torch
 
-from ..problems import SMALL
-from .memory import resident_bytes
+from ..problems import SMALL_PROBLEM
+from .memory import read_resident_bytes
 
 __all__ = ["add_options", "run"]
 
-THREADS = 8
-SETS = 400  # sets of buffers per thread, used in turn, more than the number of cached variant packs
+THREAD_COUNT = 8
+BUFFER_SETS = 400  # sets of buffers per thread, used in turn, more than the number of cached variant packs
 SYNCHRONIZE_EVERY = 2000  # calls between synchronizations; streams would queue without bound otherwise
 
 
-class Worker(threading.Thread):
+class CallingThread(threading.Thread):
     """A thread with its own stream and buffers, and its share of the calls."""
 
     def __init__(self, executable: Executable, calls: int, seed: int) -> None:
@@ -41,9 +41,9 @@ class Worker(threading.Thread):
         self.error = 0.0
         self.stream = torch.cuda.Stream()
         generator = torch.Generator("cuda").manual_seed(seed)
-        dims = SMALL.batch, SMALL.seq_q, SMALL.heads, SMALL.head_dim
-        self.inputs = torch.randn(SETS, 3, *dims, device="cuda", dtype=torch.half, generator=generator)
-        self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
+        dims = SMALL_PROBLEM.batch, SMALL_PROBLEM.seq_q, SMALL_PROBLEM.heads, SMALL_PROBLEM.head_dim
+        self.inputs = torch.randn(BUFFER_SETS, 3, *dims, device="cuda", dtype=torch.half, generator=generator)
+        self.outputs = torch.full((BUFFER_SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
     def run(self) -> None:
         """Make the calls, and store an exception if one is raised."""
@@ -58,14 +58,14 @@ class Worker(threading.Thread):
     def _call_and_check(self) -> None:
         import torch
 
-        sets = [(*self.inputs[index], self.outputs[index]) for index in range(SETS)]
+        sets = [(*self.inputs[index], self.outputs[index]) for index in range(BUFFER_SETS)]
         for index in range(self.calls):
-            self.executable(*sets[index % SETS])
+            self.executable(*sets[index % BUFFER_SETS])
             self.done = index + 1
             if not self.done % SYNCHRONIZE_EVERY:
                 self.stream.synchronize()
         self.stream.synchronize()
-        for q, k, v, o in sets[:: SETS // 8]:
+        for q, k, v, o in sets[:: BUFFER_SETS // 8]:
             want = torch.nn.functional.scaled_dot_product_attention(
                 *(item.transpose(1, 2).float() for item in (q, k, v)), is_causal=True
             )
@@ -82,9 +82,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run, and write the record; exit with 1 if a call failed or a thread is still running."""
     torch = load_torch()
-    graph = sdpa_forward(SMALL)
+    graph = sdpa_forward(SMALL_PROBLEM)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
-    workers = [Worker(executable, options.calls // THREADS, seed) for seed in range(THREADS)]
+    workers = [CallingThread(executable, options.calls // THREAD_COUNT, seed) for seed in range(THREAD_COUNT)]
     torch.cuda.synchronize()
     start = time.perf_counter()
     for worker in workers:
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
         free, total = torch.cuda.mem_get_info()
         sample = {
             "calls": sum(worker.done for worker in workers),
-            "kib": resident_bytes() // 1024,
+            "kib": read_resident_bytes() // 1024,
             "gpu_kib": (total - free) // 1024,
         }
         if all(worker.done < worker.calls for worker in workers):  # the final comparison allocates memory
@@ -108,8 +108,8 @@ def run(options: argparse.Namespace) -> None:
         **start_record("ten-million-calls"),
         "gpu": torch.cuda.get_device_name(),
         "calls": calls,
-        "threads": THREADS,
-        "buffer_sets_per_thread": SETS,
+        "threads": THREAD_COUNT,
+        "buffer_sets_per_thread": BUFFER_SETS,
         "seconds": round(seconds, 1),
         "still_running": sum(worker.is_alive() for worker in workers),
         "faults": failures,

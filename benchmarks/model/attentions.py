@@ -16,21 +16,21 @@ from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention as Problem
 
-from ..contenders import make_torch_varlen, open_frontend
-from ..frontend_graph import build
+from ..contenders import load_frontend, make_torch_packed_attention
+from ..frontend_graph import build_frontend_attention
 
-__all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
-
-
-_BF16 = DataType.BFLOAT16
+__all__ = ["ATTENTION_PROVIDERS", "Attention", "AttentionNotOffered", "PagedCache", "make_attention"]
 
 
-class NotOffered(Exception):
+_BFLOAT16 = DataType.BFLOAT16
+
+
+class AttentionNotOffered(Exception):
     """Raised if a provider does not offer a kind of attention, or not for this problem."""
 
 
-class Cache:
-    """A paged cache of keys and values of several sequences, for all layers.
+class PagedCache:
+    """A paged cache of keys and values for several sequences and all layers.
 
     Attributes
     ----------
@@ -46,8 +46,8 @@ class Cache:
         self, layers: int, sequences: int, most: int, heads: int, head_dim: int, page: int, shuffled: bool, device: str
     ) -> None:
         each = -(-most // page)
-        self.page, self.sequences, self.most = page, sequences, each * page
-        dims = (sequences * self.most, heads, head_dim)
+        self.page, self.sequences, self.max_tokens = page, sequences, each * page
+        dims = (sequences * self.max_tokens, heads, head_dim)
         self.k = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
         self.v = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
         generator = torch.Generator().manual_seed(0)
@@ -56,8 +56,8 @@ class Cache:
         self.table = order.to(torch.int32).view(sequences, each).to(device)
         self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
 
-    def slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        """Return the slots of tokens, given by sequence and position."""
+    def find_slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        """Return the memory slots of tokens, given by sequence and position."""
         return self.table[sequence, position // self.page].long() * self.page + position % self.page
 
     def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -65,33 +65,33 @@ class Cache:
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)
 
-    def pages(self, memory: torch.Tensor) -> torch.Tensor:
+    def get_pages(self, memory: torch.Tensor) -> torch.Tensor:
         """Return the memory of a layer as [pages, page, h, d]."""
         return memory.unflatten(0, (-1, self.page))
 
-    def dense(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the memory of a layer as [sequences, most, h, d], its layout if the pages are in order."""
-        return memory.unflatten(0, (self.sequences, self.most))
+    def get_sequences(self, memory: torch.Tensor) -> torch.Tensor:
+        """Return a layer's memory as [sequences, max_tokens, h, d]; valid only if the pages are in order."""
+        return memory.unflatten(0, (self.sequences, self.max_tokens))
 
 
 class Attention:
-    """Interface that a model needs from a provider; an attention it does not offer raises :class:`NotOffered`."""
+    """Interface of a provider for the model; attention that it does not offer raises :class:`AttentionNotOffered`."""
 
     name = ""
     page = 64
     shuffled = True
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         """Return causal attention of packed sequences, all [n, h, d]."""
-        raise NotOffered("it has no packed attention here")
+        raise AttentionNotOffered("it has no packed attention here")
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         """Return causal attention of [b, s, h, d]."""
-        raise NotOffered("it has no dense attention here")
+        raise AttentionNotOffered("it has no dense attention here")
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Return attention of one token per sequence, [b, h, d], over the tokens in a cache."""
-        raise NotOffered("it has no attention to a cache here")
+        raise AttentionNotOffered("it has no attention to a cache here")
 
 
 class TorchDefault(Attention):
@@ -99,18 +99,20 @@ class TorchDefault(Attention):
 
     name = "torch plain"
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         ends = cu.tolist()
-        parts = [self.padded(*(x[None, begin:end] for x in (q, k, v)))[0] for begin, end in itertools.pairwise(ends)]
+        parts = [
+            self.attend_padded(*(x[None, begin:end] for x in (q, k, v)))[0] for begin, end in itertools.pairwise(ends)
+        ]
         return torch.cat(parts)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        every = torch.arange(cache.most, device=q.device).repeat(cache.sequences, 1)
-        slots = cache.slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+        every = torch.arange(cache.max_tokens, device=q.device).repeat(cache.sequences, 1)
+        slots = cache.find_slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
         k, v = (memory[layer][slots].transpose(1, 2) for memory in (cache.k, cache.v))
         there = every < cache.lengths[:, None]
         return scaled_dot_product_attention(q.unsqueeze(2), k, v, attn_mask=there[:, None, None]).squeeze(2)
@@ -123,15 +125,15 @@ class PackageAttention(Attention):
         self.shapes = shapes
         self.name = f"ours, {shapes}"
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         return torch_ops.attention_varlen(q, k, v, cu, cu, longest, longest, causal=True, shapes=self.shapes)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        k, v = (cache.pages(memory[layer]) for memory in (cache.k, cache.v))
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
+        k, v = (cache.get_pages(memory[layer]) for memory in (cache.k, cache.v))
         o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
         return o.squeeze(1)
 
@@ -143,16 +145,16 @@ class TorchFlash(Attention):
     page = 256  # FlashAttention-2 does not support smaller ones
     shuffled = False
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        call = make_torch_varlen()
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        call = make_torch_packed_attention()
         if call is None:
-            raise NotOffered("this torch has no attention of packed tokens")
+            raise AttentionNotOffered("this torch has no attention of packed tokens")
         return call(q, k, v, cu, cu, longest, longest)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
-        return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
+        return _call_torch_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the cache in place: the sequences are at equal distances, each with its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
@@ -160,9 +162,9 @@ class TorchFlash(Attention):
             cache.k[layer],
             cache.v[layer],
             ends,
-            ends * cache.most,
+            ends * cache.max_tokens,
             1,
-            cache.most,
+            cache.max_tokens,
             0.0,
             False,
             False,
@@ -178,7 +180,7 @@ class TorchCudnn(Attention):
     shuffled = False
     _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, shared by all layers
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         if self._places[0] is not cu:
             lengths = (cu[1:] - cu[:-1]).long()
             row = torch.repeat_interleave(lengths, output_size=len(q))
@@ -186,16 +188,16 @@ class TorchCudnn(Attention):
             self._places = cu, row * longest + position
         rows, places = (len(cu) - 1, longest), self._places[1]
         wide = (x.new_zeros(rows[0] * rows[1], *x.shape[1:]).index_copy(0, places, x) for x in (q, k, v))
-        return self.padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
+        return self.attend_padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
-        return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
+        return _call_torch_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         """Read the whole cache, with a mask of the stored tokens."""
-        k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
-        there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
-        return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
+        k, v = (cache.get_sequences(memory[layer]) for memory in (cache.k, cache.v))
+        there = torch.arange(cache.max_tokens, device=q.device) < cache.lengths[:, None]
+        return _call_torch_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
 
 
 class TorchNested(Attention):
@@ -204,23 +206,23 @@ class TorchNested(Attention):
     name = "torch cudnn, nested"
     shuffled = False
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         ends = cu.long()
         nested = (
             torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
             for x in (q, k, v)
         )
-        with _backend("CUDNN_ATTENTION"):
+        with _select_torch_backend("CUDNN_ATTENTION"):
             return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
 
 
-def _by_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
+def _call_torch_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    with _backend(backend):
+    with _select_torch_backend(backend):
         return scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
 
 
-def _backend(name: str) -> AbstractContextManager[None]:
+def _select_torch_backend(name: str) -> AbstractContextManager[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     context: AbstractContextManager[None] = sdpa_kernel(getattr(SDPBackend, name))
@@ -237,36 +239,36 @@ class CudnnFrontend(Attention):
     _ones: Any = None  # lengths of queries that decode
 
     def __init__(self, folder: str | None = None) -> None:
-        frontend, said = open_frontend(folder)
+        frontend, said = load_frontend(folder)
         if frontend is None:
-            raise NotOffered(said)
+            raise AttentionNotOffered(said)
         self._frontend = frontend
         self._made: dict[Any, Any] = {}
         self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, shared by all layers
 
-    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         tokens, h, d = q.shape
         batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
         if self._numbers[0] is not cu:
-            self._numbers = cu, _lengths_and_offsets(cu, batch, h, d)
+            self._numbers = cu, _make_lengths_and_offsets(cu, batch, h, d)
         numbers = self._numbers[1]
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, batch, s, total, h, d), partial(_ragged, direction), buffers | numbers)
+            self._run((direction, batch, s, total, h, d), partial(_build_ragged_graph, direction), buffers | numbers)
 
         stats = torch.empty(tokens, h, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def padded(self, q: Any, k: Any, v: Any) -> Any:
+    def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         b, s, h, d = q.shape
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, b, s, h, d), partial(_dense, direction), buffers)
+            self._run((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
 
         stats = torch.empty(b, h, s, 1, device=q.device)
         return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+    def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         b, h, d = q.shape
         if self._ones is None:
             self._ones = torch.ones_like(cache.lengths)
@@ -277,7 +279,9 @@ class CudnnFrontend(Attention):
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
-        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _paged, buffers)
+        self._run(
+            (b, h, d, cache.max_tokens, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers
+        )
         return o
 
     def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
@@ -290,13 +294,13 @@ class CudnnFrontend(Attention):
         graph.execute(*arguments(buffers))
 
 
-def _dense(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_dense_graph(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     _, b, s, h, d = key
-    size = {"batch": b, "heads": h, "seq_q": s, "head_dim": d, "data_type": _BF16, "causal": True}
-    return build(cudnn, handle, Problem(**size, stats=direction == "forward"), direction)
+    size = {"batch": b, "heads": h, "seq_q": s, "head_dim": d, "data_type": _BFLOAT16, "causal": True}
+    return build_frontend_attention(cudnn, handle, Problem(**size, stats=direction == "forward"), direction)
 
 
-def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_ragged_graph(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     _, b, s, total, h, d = key
     is_forward = direction == "forward"
     problem = Problem(
@@ -304,7 +308,7 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
         heads=h,
         seq_q=s,
         head_dim=d,
-        data_type=_BF16,
+        data_type=_BFLOAT16,
         causal=True,
         padding=True,
         ragged=True,
@@ -313,17 +317,17 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
         max_total_seq_q=None if is_forward else total,
         max_total_seq_kv=None if is_forward else total,
     )
-    return build(cudnn, handle, problem, direction)
+    return build_frontend_attention(cudnn, handle, problem, direction)
 
 
-def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+def _build_paged_graph(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     b, h, d, most, page, pages = key
-    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BF16, "padding": True}
+    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BFLOAT16, "padding": True}
     problem = Problem(**size, seq_kv=most, page_size=page, pages_k=pages, pages_v=pages)
-    return build(cudnn, handle, problem, "forward")
+    return build_frontend_attention(cudnn, handle, problem, "forward")
 
 
-def _lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
+def _make_lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
     """Return lengths and offsets, filled with empty sequences up to the bound."""
     ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
     lengths, tokens = ends.diff(), ends * (heads * head_dim)
@@ -349,7 +353,7 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *made.values()
 
 
-MAKERS: dict[str, Callable[[], Attention]] = {
+ATTENTION_PROVIDERS: dict[str, Callable[[], Attention]] = {
     "torch flash": TorchFlash,
     "ours, adaptive": lambda: PackageAttention("adaptive"),
     "torch cudnn": TorchCudnn,
@@ -369,4 +373,4 @@ def make_attention(name: str) -> Attention:
     NotOffered
         It is not available.
     """
-    return MAKERS[name]()
+    return ATTENTION_PROVIDERS[name]()

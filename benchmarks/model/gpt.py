@@ -14,13 +14,22 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-__all__ = ["Attend", "Batch", "Gpt", "Sizes", "loss_of", "packed_batches", "padded_batches", "prompts_of"]
+__all__ = [
+    "AttentionFunction",
+    "Gpt",
+    "ModelSizes",
+    "TrainingBatch",
+    "compute_loss",
+    "make_packed_batches",
+    "make_padded_batches",
+    "make_prompts",
+]
 
-Attend = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h, d] to o [n, h, d]
+AttentionFunction = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h, d] to o [n, h, d]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """Sizes of a model."""
 
     layers: int = 8
@@ -35,8 +44,8 @@ class Sizes:
         return self.heads * self.head_dim
 
 
-class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where types are checked
-    def __init__(self, sizes: Sizes, layer: int, is_contiguous: bool) -> None:
+class _TransformerBlock(nn.Module):  # type: ignore[misc]  # torch may be absent where types are checked
+    def __init__(self, sizes: ModelSizes, layer: int, is_contiguous: bool) -> None:
         super().__init__()
         self.layer, self.heads, self.is_contiguous = layer, (sizes.heads, sizes.head_dim), is_contiguous
         width = sizes.width
@@ -46,7 +55,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
         for last in (self.out, self.down):  # keeps the size of the sum over layers constant
             nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * sizes.layers))
 
-    def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, attend: AttentionFunction) -> torch.Tensor:
         q, k, v = self.qkv(self.first(x)).unflatten(1, (3, *self.heads)).unbind(1)
         if self.is_contiguous:
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -57,7 +66,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
 class Gpt(nn.Module):  # type: ignore[misc]
     """A decoder in bfloat16: the same seed gives the same weights."""
 
-    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
+    def __init__(self, sizes: ModelSizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
         super().__init__()
         self.sizes = sizes
         torch.manual_seed(seed)
@@ -67,11 +76,11 @@ class Gpt(nn.Module):  # type: ignore[misc]
         )
         for table in (self.tokens, self.places):
             nn.init.normal_(table.weight, std=0.02)
-        self.blocks = nn.ModuleList(_Block(sizes, layer, is_contiguous) for layer in range(sizes.layers))
+        self.blocks = nn.ModuleList(_TransformerBlock(sizes, layer, is_contiguous) for layer in range(sizes.layers))
         self.last = nn.LayerNorm(sizes.width)
         self.to(device, torch.bfloat16)
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: AttentionFunction) -> torch.Tensor:
         """Return logits [n, vocabulary] of tokens [n] at positions [n]."""
         x = self.tokens(tokens) + self.places(positions)
         for block in self.blocks:
@@ -79,13 +88,13 @@ class Gpt(nn.Module):  # type: ignore[misc]
         return torch.nn.functional.linear(self.last(x), self.tokens.weight)
 
 
-def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def compute_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy in nats; targets of -1 do not count."""
     return cross_entropy(logits.float(), targets, ignore_index=-1)
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """Sequences to train on: tokens, targets and positions [n], and the layout of the sequences.
 
     Packed: `cu` int32 [sequences + 1] has the start of each. Padded: `cu` is None, `sequences` rows of `longest`.
@@ -100,7 +109,7 @@ class Batch:
     cu: torch.Tensor | None = None
 
 
-def _random_text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
+def _make_random_text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
     """Return random tokens that mostly follow from the previous one, so that the model can learn."""
     noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
     kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
@@ -110,24 +119,26 @@ def _random_text(length: int, vocabulary: int, generator: torch.Generator) -> to
     return torch.tensor(text)
 
 
-def _random_length(least: int, most: int, generator: torch.Generator) -> int:
+def _draw_random_length(least: int, most: int, generator: torch.Generator) -> int:
     """Return a random length, uniform on a logarithmic scale."""
     share = float(torch.rand((), generator=generator))
     return round(math.exp(math.log(least) + share * (math.log(most) - math.log(least))))
 
 
-def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
+def make_packed_batches(
+    count: int, tokens: int, most: int, sizes: ModelSizes, seed: int, device: str = "cuda"
+) -> list[TrainingBatch]:
     """Return batches of whole sequences of 16 to `most` tokens, with about `tokens` in total."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
     for _ in range(count):
         lengths: list[int] = []
         while sum(lengths) < tokens:
-            lengths.append(min(_random_length(16, most, generator), max(16, tokens - sum(lengths))))
-        texts = [_random_text(length, sizes.vocabulary, generator) for length in lengths]
+            lengths.append(min(_draw_random_length(16, most, generator), max(16, tokens - sum(lengths))))
+        texts = [_make_random_text(length, sizes.vocabulary, generator) for length in lengths]
         cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         batches.append(
-            Batch(
+            TrainingBatch(
                 torch.cat([text[:-1] for text in texts]).to(device),
                 torch.cat([text[1:] for text in texts]).to(device),
                 torch.cat([torch.arange(length) for length in lengths]).to(device),
@@ -140,15 +151,17 @@ def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, 
     return batches
 
 
-def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
+def make_padded_batches(
+    count: int, sequences: int, most: int, sizes: ModelSizes, seed: int, device: str = "cuda"
+) -> list[TrainingBatch]:
     """Return batches of `count` sequences of 16 to `most` tokens, padded to the longest of each batch.
 
     Each batch has a different longest length, as far as there are enough lengths.
     """
     generator = torch.Generator().manual_seed(seed)
-    batches: list[Batch] = []
+    batches: list[TrainingBatch] = []
     for number in range(count):
-        lengths = [_random_length(16, most, generator) for _ in range(sequences)]
+        lengths = [_draw_random_length(16, most, generator) for _ in range(sequences)]
         longest = max(lengths)
         while number < most - 16 and longest in [batch.longest for batch in batches]:
             lengths[0] = longest = 16 + (longest - 16 + 1) % (most - 15)
@@ -156,11 +169,11 @@ def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: in
         tokens = torch.zeros(sequences, longest, dtype=torch.int64)
         targets = torch.full((sequences, longest), -1)
         for row, length in enumerate(lengths):
-            text = _random_text(length, sizes.vocabulary, generator)
+            text = _make_random_text(length, sizes.vocabulary, generator)
             tokens[row, :length], targets[row, :length] = text[:-1], text[1:]
         positions = torch.arange(longest).repeat(sequences)
         batches.append(
-            Batch(
+            TrainingBatch(
                 tokens.flatten().to(device),
                 targets.flatten().to(device),
                 positions.to(device),
@@ -172,19 +185,19 @@ def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: in
     return batches
 
 
-def prompts_of(
-    count: int, most: int, after: int, sizes: Sizes, seed: int, device: str = "cuda"
-) -> tuple[Batch, torch.Tensor]:
+def make_prompts(
+    count: int, most: int, after: int, sizes: ModelSizes, seed: int, device: str = "cuda"
+) -> tuple[TrainingBatch, torch.Tensor]:
     """Return packed prompts of random lengths, and the next `after` tokens of each, [after + 1, count]."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = [_random_length(16, most, generator) for _ in range(count)]
-    texts = [_random_text(length + after, sizes.vocabulary, generator) for length in lengths]
+    lengths = [_draw_random_length(16, most, generator) for _ in range(count)]
+    texts = [_make_random_text(length + after, sizes.vocabulary, generator) for length in lengths]
     cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     heads = [text[:length] for text, length in zip(texts, lengths, strict=True)]
     tails: Any = [text[length:] for text, length in zip(texts, lengths, strict=True)]
     targets = [text[1 : length + 1] for text, length in zip(texts, lengths, strict=True)]
     return (
-        Batch(
+        TrainingBatch(
             torch.cat(heads).to(device),
             torch.cat(targets).to(device),
             torch.cat([torch.arange(length) for length in lengths]).to(device),

@@ -13,43 +13,45 @@ import torch
 
 from cudnn_backend_py.errors import CudnnBackendError
 
-from .attentions import Attention, Cache, NotOffered, make_attention
-from .gpt import Batch, Gpt, Sizes, loss_of, packed_batches, padded_batches, prompts_of
+from .attentions import Attention, AttentionNotOffered, PagedCache, make_attention
+from .gpt import Gpt, ModelSizes, TrainingBatch, compute_loss, make_packed_batches, make_padded_batches, make_prompts
 
-__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure_provider"]
+__all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_provider"]
 
-WAYS = ("packed", "padded")  # to train; packed sequences are served as well
+BATCH_LAYOUTS = ("packed", "padded")  # to train; packed sequences are served as well
 
 
 @dataclass(frozen=True)
-class Effort:
+class WorkAmount:
     """The amount of work: the same steps on the same batches for every provider.
 
     The first epoch has a different length in each step. An epoch that takes longer than `limit_s` is ended, so that a
     hanging machine does not block the run; the provider's losses after that point are not compared.
     """
 
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: ModelSizes = field(default_factory=ModelSizes)
     steps: int = 64  # of the first epoch
     tokens: int = 16384  # of a packed batch
     rows: int = 8  # of a padded batch
-    most_packed: int = 4096
-    most_padded: int = 2048
+    max_packed_length: int = 4096
+    max_padded_length: int = 2048
     requests: int = 64
-    most_prompt: int = 1024
-    decoded: int = 64
-    later: int = 24  # steps of the later epochs
+    max_prompt_length: int = 1024
+    decoded_tokens: int = 64
+    later_steps: int = 24  # steps of the later epochs
     limit_s: float = 40.0  # of an epoch
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor that holds them
 
 
-WHOLE = Effort()
-LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
-COMPARED = 4  # batches with losses and gradients compared at the same weights
-SHARE = 16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
+FULL_WORK = WorkAmount()
+SMALL_WORK = WorkAmount(ModelSizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
+COMPARED_BATCHES = 4  # batches with losses and gradients compared at the same weights
+GPU_MEMORY_DIVISOR = (
+    16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
+)
 
 
-class Clock:
+class GpuSynchronizedClock:
     """A clock in milliseconds that waits for all GPU work before and after a measurement."""
 
     def __init__(self, device: str) -> None:
@@ -67,18 +69,18 @@ class Clock:
 class TrainingRun:
     """A model with its optimizer, the same initial weights for every provider, and the batches of all epochs."""
 
-    def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
+    def __init__(self, effort: WorkAmount, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
         self.model = Gpt(effort.sizes, device=device, is_contiguous=effort.is_contiguous)
         self._begin = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.reset()
 
-        def batches(count: int, seed: int) -> list[Batch]:
+        def batches(count: int, seed: int) -> list[TrainingBatch]:
             if way == "packed":
-                return packed_batches(count, effort.tokens, effort.most_packed, effort.sizes, seed, device)
-            return padded_batches(count, effort.rows, effort.most_padded, effort.sizes, seed, device)
+                return make_packed_batches(count, effort.tokens, effort.max_packed_length, effort.sizes, seed, device)
+            return make_padded_batches(count, effort.rows, effort.max_padded_length, effort.sizes, seed, device)
 
-        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later, 2), batches(6, 3)
+        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later_steps, 2), batches(6, 3)
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def reset(self) -> None:
@@ -89,35 +91,39 @@ class TrainingRun:
     def warm_up(self) -> None:
         """Run steps without attention, because its first use is measured, and allocate memory for all steps."""
         for batch in self.warm:
-            self.step(batch, _no_attention)
+            self.step(batch, _skip_attention)
         self.reset()
         if self.device == "cuda":  # no step waits for the driver, which other processes keep busy
             torch.cuda.empty_cache()
-            torch.empty(torch.cuda.mem_get_info()[1] // SHARE, dtype=torch.uint8, device="cuda")
+            torch.empty(torch.cuda.mem_get_info()[1] // GPU_MEMORY_DIVISOR, dtype=torch.uint8, device="cuda")
             torch.cuda.reset_peak_memory_stats()
 
-    def attend(self, batch: Batch) -> Callable[..., Any]:
+    def make_attention_function(self, batch: TrainingBatch) -> Callable[..., Any]:
         """Return the attention of a batch in the model's form."""
         if batch.cu is not None:
             cu = batch.cu
-            return lambda _layer, q, k, v: self.attention.packed(q, k, v, cu, batch.longest)
+            return lambda _layer, q, k, v: self.attention.attend_packed(q, k, v, cu, batch.longest)
         rows = batch.sequences, batch.longest
-        return lambda _layer, q, k, v: self.attention.padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(0, 1)
+        return lambda _layer, q, k, v: self.attention.attend_padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(
+            0, 1
+        )
 
-    def loss(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+    def loss(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Return a batch's loss after its backward pass."""
-        loss = loss_of(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
+        loss = compute_loss(
+            self.model(batch.tokens, batch.positions, attend or self.make_attention_function(batch)), batch.targets
+        )
         loss.backward()
         return loss.detach()
 
-    def step(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+    def step(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Run a training step and return its loss."""
         loss = self.loss(batch, attend)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
-    def epoch(self, batches: list[Batch]) -> dict[str, Any]:
+    def epoch(self, batches: list[TrainingBatch]) -> dict[str, Any]:
         """Train on batches, one after the other; return the time of each step.
 
         Per step: the time until all of it was done, until the host had queued it, and the time between two events.
@@ -166,22 +172,22 @@ class TrainingRun:
         """
         self.reset()
         losses, norms = [], []
-        for batch in self.first[:COMPARED]:
+        for batch in self.first[:COMPARED_BATCHES]:
             losses.append(float(self.loss(batch)))
             norms.append([float(block.qkv.weight.grad.float().norm()) for block in self.model.blocks])
             self.optimizer.zero_grad(set_to_none=True)
         return {"losses": losses, "gradients": norms}
 
 
-def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
+def _skip_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
     return v
 
 
-def train(made: TrainingRun) -> dict[str, Any]:
+def measure_training(made: TrainingRun) -> dict[str, Any]:
     """Return the times of training: first epoch, new lengths, and the first lengths again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
-    met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
+    met = made.first[: min(made.effort.later_steps, found["first epoch"]["steps"])]
     found["known lengths"] = made.epoch(met)
     return found
 
@@ -189,13 +195,15 @@ def train(made: TrainingRun) -> dict[str, Any]:
 class ServingRun:
     """A model that answers requests, with a cache of keys and values."""
 
-    def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
+    def __init__(self, effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
-        self.extra = 2 * effort.decoded + 4
-        self.prompts, self.tails = prompts_of(effort.requests, effort.most_prompt, self.extra, effort.sizes, 5, device)
+        self.extra = 2 * effort.decoded_tokens + 4
+        self.prompts, self.tails = make_prompts(
+            effort.requests, effort.max_prompt_length, self.extra, effort.sizes, 5, device
+        )
         sizes = effort.sizes
-        most = effort.most_prompt + self.extra
-        self.cache = Cache(
+        most = effort.max_prompt_length + self.extra
+        self.cache = PagedCache(
             sizes.layers,
             effort.requests,
             most,
@@ -206,7 +214,7 @@ class ServingRun:
             device,
         )
         self.rows = torch.arange(effort.requests, device=device)
-        self.clock = Clock(device)
+        self.clock = GpuSynchronizedClock(device)
 
     def prefill(self) -> torch.Tensor:
         """Process the packed prompts, and return the logits after each."""
@@ -215,11 +223,11 @@ class ServingRun:
         cu = batch.cu
         lengths = cu[1:] - cu[:-1]
         sequence = torch.repeat_interleave(self.rows, lengths.long(), output_size=len(batch.tokens))
-        slots = cache.slots(sequence, batch.positions)
+        slots = cache.find_slots(sequence, batch.positions)
 
         def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
-            return self.attention.packed(q, k, v, cu, batch.longest)
+            return self.attention.attend_packed(q, k, v, cu, batch.longest)
 
         logits: torch.Tensor = self.model(batch.tokens, batch.positions, attend)
         cache.lengths.copy_(lengths)
@@ -229,12 +237,12 @@ class ServingRun:
         """Process one more token of each request, and return its logits."""
         cache = self.cache
         positions = cache.lengths.long()
-        slots = cache.slots(self.rows, positions)
+        slots = cache.find_slots(self.rows, positions)
         cache.lengths.add_(1)
 
         def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
-            return self.attention.cached(q, layer, cache)
+            return self.attention.attend_cached(q, layer, cache)
 
         logits: torch.Tensor = self.model(tokens, positions, attend)
         return logits
@@ -247,10 +255,10 @@ class ServingRun:
             logits = [self.prefill()]
         with self.clock(first):
             logits.append(self.decode(self.tails[0]))
-        count = self.effort.decoded
+        count = self.effort.decoded_tokens
         with self.clock(rest):
             logits += [self.decode(self.tails[number]) for number in range(1, count)]
-        losses = [float(loss_of(x, self.tails[number])) for number, x in enumerate(logits)]
+        losses = [float(compute_loss(x, self.tails[number])) for number, x in enumerate(logits)]
         return {
             "prefill_ms": first[0],
             "first_decode_ms": first[1],
@@ -261,7 +269,7 @@ class ServingRun:
 
     def serve_by_cuda_graph(self) -> dict[str, Any]:
         """Serve by a CUDA graph of one step, which is replayed while tokens and lengths change."""
-        at = self.effort.decoded
+        at = self.effort.decoded_tokens
         given = self.tails[at].clone()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -279,12 +287,12 @@ class ServingRun:
         assert torch.equal(before, self.cache.lengths), "a capture runs nothing"
         spent: list[float] = []
         losses = []
-        count = self.effort.decoded
+        count = self.effort.decoded_tokens
         for number in range(count):
             with self.clock(spent):
                 given.copy_(self.tails[at + number])
                 graph.replay()
-            losses.append(float(loss_of(logits, self.tails[at + number + 1])))
+            losses.append(float(compute_loss(logits, self.tails[at + number + 1])))
         milliseconds = statistics.median(spent)
         return {
             "decode_ms": round(milliseconds, 4),
@@ -293,8 +301,8 @@ class ServingRun:
         }
 
 
-def measure_provider(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Return the times of a provider in one of :data:`WAYS`, or the reason why a part is not offered.
+def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+    """Return the times of a provider in one of :data:`BATCH_LAYOUTS`, or the reason why a part is not offered.
 
     `ready` is called just before the clock starts: attention has not been used until then.
     """
@@ -304,23 +312,23 @@ def measure_provider(name: str, way: str, effort: Effort, device: str, ready: Ca
     try:
         made = TrainingRun(effort, make_attention(name), way, device)
         made.warm_up()
-    except NotOffered as error:
+    except AttentionNotOffered as error:
         ready()
         return {way: {"not measured": str(error)}}
     finally:
         if device == "cuda":
             torch.cuda.synchronize()
     ready()
-    trained = _figures_or_reason(train, made)
+    trained = _measure_or_explain(measure_training, made)
     if "not measured" in trained:
         return {way: trained}
     if device == "cuda":
         trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
-    served = _serve(effort, made.attention, made.model, device) if way == "packed" else {}
-    return {way: trained | {"same weights": _figures_or_reason(made.compare_at_initial_weights)}} | served
+    served = _measure_serving(effort, made.attention, made.model, device) if way == "packed" else {}
+    return {way: trained | {"same weights": _measure_or_explain(made.compare_at_initial_weights)}} | served
 
 
-def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
+def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
         served = ServingRun(effort, attention, model, device)
@@ -328,15 +336,15 @@ def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dic
         if device == "cuda":
             ways["serving, captured"] = served.serve_by_cuda_graph
         for way, run in ways.items():
-            found[way] = _figures_or_reason(run)
+            found[way] = _measure_or_explain(run)
             if "not measured" in found[way]:
                 break  # the state of the GPU is not known
     return found
 
 
-def _figures_or_reason(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _measure_or_explain(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
     """Return the figures, or the reason why there are none."""
     try:
         return run(*given)
-    except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:
+    except (AttentionNotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:
         return {"not measured": f"{type(error).__name__}: {str(error).strip()[:400]}"}

@@ -27,43 +27,45 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.terminal import WordTable, open_console
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
-from ..judge import FigureLimit, judge_record, verdict_lines
+from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from ..tables import draw_bars
 
-__all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model", "make_model_table", "run"]
 
-WAYS = ("packed", "padded")
+BATCH_LAYOUTS = ("packed", "padded")
 # Providers in the order of measurement, and the modes of training; the last ones only if they are requested.
-MAKERS: dict[str, tuple[str, ...]] = {
-    "torch flash": WAYS,
-    "ours, adaptive": WAYS,
-    "torch cudnn": WAYS,
+PROVIDER_MODES: dict[str, tuple[str, ...]] = {
+    "torch flash": BATCH_LAYOUTS,
+    "ours, adaptive": BATCH_LAYOUTS,
+    "torch cudnn": BATCH_LAYOUTS,
     "ours, any": ("padded",),  # for packed tokens there is one plan anyway
-    "cudnn-frontend": WAYS,
-    "ours, exact": WAYS,
-    "torch plain": WAYS,
+    "cudnn-frontend": BATCH_LAYOUTS,
+    "ours, exact": BATCH_LAYOUTS,
+    "torch plain": BATCH_LAYOUTS,
     "torch cudnn, nested": ("packed",),
 }
-LEFT_OUT = {"torch cudnn, nested": "it ends the CUDA context with an illegal memory access (torch 2.11.0, H200)"}
-EPOCHS = ("first epoch", "new lengths", "known lengths")
-OURS, FLASH, CUDNN = "ours, adaptive", "torch flash", "torch cudnn"
-READY = "ready"
-FIRST_STEPS = 5  # steps with losses compared one by one
-TURN_S = 150.0  # time limit of a process
-START_S = 60.0  # until all processes are ready
+EXCLUDED_PROVIDERS = {
+    "torch cudnn, nested": "it ends the CUDA context with an illegal memory access (torch 2.11.0, H200)"
+}
+EPOCH_NAMES = ("first epoch", "new lengths", "known lengths")
+OUR_PROVIDER, TORCH_FLASH_PROVIDER, TORCH_CUDNN_PROVIDER = "ours, adaptive", "torch flash", "torch cudnn"
+READY_MESSAGE = "ready"
+COMPARED_FIRST_STEPS = 5  # steps with losses compared one by one
+PROCESS_TIME_LIMIT_S = 150.0  # time limit of a process
+START_TIME_LIMIT_S = 60.0  # until all processes are ready
 Figures = Mapping[str, Any]
 
 
 # acceptance
 
 
-def _figure(record: Figures, provider: str, *path: str) -> Any:
+def _get_figure(record: Figures, provider: str, *path: str) -> Any:
     """Return a figure of a provider, None if it was not measured."""
     found: Any = record["makers"].get(provider)
     for key in path:
@@ -71,99 +73,121 @@ def _figure(record: Figures, provider: str, *path: str) -> Any:
     return found
 
 
-def _ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
-    mine, theirs = _figure(record, provider, *path), _figure(record, other, *path)
+def _compute_ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
+    mine, theirs = _get_figure(record, provider, *path), _get_figure(record, other, *path)
     return None if mine is None or theirs is None else float(mine / theirs)
 
 
-def _first_epoch_ratio(record: Figures, way: str) -> float | None:
+def _compute_first_epoch_ratio(record: Figures, way: str) -> float | None:
     """Return the ratio of our first epoch to torch cuDNN's, an upper bound if the latter was cut short."""
-    mine, theirs = (_figure(record, provider, way, EPOCHS[0]) for provider in (OURS, CUDNN))
+    mine, theirs = (
+        _get_figure(record, provider, way, EPOCH_NAMES[0]) for provider in (OUR_PROVIDER, TORCH_CUDNN_PROVIDER)
+    )
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None
     return float(mine["seconds"] / theirs["seconds"])
 
 
-def _loss_difference(record: Figures, way: str) -> float | None:
+def _compute_loss_difference(record: Figures, way: str) -> float | None:
     """Return the largest relative difference of any provider's losses to those of torch's flash attention.
 
     Compared are the first steps, and the means of the last epoch: in between, training amplifies small differences, and
     two runs of one provider differ as much.
     """
-    return _largest_difference(
-        (_compared_losses(record, provider, way), _compared_losses(record, FLASH, way))
-        for provider in _other_providers(record)
+    return _find_largest_difference(
+        (_select_compared_losses(record, provider, way), _select_compared_losses(record, TORCH_FLASH_PROVIDER, way))
+        for provider in _list_other_providers(record)
     )
 
 
-def _other_providers(record: Figures) -> list[str]:
-    return [provider for provider in record["makers"] if provider != FLASH]
+def _list_other_providers(record: Figures) -> list[str]:
+    return [provider for provider in record["makers"] if provider != TORCH_FLASH_PROVIDER]
 
 
-def _largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
+def _find_largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
     """Return the largest relative difference of number pairs, infinite if one is NaN."""
     pairs = [pair for mine, base in found if mine and base for pair in zip(mine, base, strict=False)]
     apart = [abs(one / two - 1) for one, two in pairs]
     return max((x if math.isfinite(x) else math.inf for x in apart), default=None)
 
 
-def _compared_losses(record: Figures, provider: str, way: str) -> list[float] | None:
+def _select_compared_losses(record: Figures, provider: str, way: str) -> list[float] | None:
     """Return the losses to compare; a provider that did not finish its epochs has only those of the first steps."""
-    first, last = (_figure(record, provider, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
+    first, last = (_get_figure(record, provider, way, epoch, "losses") for epoch in (EPOCH_NAMES[0], EPOCH_NAMES[-1]))
     if first is None or last is None:
         return None
-    whole = _finished_steps(record, provider, way) == _finished_steps(record, FLASH, way)
-    return [*first[:FIRST_STEPS], *([statistics.mean(last)] if whole else [])]
+    whole = _count_finished_steps(record, provider, way) == _count_finished_steps(record, TORCH_FLASH_PROVIDER, way)
+    return [*first[:COMPARED_FIRST_STEPS], *([statistics.mean(last)] if whole else [])]
 
 
-def _finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
+def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
     """Return the number of training steps of each epoch, because more steps give other weights."""
-    return [_figure(record, provider, way, epoch, "steps") for epoch in EPOCHS]
+    return [_get_figure(record, provider, way, epoch, "steps") for epoch in EPOCH_NAMES]
 
 
-def _rounding_difference(record: Figures, way: str, what: str) -> float | None:
+def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
     def values_of(provider: str) -> list[float]:
-        found = _figure(record, provider, way, "same weights", what) or []
+        found = _get_figure(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
-    return _largest_difference((values_of(provider), values_of(FLASH)) for provider in _other_providers(record))
+    return _find_largest_difference(
+        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+    )
 
 
-def _serving_difference(record: Figures, way: str) -> float | None:
+def _compute_serving_difference(record: Figures, way: str) -> float | None:
     def values_of(provider: str) -> list[float]:
-        loss = _figure(record, provider, way, "loss")
-        whole = _finished_steps(record, provider, "packed") == _finished_steps(record, FLASH, "packed")
+        loss = _get_figure(record, provider, way, "loss")
+        whole = _count_finished_steps(record, provider, "packed") == _count_finished_steps(
+            record, TORCH_FLASH_PROVIDER, "packed"
+        )
         return [loss] if whole and loss is not None else []
 
-    return _largest_difference((values_of(provider), values_of(FLASH)) for provider in _other_providers(record))
+    return _find_largest_difference(
+        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+    )
 
 
 def _make_limits() -> Iterator[FigureLimit]:
-    for way in WAYS:
+    for way in BATCH_LAYOUTS:
         path = way, "new lengths", "step_ms"
         yield FigureLimit(
-            f"{way}: a step on new lengths, {OURS} / {FLASH}",
+            f"{way}: a step on new lengths, {OUR_PROVIDER} / {TORCH_FLASH_PROVIDER}",
             1.0,
-            partial(_ratio, provider=OURS, other=FLASH, path=path),
+            partial(_compute_ratio, provider=OUR_PROVIDER, other=TORCH_FLASH_PROVIDER, path=path),
         )
-        yield FigureLimit(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epoch_ratio, way=way))
-        yield FigureLimit(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_loss_difference, way=way))
+        yield FigureLimit(
+            f"{way}: first epoch, {OUR_PROVIDER} / {TORCH_CUDNN_PROVIDER}",
+            0.3,
+            partial(_compute_first_epoch_ratio, way=way),
+        )
+        yield FigureLimit(
+            f"{way}: losses apart from those of {TORCH_FLASH_PROVIDER}",
+            0.01,
+            partial(_compute_loss_difference, way=way),
+        )
         for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
-            figure = partial(_rounding_difference, way=way, what=what)
-            yield FigureLimit(f"{way}: {what} at the same weights, apart from those of {FLASH}", limit, figure)
+            figure = partial(_compute_rounding_difference, way=way, what=what)
+            yield FigureLimit(
+                f"{way}: {what} at the same weights, apart from those of {TORCH_FLASH_PROVIDER}", limit, figure
+            )
     for way in ("serving", "serving, captured"):
-        yield FigureLimit(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_serving_difference, way=way))
+        yield FigureLimit(
+            f"{way}: losses apart from those of {TORCH_FLASH_PROVIDER}",
+            0.01,
+            partial(_compute_serving_difference, way=way),
+        )
 
 
-ACCEPTED = tuple(_make_limits())
+ACCEPTANCE_LIMITS = tuple(_make_limits())
 
 
 # tables
 
 
-def model_table(record: Figures) -> Table:
+def make_model_table(record: Figures) -> Table:
     """Return the table of times of all providers."""
     table = WordTable(
         title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)"
@@ -171,27 +195,32 @@ def model_table(record: Figures) -> Table:
     table.add_column("")
     for name in record["makers"]:
         table.add_column(name, justify="right")
-    rows = [(way, epoch, what) for way in WAYS for epoch in EPOCHS for what in _shown_figures(epoch)]
+    rows = [
+        (way, epoch, what) for way in BATCH_LAYOUTS for epoch in EPOCH_NAMES for what in _select_shown_figures(epoch)
+    ]
     for way, epoch, what in rows:
-        cells = [_cell(record, provider, way, epoch, what) for provider in record["makers"]]
+        cells = [_format_cell(record, provider, way, epoch, what) for provider in record["makers"]]
         table.add_row(f"{way}, {epoch}: {what}", *cells)
     for way in ("serving", "serving, captured"):
         for what in ("prefill_ms", "first_decode_ms", "decode_ms")[2 * (way != "serving") :]:
             cells = []
             for provider in record["makers"]:
-                value, rate = _figure(record, provider, way, what), _figure(record, provider, way, "tokens_per_second")
+                value, rate = (
+                    _get_figure(record, provider, way, what),
+                    _get_figure(record, provider, way, "tokens_per_second"),
+                )
                 shown = f" ({rate:,})" if what == "decode_ms" and rate else ""
                 cells.append("" if value is None else f"{value:.2f}{shown}")
             table.add_row(f"{way}: {what.removesuffix('_ms').replace('_', ' ')}", *cells)
     return table
 
 
-def _shown_figures(epoch: str) -> tuple[str, ...]:
+def _select_shown_figures(epoch: str) -> tuple[str, ...]:
     return ("first step", "whole", "step", "host") if epoch == "first epoch" else ("step", "host")
 
 
-def _cell(record: Figures, provider: str, way: str, epoch: str, what: str) -> str:
-    found = _figure(record, provider, way, epoch)
+def _format_cell(record: Figures, provider: str, way: str, epoch: str, what: str) -> str:
+    found = _get_figure(record, provider, way, epoch)
     if found is None:
         return ""
     if what == "whole":
@@ -203,18 +232,18 @@ def _cell(record: Figures, provider: str, way: str, epoch: str, what: str) -> st
 def draw_model(record: Figures, path: Path) -> None:
     """Draw tokens per second for each mode of training and serving."""
     groups = {}
-    for way in WAYS:
-        for epoch in EPOCHS:
-            groups[f"{way},\n{epoch}"] = _tokens_per_second(record, way, epoch)
+    for way in BATCH_LAYOUTS:
+        for epoch in EPOCH_NAMES:
+            groups[f"{way},\n{epoch}"] = _compute_tokens_per_second(record, way, epoch)
     bars = {"training, tokens per second": groups}
     bars["serving, tokens per second"] = {
-        way: _tokens_per_second(record, way) for way in ("serving", "serving, captured")
+        way: _compute_tokens_per_second(record, way) for way in ("serving", "serving, captured")
     }
     draw_bars(bars, path)
 
 
-def _tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
-    found = {provider: _figure(record, provider, *path, "tokens_per_second") for provider in record["makers"]}
+def _compute_tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
+    found = {provider: _get_figure(record, provider, *path, "tokens_per_second") for provider in record["makers"]}
     return {provider: rate for provider, rate in found.items() if rate}
 
 
@@ -223,7 +252,7 @@ def _tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the providers, the amount of work, and options for child processes only."""
-    parser.add_argument("--makers", nargs="+", choices=MAKERS, default=list(MAKERS)[:5])
+    parser.add_argument("--makers", nargs="+", choices=PROVIDER_MODES, default=list(PROVIDER_MODES)[:5])
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no other process has its turn")
     parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
     parser.add_argument(
@@ -236,18 +265,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _measure_in_child(options: argparse.Namespace) -> None:
     """Measure one mode of one provider when the parent sends a line, and print the figures as JSON."""
-    from .measure import LITTLE, WHOLE, measure_provider
+    from .measure import FULL_WORK, SMALL_WORK, measure_provider
 
     def report_ready() -> None:
-        print(READY, flush=True)
+        print(READY_MESSAGE, flush=True)
         sys.stdin.readline()
 
-    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
+    effort = replace(SMALL_WORK if options.little else FULL_WORK, is_contiguous=options.contiguous)
     provider, way = options.child
     print(json.dumps(measure_provider(provider, way, effort, options.device, report_ready)), flush=True)
 
 
-class _Process:
+class _ProviderProcess:
     """A child process for one mode of one provider, with a plan cache folder of its own.
 
     The effect of a kernel on the GPU's context then changes no other figures.
@@ -263,7 +292,7 @@ class _Process:
             self.process = subprocess.Popen(
                 call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
                 # Threads of several processes would only wait for each other: the work is on the GPU.
-                env=child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
+                env=make_child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -272,17 +301,17 @@ class _Process:
 
     def wait(self, limit_s: float) -> None:
         """Wait until the process is ready; kill it after the time limit."""
-        self._last = self._read_until(READY, limit_s)
+        self._last = self._read_until(READY_MESSAGE, limit_s)
 
     def result(self, limit_s: float) -> dict[str, Any]:
         """Let the process measure, and return its figures."""
         given = self.process.stdin
         assert given is not None
-        if self._last == READY and limit_s > 0:
+        if self._last == READY_MESSAGE and limit_s > 0:
             given.write("\n")
             given.flush()
             self._last = self._read_until("{", limit_s)
-        elif self._last == READY:
+        elif self._last == READY_MESSAGE:
             return {self.way: {"not measured": "there was no time left"}}
         if self._last.startswith("{"):  # only memory is left to free, which takes seconds
             self.process.kill()
@@ -315,16 +344,16 @@ class _Process:
         return last
 
 
-def _load_libraries(makers: Sequence[str]) -> None:
+def _warm_up_libraries(makers: Sequence[str]) -> None:
     """Run both passes of all providers once, so that the first child process need not read libraries from disk."""
     import torch
 
-    from .attentions import NotOffered, make_attention
+    from .attentions import AttentionNotOffered, make_attention
 
     for provider in makers:
         q, k, v = torch.zeros(3, 2, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        with suppress(NotOffered, RuntimeError):
-            make_attention(provider).padded(q, k, v).sum().backward()
+        with suppress(AttentionNotOffered, RuntimeError):
+            make_attention(provider).attend_padded(q, k, v).sum().backward()
 
 
 def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -335,20 +364,20 @@ def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, di
     names: Sequence[str] = options.makers
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        turns = [(provider, way) for provider in names for way in MAKERS[provider]]
-        started = [(provider, _Process(provider, way, options, Path(name))) for provider, way in turns]
+        turns = [(provider, way) for provider in names for way in PROVIDER_MODES[provider]]
+        started = [(provider, _ProviderProcess(provider, way, options, Path(name))) for provider, way in turns]
         try:
             if options.device == "cuda":
-                load_operators()  # their compiled step is built once per machine, outside every measured first step
-                _load_libraries(names)
+                prepare_torch_operators()  # builds their compiled step outside of measurements
+                _warm_up_libraries(names)
             loaded = time.perf_counter() - begin
             for _, process in started:
-                process.wait(max(10.0, START_S - (time.perf_counter() - begin)))
+                process.wait(max(10.0, START_TIME_LIMIT_S - (time.perf_counter() - begin)))
             ready = time.perf_counter() - begin
             print(f"operators loaded after {loaded:.1f} s, all processes ready after {ready:.1f} s", flush=True)
             for provider, process in started:
                 turn = time.perf_counter()
-                figures = process.result(min(TURN_S, options.limit - (turn - begin)))
+                figures = process.result(min(PROCESS_TIME_LIMIT_S, options.limit - (turn - begin)))
                 figures[process.way]["turn_s"] = round(time.perf_counter() - turn, 1)
                 print(f"{provider}, {process.way}: {figures[process.way]['turn_s']} s", flush=True)
                 yield provider, figures
@@ -366,10 +395,10 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from .gpt import Gpt
-    from .measure import LITTLE, WHOLE
+    from .measure import FULL_WORK, SMALL_WORK
 
     begin = time.perf_counter()
-    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
+    effort = replace(SMALL_WORK if options.little else FULL_WORK, is_contiguous=options.contiguous)
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
     record: dict[str, Any] = {
@@ -379,13 +408,13 @@ def run(options: argparse.Namespace) -> None:
         "parameters": parameters,
         "effort": {name: value for name, value in vars(effort).items() if name != "sizes"} | vars(effort.sizes),
         "makers": {provider: {} for provider in options.makers},
-        "left_out": {provider: why for provider, why in LEFT_OUT.items() if provider not in options.makers},
+        "left_out": {provider: why for provider, why in EXCLUDED_PROVIDERS.items() if provider not in options.makers},
     }
     for provider, figures in measure_all_providers(options):
         record["makers"][provider] |= figures
         write_record(record, options.output)  # keep the known figures in case a later process does not end
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge_record(record, ACCEPTED)
+    record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
     for provider, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
@@ -393,8 +422,8 @@ def run(options: argparse.Namespace) -> None:
     for provider, why in record["left_out"].items():
         print(f"left out: {provider}: {why}")
     console = open_console()
-    console.print(model_table(record))
-    for line in verdict_lines(record):
+    console.print(make_model_table(record))
+    for line in format_limit_lines(record):
         console.print(line, style="red" if line.startswith("FAIL") else None)
     text = write_record(record, options.output)
     if options.output is None:

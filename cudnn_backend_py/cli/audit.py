@@ -1,4 +1,4 @@
-"""The command ``audit``: a case that an audit kept, run again by other engines and versions."""
+"""The command ``audit``: rerun a case that an audit stored, with other engines and cuDNN versions."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ import click
 
 from ..command_line import Command
 from ..printable import printable
-from .options import GRAPH, with_format, with_seconds, with_target, with_versions
-from .output import as_json, progress_line, write_report
-from .output import write as write_lines
+from .options import (
+    GRAPH_FILE_PARAMETER,
+    add_format_options,
+    add_repeatable_version_option,
+    add_target_option,
+    make_seconds_option,
+)
+from .output import format_json, show_progress_line, write_or_print_report
+from .output import write_or_print as write_lines
 
-__all__ = ["audit"]
+__all__ = ["audit_wrong_result"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-examined", 1
 
 
-@click.command(cls=Command)
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH)
-@with_versions("or the path of a library; all installed if not given")
-@with_target(other="what would be run there is said")
-@with_seconds("--limit", "limit_s", default=300.0, help="For each case.")
-@with_seconds("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
+@click.command("audit", cls=Command)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH_FILE_PARAMETER)
+@add_repeatable_version_option("or the path of a library; all installed if not given")
+@add_target_option(other="only list what would run there")
+@make_seconds_option("--limit", "limit_s", default=300.0, help="For each case.")
+@make_seconds_option("--reduce", "reduce_s", default=60.0, help="Part of --limit for reducing the case.")
 @click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction next to the case.")
-@click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
-@with_format("text", "json")
-def audit(
+@click.option("--folder", metavar="FOLDER", help="The folder of kept cases.")
+@add_format_options("text", "json")
+def audit_wrong_result(
     files: tuple[str, ...],
     versions: tuple[str, ...],
     target: str | None,
@@ -48,12 +54,12 @@ def audit(
     something is, 2 if nothing could be said.
     """
     if not files:
-        _list_cases(folder, style, output)
+        _list_audit_cases(folder, style, output)
         return
     _check_versions(versions)
     from ..audit.examination import examine
 
-    with progress_line("examining") as step:
+    with show_progress_line("examining") as step:
         found = [
             examine(
                 file,
@@ -62,7 +68,7 @@ def audit(
                 limit_s=limit_s,
                 reduce_s=reduce_s,
                 write=write,
-                step=_make_notifier(file, step),
+                step=_make_progress_printer(file, step),
             )
             for file in files
         ]
@@ -71,11 +77,11 @@ def audit(
         text = json.dumps({"schema": SCHEMA, "version": SCHEMA_VERSION, "cases": cases}, indent=1, default=str) + "\n"
     else:
         text = "\n".join("".join(f"{printable(line)}\n" for line in str(one).splitlines()) for one in found)
-    write_report(text, output)
+    write_or_print_report(text, output)
     raise SystemExit(max(one.exit_code for one in found))
 
 
-def _make_notifier(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
+def _make_progress_printer(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
     return lambda text: step(f"{Path(file).name}: {text}")
 
 
@@ -87,7 +93,7 @@ def _check_versions(versions: tuple[str, ...]) -> None:
             environment_for(one)
 
 
-def _list_cases(folder: str | None, style: str, output: str | None) -> None:
+def _list_audit_cases(folder: str | None, style: str, output: str | None) -> None:
     from ..audit.case import Case, CaseFolder, load_case
     from ..errors import CudnnBackendError
 
@@ -106,7 +112,7 @@ def _list_cases(folder: str | None, style: str, output: str | None) -> None:
             else {"file": path, **{name: getattr(case, name) for name in told}}
             for path, case in cases.items()
         ]
-        write_report(as_json({"folder": str(kept.path), "cases": found}), output)
+        write_or_print_report(format_json({"folder": str(kept.path), "cases": found}), output)
         return
     lines = [line for path, case in cases.items() for line in (path, *(f"  {one}" for one in str(case).splitlines()))]
     lines = lines or [f"no case is kept in {kept.path}"]

@@ -1,4 +1,4 @@
-"""The command ``cudnn-backend``."""
+"""The command group ``cudnn-backend``, and the commands that manage targets and cuDNN versions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from rich.text import Text
 from ..command_line import Choice
 from ..printable import printable
 from ..terminal import WordTable
-from .audit import audit
-from .graph import graph
-from .options import InstalledVersion, TargetName, with_format
+from .audit import audit_wrong_result
+from .graph import graph_commands
+from .options import InstalledVersionParameter, TargetParameter, add_format_options
 from .output import (
-    NOT_JUDGED,
-    Commands,
+    NOT_JUDGED_EXIT_CODE,
+    MainCommandGroup,
     OutputFile,
-    add_row,
-    as_json,
-    progress_line,
-    put_table,
-    say,
-    warn,
-    write,
-    write_report,
+    add_escaped_row,
+    format_json,
+    print_lines,
+    print_or_write_table,
+    print_warning,
+    show_progress_line,
+    write_or_print,
+    write_or_print_report,
 )
-from .plans import PLANS
-from .reasons import reasons
-from .run import run
-from .verdicts import VERDICTS
-from .verify import verify
-from .wheels import LARGE_BYTES, with_version
+from .plans import PLAN_COMMANDS
+from .reasons import explain_message
+from .run import run_graphs
+from .verdicts import VERDICT_COMMANDS
+from .verify import verify_target
+from .wheels import LARGE_DOWNLOAD_BYTES, add_version_options
 
 if TYPE_CHECKING:
     from ..target import Profile
@@ -46,7 +46,7 @@ __all__ = ["main"]
 
 
 # The commands by the heading of the help they stand under.
-SECTIONS = {
+HELP_SECTIONS = {
     "Verdicts": ("explain", "matrix", "diff", "check"),
     "Programs": ("why", "frontend", "log", "reasons", "audit"),
     "Graphs and plans": ("graph", "run", "plan"),
@@ -54,17 +54,17 @@ SECTIONS = {
 }
 
 
-@click.group(cls=Commands, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=MainCommandGroup, sections=HELP_SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
-@with_version
+@add_version_options
 def main() -> None:
     """Script and understand cuDNN's graph engine."""
 
 
-@main.command()
-@with_format("text", "json")
-@with_version
-def doctor(style: str, output: str | None) -> None:
+@main.command("doctor")
+@add_format_options("text", "json")
+@add_version_options
+def run_doctor(style: str, output: str | None) -> None:
     """Show cuDNN, driver, GPUs and problems of the environment.
 
     Shows version and path of the library and how it was found, NVRTC, driver or driver stub, GPUs, installed versions
@@ -75,29 +75,29 @@ def doctor(style: str, output: str | None) -> None:
 
     facts = collect_info()
     if style == "json":
-        write_report(as_json(facts), output)
+        write_or_print_report(format_json(facts), output)
     else:
-        write(render_info(facts), output)
+        write_or_print(render_info(facts), output)
     raise SystemExit(has_problem(facts))
 
 
-@main.group()
-def target() -> None:
+@main.group("target")
+def target_commands() -> None:
     """List, show and verify described GPUs; read the available one."""
 
 
-@target.command("list")
-@with_format("text", "json")
+@target_commands.command("list")
+@add_format_options("text", "json")
 def list_targets(style: str, output: str | None) -> None:
     """List the described GPUs."""
     from ..target import list_profiles
 
     if style == "json":
-        write_report(as_json([_describe_profile(profile) for profile in list_profiles()]), output)
+        write_or_print_report(format_json([_describe_profile(profile) for profile in list_profiles()]), output)
         return
     table = WordTable("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
-        add_row(
+        add_escaped_row(
             table,
             profile.name,
             profile.title,
@@ -106,7 +106,7 @@ def list_targets(style: str, output: str | None) -> None:
             str(profile.properties["maxSharedMemoryPerBlockOptin"]),
             str(profile.properties["multiProcessorCount"]),
         )
-    put_table(table, output)
+    print_or_write_table(table, output)
 
 
 def _describe_profile(profile: Profile) -> dict[str, Any]:
@@ -114,68 +114,68 @@ def _describe_profile(profile: Profile) -> dict[str, Any]:
     return {**names, "properties": dict(profile.properties)}
 
 
-@target.command("show")
-@click.argument("name", type=TargetName())
-@click.option("--device-json", is_flag=True, help="Only what cuDNN is given, as JSON.")
-@with_format("text", "json")
+@target_commands.command("show")
+@click.argument("name", type=TargetParameter())
+@click.option("--device-json", is_flag=True, help="Print only the JSON that cuDNN reads.")
+@add_format_options("text", "json")
 def show_target(name: str, device_json: bool, style: str, output: str | None) -> None:
     """Show a described GPU with the source of every number."""
     from ..target import find_profile
 
     profile = find_profile(name)
     if device_json:
-        write_report(f"{profile.json()}\n", output)
+        write_or_print_report(f"{profile.json()}\n", output)
         return
     if style == "json":
         sources = {"sources": dict(profile.sources), "citations": dict(profile.citations)}
-        write_report(as_json(_describe_profile(profile) | sources), output)
+        write_or_print_report(format_json(_describe_profile(profile) | sources), output)
         return
     title = Text(printable(f"{profile.title} ({profile.name})"))
     table = WordTable("property", "value", "source", title=title)
     for key, value in profile.properties.items():
-        add_row(table, key, str(value), profile.sources.get(key, ""))
-    put_table(table, output, *(f"{key}: {text}" for key, text in profile.citations.items()))
+        add_escaped_row(table, key, str(value), profile.sources.get(key, ""))
+    print_or_write_table(table, output, *(f"{key}: {text}" for key, text in profile.citations.items()))
 
 
-@target.command("read")
+@target_commands.command("read")
 @click.option("--device", "ordinal", default=0, show_default=True, help="Ordinal of the GPU.")
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-@with_version
+@add_version_options
 def read_target(ordinal: int, output: str | None) -> None:
     """Print a GPU of this machine, as JSON that --target takes."""
     from ..target import read_device
 
-    write_report(as_json(read_device(ordinal)), output)
+    write_or_print_report(format_json(read_device(ordinal)), output)
 
 
-target.add_command(verify)
+target_commands.add_command(verify_target)
 
-_CUDA = "CUDA major version of the wheel."
+_CUDA_HELP = "CUDA major version of the wheel."
 
 
-def _with_flavor(function: Any) -> Any:
+def _add_flavor_options(function: Any) -> Any:
     """Add ``--full`` and ``--jit``."""
     full = click.option("--full", "flavor", flag_value="full", help="The full wheel, some 1 GB.")
-    jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without engines compiled before.")
+    jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without precompiled engines.")
     return full(jit(function))
 
 
-def _cuda_option(major: str | None) -> Literal["12", "13"] | None:
+def _parse_cuda_major(major: str | None) -> Literal["12", "13"] | None:
     return None if major is None else "12" if major == "12" else "13"
 
 
-@main.group()
-def cudnn() -> None:
+@main.group("cudnn")
+def cudnn_commands() -> None:
     """Install, list, verify and remove cuDNN versions.
 
     They are next to each other in a private cache.
     """
 
 
-@cudnn.command("install")
+@cudnn_commands.command("install")
 @click.argument("version")
-@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
-@_with_flavor
+@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
+@_add_flavor_options
 @click.option("--quiet", is_flag=True, help="Show no progress bar.")
 @click.option("--yes", is_flag=True, help="Fetch large wheels without asking.")
 def install_version(
@@ -190,37 +190,37 @@ def install_version(
     """
     from ..versions import store as versions
 
-    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_cuda_option(cuda)) or 0
-    if size > LARGE_BYTES:
+    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
+    if size > LARGE_DOWNLOAD_BYTES:
         if sys.stdin.isatty() and sys.stderr.isatty():
             click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
         else:
-            warn(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
-    installed = versions.install(version, cuda=_cuda_option(cuda), flavor=flavor, progress=not quiet)
-    say(
+            print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
+    installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
+    print_lines(
         f"cuDNN {installed.full_build} ({installed.flavor}) is at {installed.path}, {installed.size_bytes / 1e6:.0f} MB"
     )
     if not installed.judges:
-        warn(
-            f"the JIT wheel of {installed.build} is of no use: it lacks a library without which cuDNN judges nothing; "
-            f"take the full one (cudnn-backend cudnn install {installed.build} --full)"
+        print_warning(
+            f"the JIT wheel of {installed.build} cannot judge graphs, because it lacks a library; "
+            f"install the full wheel (cudnn-backend cudnn install {installed.build} --full)"
         )
 
 
-@cudnn.command("list")
-@with_format("text", "json")
+@cudnn_commands.command("list")
+@add_format_options("text", "json")
 def list_versions(style: str, output: str | None) -> None:
     """List the installed versions."""
     from ..versions import store as versions
 
     installed = versions.list_installed()
     if style == "json":
-        write_report(as_json([_describe_version(item) for item in installed]), output)
+        write_or_print_report(format_json([_describe_version(item) for item in installed]), output)
         return
     table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
-        add_row(table, item.full_build, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
-    put_table(table, output)
+        add_escaped_row(table, item.full_build, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+    print_or_write_table(table, output)
 
 
 def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
@@ -228,11 +228,11 @@ def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
 
-@cudnn.command("verify")
-@click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersion())
-@with_format("text", "json")
+@cudnn_commands.command("verify")
+@click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersionParameter())
+@add_format_options("text", "json")
 def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> None:
-    """Compare the files of cuDNN with what was installed.
+    """Check that the files of installed cuDNN versions are unchanged.
 
     Every file is, byte for byte; without VERSION those of all there are. Those in the cache are checked, and if no
     VERSION is named also the one of this environment, by the RECORD of its wheel. Exit code 0 if all are whole, 1 if
@@ -240,37 +240,37 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
     """
     from ..versions import store as versions
 
-    with progress_line("reading every file"):
+    with show_progress_line("reading every file"):
         checked = versions.check_all(wanted, environment=not wanted)
     if style == "json":
-        write_report(as_json([one.to_dict() for one in checked]), output)
+        write_or_print_report(format_json([one.to_dict() for one in checked]), output)
     else:
         told: list[str] = []
         for one in checked:
             told.append(printable(f"{one.state + ':':<10} {one.name} {one.path}".rstrip()))
             told += [printable(f"  {item}") for item in one.differences]
             told += [f"  repair: {one.repair}"] if one.repair else []
-        write("".join(f"{line}\n" for line in told), output)
-    raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED))
+        write_or_print("".join(f"{line}\n" for line in told), output)
+    raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED_EXIT_CODE))
 
 
-@cudnn.command("remove")
-@click.argument("version", type=InstalledVersion())
-@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
-@_with_flavor
+@cudnn_commands.command("remove")
+@click.argument("version", type=InstalledVersionParameter())
+@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
+@_add_flavor_options
 def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
     """Remove an installed version."""
     from ..versions import store as versions
 
-    removed = versions.remove(version, cuda=_cuda_option(cuda), flavor=flavor)
-    say(f"removed cuDNN {removed.full_build} ({removed.flavor})")
+    removed = versions.remove(version, cuda=_parse_cuda_major(cuda), flavor=flavor)
+    print_lines(f"removed cuDNN {removed.full_build} ({removed.flavor})")
 
 
-@main.command(hidden=True)
-@with_version
+@main.command("record", hidden=True)
+@add_version_options
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
-def record(folder: str, pytest_arguments: str) -> None:
+@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="Arguments for pytest.")
+def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
     """Run the GPU tests; write a record into FOLDER (logs/)."""
     from ..testing.record import record_run
 
@@ -280,15 +280,15 @@ def record(folder: str, pytest_arguments: str) -> None:
         raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
     done = record_run(Path(folder), arguments)
     for why, count in done.not_run.items():
-        say(printable(f"not run, {count} tests: {why}"))
-    say(f"record written to {done.path}")
-    raise SystemExit(done.code if done.code in (0, 1) else NOT_JUDGED)
+        print_lines(printable(f"not run, {count} tests: {why}"))
+    print_lines(f"record written to {done.path}")
+    raise SystemExit(done.code if done.code in (0, 1) else NOT_JUDGED_EXIT_CODE)
 
 
 @main.command("completion", hidden=True)
 @click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print what completes commands, targets and versions.
+def print_completion_script(shell: str) -> None:
+    """Print the shell script that completes commands, targets and versions.
 
     Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc, or ~/.zshrc
     after compinit; for fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
@@ -300,10 +300,10 @@ def completion(shell: str) -> None:
     source = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").source()
     # For fish: explanations have commas, and what comes first, such as the newest version, stays first.
     source = source.replace('string split ","', 'string split --max 1 ","')
-    write_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
+    write_or_print_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
 
 
-for command in (*VERDICTS, *PLANS, graph, run, audit, reasons):
+for command in (*VERDICT_COMMANDS, *PLAN_COMMANDS, graph_commands, run_graphs, audit_wrong_result, explain_message):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -10,21 +10,21 @@ from ..command_line import Group
 from ..errors import EnvironmentNotReady
 from ..printable import printable
 from .graph_file import load_any_graphs, load_graph_file
-from .options import GRAPH, with_format
-from .output import as_json, write, write_report
+from .options import GRAPH_FILE_PARAMETER, add_format_options
+from .output import format_json, write_or_print, write_or_print_report
 
-__all__ = ["graph"]
+__all__ = ["graph_commands"]
 
 
-@click.group(cls=Group)
-def graph() -> None:
+@click.group("graph", cls=Group)
+def graph_commands() -> None:
     """Draw GRAPH, or warn about its slow or unsafe parts."""
 
 
-@graph.command()
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_format("text", "json")
-def lint(graph_file: str, style: str, output: str | None) -> None:
+@graph_commands.command("lint")
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@add_format_options("text", "json")
+def lint_graph(graph_file: str, style: str, output: str | None) -> None:
     """Warn about slow, unsafe or probably unintended parts of GRAPH.
 
     Such are layouts and types that are legal. Does not call cuDNN. Exit code 0 if there is none, 1 if there is one.
@@ -33,22 +33,22 @@ def lint(graph_file: str, style: str, output: str | None) -> None:
 
     findings = find_warnings(load_graph_file(graph_file))
     if style == "json":
-        write_report(as_json([asdict(finding) for finding in findings]), output)
+        write_or_print_report(format_json([asdict(finding) for finding in findings]), output)
     else:
         lines = [
             line
             for one in findings
             for line in (f"{one.severity}: {one.headline} [{one.code}]", f"  {one.detail}; {one.fix}")
         ]
-        write("".join(f"{printable(line)}\n" for line in lines), output)
+        write_or_print("".join(f"{printable(line)}\n" for line in lines), output)
     raise SystemExit(1 if findings else 0)
 
 
-@graph.command()
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log, counted from 1.")
-@with_format("svg", "png", "mermaid", "dot")
-def draw(graph_file: str, number: int | None, style: str, output: str | None) -> None:
+@graph_commands.command("draw")
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log, from 1.")
+@add_format_options("svg", "png", "mermaid", "dot")
+def draw_graph(graph_file: str, number: int | None, style: str, output: str | None) -> None:
     """Draw GRAPH as SVG, PNG, Mermaid or DOT.
 
     GRAPH is as for explain. Boxes are operations, rounded ones are tensors in memory; dashed tensors are virtual.
@@ -62,16 +62,16 @@ def draw(graph_file: str, number: int | None, style: str, output: str | None) ->
         raise click.UsageError(f"{graph_file} has {len(graphs)} graphs: choose one with --graph")
     ((_, drawn),) = graphs
     if style in ("mermaid", "dot"):
-        write_report((to_mermaid if style == "mermaid" else to_dot)(drawn), output)
+        write_or_print_report((to_mermaid if style == "mermaid" else to_dot)(drawn), output)
         return
     if len(drawn.ops) > MAX_OPERATIONS:
         raise click.UsageError(f"{len(drawn.ops)} operations are too many for a drawing, {MAX_OPERATIONS} can be drawn")
     picture = draw_file(drawn)
-    write_report(picture if style == "svg" else _to_png(picture), output)
+    write_or_print_report(picture if style == "svg" else _convert_svg_to_png(picture), output)
 
 
-def _to_png(picture: str) -> bytes:
-    """Return a drawing as PNG at twice its size, on white."""
+def _convert_svg_to_png(picture: str) -> bytes:
+    """Convert an SVG drawing to PNG at twice its size, with a white background."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError:

@@ -16,10 +16,10 @@ from ..system.python_file import is_python_file
 
 __all__ = ["load_any_graphs", "load_graph_file", "read_any_graphs"]
 
-_PACKAGE = str(Path(__file__).parents[1])
-_SHOWN = 2000  # characters of the message of somebody's exception
-_FRAMES = 10  # shown at either end of a traceback
-_PYTHON = ".py: Python with a function graph(), which is run; the only files that are"
+_PACKAGE_FOLDER = str(Path(__file__).parents[1])
+_MAX_MESSAGE_LENGTH = 2000  # characters of the message of somebody's exception
+_MAX_FRAMES = 10  # shown at either end of a traceback
+_PYTHON_FORMAT_TEXT = ".py: Python with a function graph(), which is run; the only files that are"
 
 
 def load_graph_file(path: str) -> Graph:
@@ -92,7 +92,7 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     elif path.endswith(".py") and os.path.isfile(path):
         found = [_run_graph_file(path)]
     else:
-        found = read_graph_data(path, also=[_PYTHON])
+        found = read_graph_data(path, also=[_PYTHON_FORMAT_TEXT])
     if not found:
         raise GraphError(
             f"{path} has no graph",
@@ -101,7 +101,7 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         )
     if number is not None and number > len(found):
         count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
-        raise GraphError(f"{path} has {count}, there is no number {number}", code="graph-file")
+        raise GraphError(f"{path} has {count}, there is no graph {number}", code="graph-file")
     several = len(found) > 1
     return [
         (place if several else None, graph)
@@ -116,18 +116,18 @@ def _run_graph_file(path: str) -> Graph:
             f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
         )
     try:
-        with _importable_folder(os.path.dirname(os.path.realpath(path))), _redirect_stdout():
+        with _append_to_import_path(os.path.dirname(os.path.realpath(path))), _redirect_stdout():
             function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
             graph = function() if callable(function) else None
     except KeyboardInterrupt:
         raise
     except CudnnBackendError as error:
-        if places := _user_frames(error):
+        if places := _find_user_frames(error):
             error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
         raise GraphError(
-            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_user_frames(error)
+            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_find_user_frames(error)
         ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
@@ -139,7 +139,7 @@ def _run_graph_file(path: str) -> Graph:
 
 
 @contextlib.contextmanager
-def _importable_folder(folder: str) -> Iterator[None]:
+def _append_to_import_path(folder: str) -> Iterator[None]:
     """Make modules in a folder importable after all others, so that they do not replace installed ones."""
     before = set(sys.modules)
     sys.path.append(folder)
@@ -174,23 +174,23 @@ def _format_exception(error: BaseException) -> str:
         text = str(error)
     except Exception:  # an exception that cannot be printed
         text = ""
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    shown = text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:_MAX_MESSAGE_LENGTH]}..."
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 
-def _user_frames(error: BaseException, depth: int = 2) -> str:
-    """Return the user's frames of an exception, innermost last, and those of its causes."""
+def _find_user_frames(error: BaseException, depth: int = 2) -> str:
+    """Return the stack frames of the user's code in an exception and its causes, innermost last."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_PACKAGE, "<frozen", "<string>"))
+        if not frame.filename.startswith((_PACKAGE_FOLDER, "<frozen", "<string>"))
     ]
     lines = [f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]
-    if len(lines) > 2 * _FRAMES:
-        lines[_FRAMES:-_FRAMES] = [f"... {len(lines) - 2 * _FRAMES} more ..."]
+    if len(lines) > 2 * _MAX_FRAMES:
+        lines[_MAX_FRAMES:-_MAX_FRAMES] = [f"... {len(lines) - 2 * _MAX_FRAMES} more ..."]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if before is not None and depth and (places := _user_frames(before, depth - 1)):
+    if before is not None and depth and (places := _find_user_frames(before, depth - 1)):
         lines += [f"after {_format_exception(before)}", places]
     return "\n".join(lines)

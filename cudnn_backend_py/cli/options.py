@@ -14,34 +14,41 @@ from ..command_line import Choice, Seconds
 from .output import OutputFile
 
 __all__ = [
-    "GRAPH",
-    "InstalledVersion",
-    "TargetName",
-    "with_format",
-    "with_modes",
-    "with_seconds",
-    "with_target",
-    "with_versions",
+    "GRAPH_FILE_PARAMETER",
+    "InstalledVersionParameter",
+    "TargetParameter",
+    "add_format_options",
+    "add_mode_option",
+    "add_repeatable_version_option",
+    "add_target_option",
+    "make_seconds_option",
 ]
 
 # The format that the ending of a file means, where the command has it.
-_ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
-_ENDINGS |= {".mmd": "mermaid", ".dot": "dot", ".gv": "dot", ".gz": "archive", ".tgz": "archive", ".zip": "archive"}
+_FORMAT_BY_SUFFIX = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
+_FORMAT_BY_SUFFIX |= {
+    ".mmd": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".gz": "archive",
+    ".tgz": "archive",
+    ".zip": "archive",
+}
 
 
-def _filter_by_prefix(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _complete_by_prefix(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in known if name.startswith(incomplete)]
 
 
-class _Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
-    """A text accepted unchanged."""
+class _TextParameter(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
+    """A command-line parameter that accepts any text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text."""
         return value
 
 
-class _GraphFile(_Word):
+class _GraphFileParameter(_TextParameter):
     name = "graph"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -49,8 +56,8 @@ class _GraphFile(_Word):
         return [CompletionItem(incomplete, type="file")]
 
 
-class TargetName(_Word):
-    """A GPU: a name or a JSON file, checked where it is used."""
+class TargetParameter(_TextParameter):
+    """A parameter that names a GPU or a JSON file; the command checks it."""
 
     name = "name"
 
@@ -59,12 +66,12 @@ class TargetName(_Word):
         from ..target import list_profiles
 
         names = [name for one in list_profiles() for name in (one.name, *one.aliases)]
-        found = _filter_by_prefix(sorted({*names, "gpu"}), incomplete)
+        found = _complete_by_prefix(sorted({*names, "gpu"}), incomplete)
         return found or [CompletionItem(incomplete, type="file")]
 
 
-class InstalledVersion(_Word):
-    """An installed cuDNN version, or a path where a command accepts one."""
+class InstalledVersionParameter(_TextParameter):
+    """A parameter that names an installed cuDNN version, or a path where a command accepts one."""
 
     name = "version"
 
@@ -73,13 +80,13 @@ class InstalledVersion(_Word):
         from ..versions import store
 
         newest = reversed(store.list_installed())
-        return _filter_by_prefix(dict.fromkeys(name for one in newest for name in (one.build, one.name)), incomplete)
+        return _complete_by_prefix(dict.fromkeys(name for one in newest for name in (one.build, one.name)), incomplete)
 
 
-GRAPH = _GraphFile()
+GRAPH_FILE_PARAMETER = _GraphFileParameter()
 
 
-def with_format(*choices: str) -> Callable[[Any], Any]:
+def add_format_options(*choices: str) -> Callable[[Any], Any]:
     """Add ``--format`` and ``--output``; the function is given `style` and `output`.
 
     Without ``--format`` it is what the name of the output file ends with, where the command has that, or the first.
@@ -89,7 +96,7 @@ def with_format(*choices: str) -> Callable[[Any], Any]:
         @functools.wraps(function)
         def choose(*arguments: Any, style: str | None, output: str | None, **options: Any) -> Any:
             ending = Path(output).suffix if output else ""
-            form = _ENDINGS.get(ending)
+            form = _FORMAT_BY_SUFFIX.get(ending)
             if style is None and ending and form not in choices and (form or "text" not in choices):
                 text = f"{output!r}: no format has the suffix {ending}; --format must be {', '.join(choices)}"
                 raise click.BadParameter(text, param_hint="--output")
@@ -104,7 +111,7 @@ def with_format(*choices: str) -> Callable[[Any], Any]:
     return decorate
 
 
-def with_target(
+def add_target_option(
     default: str | None = None, *, many: bool = False, other: str = "", required: bool = False
 ) -> Callable[[Any], Any]:
     """Add ``--target``: the function gets `target`, or with `many` the tuple `targets`; `other` extends the help."""
@@ -112,25 +119,27 @@ def with_target(
     text += ("; repeatable" if many else "") + f"; {other or 'the GPU of this machine if not given'}."
     name = "targets" if many else "target"
     settings: dict[str, Any] = {} if many or required else {"default": default}
-    return click.option("--target", name, type=TargetName(), multiple=many, required=required, help=text, **settings)
+    return click.option(
+        "--target", name, type=TargetParameter(), multiple=many, required=required, help=text, **settings
+    )
 
 
-def with_versions(other: str) -> Callable[[Any], Any]:
+def add_repeatable_version_option(other: str) -> Callable[[Any], Any]:
     """Add ``--cudnn`` for commands with several versions: the function gets the tuple `versions`."""
     return click.option(
         *("--cudnn", "versions"),
         multiple=True,
-        type=InstalledVersion(),
+        type=InstalledVersionParameter(),
         help=f"Judge with this installed cuDNN; repeatable; {other}.",
     )
 
 
-def with_seconds(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
+def make_seconds_option(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
     """Return an option for a time in seconds."""
     return click.option(*names, type=Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings)
 
 
-def with_modes(function: Any) -> Any:
+def add_mode_option(function: Any) -> Any:
     """Add ``--mode``: the function gets the tuple `modes`."""
     return click.option(
         "--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable."

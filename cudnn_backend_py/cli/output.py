@@ -25,39 +25,39 @@ from ..terminal import open_console
 
 __all__ = [
     "EXIT_CODES",
-    "INTERRUPTED",
-    "NOT_JUDGED",
-    "Commands",
+    "INTERRUPTED_EXIT_CODE",
+    "NOT_JUDGED_EXIT_CODE",
+    "MainCommandGroup",
     "OutputFile",
-    "add_row",
-    "as_json",
-    "keep_json",
-    "progress_line",
-    "put_table",
-    "say",
-    "warn",
-    "warn_of_python",
-    "write",
-    "write_report",
+    "add_escaped_row",
+    "format_json",
+    "make_json_saver",
+    "print_lines",
+    "print_or_write_table",
+    "print_warning",
+    "show_progress_line",
+    "warn_about_python_file",
+    "write_or_print",
+    "write_or_print_report",
 ]
 
-NOT_JUDGED = 2
-INTERRUPTED = 130
+NOT_JUDGED_EXIT_CODE = 2
+INTERRUPTED_EXIT_CODE = 130
 EXIT_CODES = {
     0: "yes: supported, right, unchanged; or done",
     1: "no: refused, wrong, changed",
-    NOT_JUDGED: "could not be judged, or a wrong command line",
-    INTERRUPTED: "interrupted by Ctrl-C",
+    NOT_JUDGED_EXIT_CODE: "could not be judged, or a wrong command line",
+    INTERRUPTED_EXIT_CODE: "interrupted by Ctrl-C",
 }
-_TRACEBACK = "CUDNN_BACKEND_TRACEBACK"
-_LOG_LEVELS = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
+_TRACEBACK_VARIABLE = "CUDNN_BACKEND_TRACEBACK"
+_LOG_LEVEL_VARIABLES = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
 
 
-class Commands(Group):
-    """The group of all commands, which turns every error into an exit code."""
+class MainCommandGroup(Group):
+    """The group of all commands; it turns every exception into an exit code."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the exit codes."""
+        """Add the exit codes to the help page."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
@@ -66,7 +66,7 @@ class Commands(Group):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # else None, or somebody else's: closed, captured
                 stream.reconfigure(errors="backslashreplace")  # whatever the locale, nothing is beyond it
-        _forget_unwritable_log()
+        _disable_unwritable_log()
         with _exit_with_code():
             return super().make_context(*arguments, **options)
 
@@ -76,10 +76,10 @@ class Commands(Group):
             return super().invoke(ctx)
 
 
-def _forget_unwritable_log() -> None:
+def _disable_unwritable_log() -> None:
     """Unset cuDNN's log variables where its file cannot be opened, as cuDNN 9.28 crashes then."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
-    asked = [name for name in _LOG_LEVELS if os.environ.get(name, "0") != "0"]
+    asked = [name for name in _LOG_LEVEL_VARIABLES if os.environ.get(name, "0") != "0"]
     if destination == "stdout":  # which is for the report
         os.environ["CUDNN_LOGDEST_DBG"] = "stderr"
     if not asked or destination in ("", "stdout", "stderr"):
@@ -91,7 +91,7 @@ def _forget_unwritable_log() -> None:
         return
     for name in ("CUDNN_LOGDEST_DBG", *asked):
         del os.environ[name]
-    warn(f"warning: CUDNN_LOGDEST_DBG={printable(destination)} cannot be written: cuDNN's log is not written")
+    print_warning(f"warning: CUDNN_LOGDEST_DBG={printable(destination)} cannot be written: cuDNN's log is not written")
 
 
 @contextlib.contextmanager
@@ -103,32 +103,38 @@ def _exit_with_code() -> Iterator[None]:
             yield
         except (SystemExit, click.exceptions.Exit) as done:
             given = done.code if isinstance(done, SystemExit) else done.exit_code
-            code = 0 if given is None else given if isinstance(given, int) and given in EXIT_CODES else NOT_JUDGED
-        _flush()
+            code = (
+                0
+                if given is None
+                else given
+                if isinstance(given, int) and given in EXIT_CODES
+                else NOT_JUDGED_EXIT_CODE
+            )
+        _flush_streams()
     except (KeyboardInterrupt, click.Abort):
-        code = INTERRUPTED
+        code = INTERRUPTED_EXIT_CODE
     except click.ClickException as error:
-        code = NOT_JUDGED
+        code = NOT_JUDGED_EXIT_CODE
         with contextlib.suppress(OSError):
-            _explain_usage(error)
+            _print_usage_error(error)
     except BrokenPipeError:  # the reader, such as head, has read enough
-        code = NOT_JUDGED
+        code = NOT_JUDGED_EXIT_CODE
     except BaseException as error:
-        code = NOT_JUDGED
+        code = NOT_JUDGED_EXIT_CODE
         with contextlib.suppress(OSError):
             _print_error(error)
     if code is not None:
-        _drop_unwritten()
+        _discard_unwritten_output()
         raise SystemExit(code) from None
 
 
-def _flush() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
-def _drop_unwritten() -> None:
+def _discard_unwritten_output() -> None:
     """Discard output that cannot be written, so that it does not fail again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -139,23 +145,23 @@ def _drop_unwritten() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _explain_usage(error: click.ClickException) -> None:
+def _print_usage_error(error: click.ClickException) -> None:
     text = io.StringIO()
     error.show(text)
-    warn(text.getvalue().rstrip("\n"))
+    print_warning(text.getvalue().rstrip("\n"))
 
 
 def _print_error(error: BaseException) -> None:
-    if _TRACEBACK in os.environ:
-        warn("".join(traceback.format_exception(error)).rstrip("\n"))
-    warn(_as_ours(error).render())
+    if _TRACEBACK_VARIABLE in os.environ:
+        print_warning("".join(traceback.format_exception(error)).rstrip("\n"))
+    print_warning(_convert_to_package_error(error).render())
 
 
-def _as_ours(error: BaseException) -> CudnnBackendError:
+def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
     if isinstance(error, CudnnBackendError):
         return error
     if isinstance(error, MemoryError):
-        return EnvironmentNotReady("there is not enough memory for the answer", code="out-of-memory")
+        return EnvironmentNotReady("not enough memory", code="out-of-memory")
     if isinstance(error, OSError):
         return EnvironmentNotReady(
             f"the operating system reports: {error}",
@@ -171,56 +177,56 @@ def _as_ours(error: BaseException) -> CudnnBackendError:
         f"the command failed with {said}",
         code="internal-error",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None,
-        cause="a bug of this package, which says nothing about the question",
-        fix=f"set {_TRACEBACK}=1 to see the traceback, and report it with the command",
+        cause="a bug of this package; the result is unknown",
+        fix=f"set {_TRACEBACK_VARIABLE}=1 to see the traceback, and report it with the command",
     )
 
 
 # What is printed
 
 
-def say(text: str) -> None:
+def print_lines(text: str) -> None:
     """Print lines of text."""
     click.echo(printable_lines(text))
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     """Print lines of text to standard error."""
     click.echo(printable_lines(text), err=True)
 
 
-def warn_of_python(path: str, named_in: str) -> None:
-    """Announce that a Python file is run which another file names."""
+def warn_about_python_file(path: str, named_in: str) -> None:
+    """Warn that a Python file, named by another file, will be run."""
     if is_python_file(path):
-        warn(
-            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which is run now; "
+        print_warning(
+            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which runs now; "
             "a graph JSON would not be"
         )
 
 
-def add_row(table: Table, *texts: str) -> None:
-    """Add a row of untrusted texts."""
+def add_escaped_row(table: Table, *texts: str) -> None:
+    """Add a row of untrusted texts, with control characters escaped."""
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
-def put_table(table: Table, output: str | None, *below: str) -> None:
+def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
     """Print a table with following lines, or write them to a file."""
     if output is None:
         open_console().print(table)
         for line in below:
-            say(printable(line))
+            print_lines(printable(line))
     else:
         from ..diagnose.report.tables import table_text
 
-        write(table_text(table) + "".join(f"{printable(line)}\n" for line in below), output)
+        write_or_print(table_text(table) + "".join(f"{printable(line)}\n" for line in below), output)
 
 
-def as_json(data: Any) -> str:
-    """Return plain data as the JSON of an answer."""
+def format_json(data: Any) -> str:
+    """Format plain data as indented JSON."""
     return json.dumps(data, indent=1) + "\n"
 
 
-def write(text: str, output: str | None) -> None:
+def write_or_print(text: str, output: str | None) -> None:
     """Write lines of text to a file, or print them."""
     if output is None:
         click.echo(printable_lines(text), nl=False)
@@ -228,7 +234,7 @@ def write(text: str, output: str | None) -> None:
         write_atomically(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
-def write_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
+def write_or_print_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
     """Write JSON, HTML, XML or Markdown in UTF-8, whatever the locale.
 
     Bytes are written as they are, and so are `annotations`: their lines are meant as commands of a CI.
@@ -243,8 +249,8 @@ def write_report(text: str | bytes, output: str | None, *, annotations: bool = F
         write_atomically(output, data)
 
 
-def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
-    """Return a function that writes intermediate JSON to `output` atomically, using at most a tenth of the time.
+def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
+    """Return a function that stores intermediate results as JSON in `output`, using at most a tenth of the time.
 
     At most once a second.
     """
@@ -258,7 +264,7 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
         if os.path.exists(output) and not os.path.isfile(output):  # a pipe or a device gets the whole answer
             return
         with contextlib.suppress(OSError):  # a full disk may have room at the end
-            write_atomically(output, as_json(data()))
+            write_atomically(output, format_json(data()))
         ended = time.monotonic()
         following = ended + max(1.0, 9 * (ended - began))
 
@@ -266,7 +272,7 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
 
 
 @contextlib.contextmanager
-def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
+def show_progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
     """Yield a function that shows the current step on standard error, if that is a terminal."""
     shown = open_console(stderr=True)
     if not shown.is_terminal:
@@ -277,7 +283,7 @@ def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], objec
 
 
 class OutputFile(click.Path):
-    """An output file with an existing folder, checked before any query."""
+    """A parameter for an output file; its folder must exist before any query."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

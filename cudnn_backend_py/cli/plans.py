@@ -14,52 +14,58 @@ from ..command_line import Choice, Group
 from ..errors import CudnnStatusError, NotSupported
 from ..terminal import WordTable
 from .graph_file import load_graph_file
-from .options import GRAPH, with_format, with_seconds, with_target, with_versions
-from .output import (
-    NOT_JUDGED,
-    OutputFile,
-    add_row,
-    as_json,
-    keep_json,
-    progress_line,
-    put_table,
-    say,
-    warn,
-    write,
-    write_report,
+from .options import (
+    GRAPH_FILE_PARAMETER,
+    add_format_options,
+    add_repeatable_version_option,
+    add_target_option,
+    make_seconds_option,
 )
-from .wheels import with_version
+from .output import (
+    NOT_JUDGED_EXIT_CODE,
+    OutputFile,
+    add_escaped_row,
+    format_json,
+    make_json_saver,
+    print_lines,
+    print_or_write_table,
+    print_warning,
+    show_progress_line,
+    write_or_print,
+    write_or_print_report,
+)
+from .wheels import add_version_options
 
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["PLANS"]
+__all__ = ["PLAN_COMMANDS"]
 
-_OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
+_CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
 
-def _judge(graph: Graph, target: str | None) -> int:
+def _get_refusal_exit_code(graph: Graph, target: str | None) -> int:
     """Return 1 if cuDNN does not support a graph with a refused plan, 2 if that cannot be judged."""
     from ..diagnose import Query, judge
 
     verdict = judge(Query(graph, target or "gpu", build=True))
-    return verdict.exit_code or NOT_JUDGED
+    return verdict.exit_code or NOT_JUDGED_EXIT_CODE
 
 
-@click.group(cls=Group)
-def plan() -> None:
+@click.group("plan", cls=Group)
+def plan_commands() -> None:
     """Build, tune and compare plans."""
 
 
-@plan.command()
-@with_version
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_target()
+@plan_commands.command("build")
+@add_version_options
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@add_target_option()
 @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
 @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
-@click.option("--engine", type=int, default=None, help="Take this engine instead.")
+@click.option("--engine", type=int, default=None, help="Use this engine.")
 @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
-def build(
+def build_plan(
     graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
 ) -> None:
     """Build the plan of GRAPH ahead of time.
@@ -73,24 +79,24 @@ def build(
     choices = parse_knobs(knobs) or None
     asked = load_graph_file(graph_file)
     try:
-        with progress_line("building") as step:
+        with show_progress_line("building") as step:
             step(asked.name)
             built = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
-        warn(error.render())
-        raise SystemExit(_judge(asked, target)) from None
+        print_warning(error.render())
+        raise SystemExit(_get_refusal_exit_code(asked, target)) from None
     built.save(output)
-    say(f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), {built.workspace_bytes} bytes")
+    print_lines(f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), {built.workspace_bytes} bytes")
 
 
-@click.group(cls=Group)
-def cache() -> None:
+@click.group("cache", cls=Group)
+def cache_commands() -> None:
     """List and clear the plans that are kept on disk."""
 
 
-@cache.command("list")
-@with_format("text", "json")
-def list_entries(style: str, output: str | None) -> None:
+@cache_commands.command("list")
+@add_format_options("text", "json")
+def list_cached_plans(style: str, output: str | None) -> None:
     """List the kept plans, the last used first."""
     from ..plans.cache import default_cache
 
@@ -98,45 +104,45 @@ def list_entries(style: str, output: str | None) -> None:
     entries = () if kept is None else kept.entries()
     if style == "json":
         folder = None if kept is None else str(kept.folder)
-        write_report(as_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
+        write_or_print_report(format_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
     elif kept is None:
-        write(f"{_OFF}\n", output)
+        write_or_print(f"{_CACHE_DISABLED_TEXT}\n", output)
     else:
         table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
         for entry in entries:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
             kb = f"{entry.size_bytes / 1e3:.0f}"
-            add_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
+            add_escaped_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
         count = f"{len(entries)} plans in {kept.folder}"
         if entries:
-            put_table(table, output, count)
+            print_or_write_table(table, output, count)
         else:
-            write(f"{count}\n", output)
+            write_or_print(f"{count}\n", output)
 
 
-@cache.command("clear")
+@cache_commands.command("clear")
 @click.option("--all", "everything", is_flag=True, help="Also delete answers, file digests and compiled extensions.")
 @click.option("--versions", is_flag=True, help="With --all, also delete the installed cuDNN versions.")
-def clear(everything: bool, versions: bool) -> None:
+def clear_caches(everything: bool, versions: bool) -> None:
     """Delete the stored plans."""
     from ..plans.cache import default_cache
 
     if versions and not everything:
         raise click.UsageError("--versions needs --all")
     kept = default_cache()
-    say(_OFF if kept is None else f"{kept.clear()} plans removed from {kept.folder}")
+    print_lines(_CACHE_DISABLED_TEXT if kept is None else f"{kept.clear()} plans removed from {kept.folder}")
     if everything:
-        for folder, size_bytes in _clear_folders():
-            say(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
+        for folder, size_bytes in _delete_folders():
+            print_lines(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
     if versions:
         from ..versions import store
 
         for one in store.list_installed():
             store.remove(one.version, cuda=one.cuda, flavor=one.flavor)
-            say(f"{one.size_bytes / 1e6:.0f} MB removed: {one.path}")
+            print_lines(f"{one.size_bytes / 1e6:.0f} MB removed: {one.path}")
 
 
-def _clear_folders() -> Iterator[tuple[Path, int]]:
+def _delete_folders() -> Iterator[tuple[Path, int]]:
     """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
@@ -150,14 +156,14 @@ def _clear_folders() -> Iterator[tuple[Path, int]]:
             yield folder, size
 
 
-@plan.command()
-@with_version
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_seconds("--budget", default=30.0, help="For measuring.")
-@click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
-@click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
+@plan_commands.command("tune")
+@add_version_options
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@make_seconds_option("--budget", default=30.0, help="For measuring.")
+@click.option("--engines", is_flag=True, help="Also time configs that heuristics do not list.")
+@click.option("--max-candidates", default=32, show_default=True, help="Maximum number of configs to time.")
 @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
-def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
+def tune_plan(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
     """Time the engine configs of GRAPH; keep the fastest.
 
     They are timed on the GPU of this machine, and what is fastest is the plan of GRAPH from then on.
@@ -173,24 +179,26 @@ def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, out
     )
 
 
-@plan.command()
+@plan_commands.command("compare")
 @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
-@with_versions("the cuDNN of this process if not given, which 'default' also is")
-@with_target(other="plans are named for it, and nothing is timed")
-@click.option("--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version.")
-@click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
-@with_seconds("--limit", default=600.0, help="For all: nothing begins after it.")
-@with_format("text", "json", "markdown")
-@click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
+@add_repeatable_version_option("the cuDNN of this process if not given, which 'default' also is")
+@add_target_option(other="list its plans without timing them")
+@click.option(
+    "--configs", type=click.IntRange(1), default=2, show_default=True, help="Number of engine configs per version."
+)
+@click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Repetitions of GPU timing.")
+@make_seconds_option("--limit", default=600.0, help="Start no measurement after this time.")
+@add_format_options("text", "json", "markdown")
+@click.option("--plot", type=OutputFile(), help="Write a plot to FILE (needs matplotlib).")
 @click.option(
     "--resume",
     "resumed",
     metavar="JSON",
     type=click.Path(exists=True, dir_okay=False),
-    help="Keep the rows of this record.",
+    help="Continue this record and keep its rows.",
 )
-def compare(
+def compare_attention(
     log_file: str | None,
     grid: str | None,
     versions: tuple[str, ...],
@@ -210,7 +218,7 @@ def compare(
     the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
     """
     from ..diagnose.surveys.inputs import DEFAULT
-    from .compare.comparison import Comparison, run_command
+    from .compare.comparison import Comparison, run_compare_command
 
     if log_file and grid:
         raise click.UsageError("--grid cannot be combined with a LOG")
@@ -218,10 +226,12 @@ def compare(
         raise click.UsageError("--plot draws times, which --target does not measure")
     what = log_file or f"--grid={grid or 'whole'}"
     wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
-    keep = keep_json(output, style)
-    text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
-    put = write if style == "text" else write_report
+    keep = make_json_saver(output, style)
+    text = run_compare_command(
+        wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record)
+    )
+    put = write_or_print if style == "text" else write_or_print_report
     put(text, output)
 
 
-PLANS = (plan, cache)
+PLAN_COMMANDS = (plan_commands, cache_commands)

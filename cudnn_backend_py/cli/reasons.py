@@ -1,4 +1,4 @@
-"""The command ``reasons``: what an error message means."""
+"""The command ``reasons``: explain an error message."""
 
 from __future__ import annotations
 
@@ -8,34 +8,36 @@ from pathlib import Path
 import click
 
 from ..command_line import Command
-from .options import with_format
-from .output import as_json, say, write, write_report
+from .options import add_format_options
+from .output import format_json, print_lines, write_or_print, write_or_print_report
 
-__all__ = ["reasons"]
+__all__ = ["explain_message"]
 
 
 @click.command("reasons", cls=Command)
 @click.argument("text", nargs=-1, required=True)
-@with_format("text", "json")
-def reasons(text: tuple[str, ...], style: str, output: str | None) -> None:
-    """Say what the error message TEXT means, and what to do.
+@add_format_options("text", "json")
+def explain_message(text: tuple[str, ...], style: str, output: str | None) -> None:
+    """Explain the error message TEXT, and what to do.
 
     TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
     one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
     """
     from ..diagnose.framework_messages import find_entries
 
-    found = find_entries(_read(text))
+    found = find_entries(_read_message(text))
     if style == "json":
-        write_report(as_json([one.to_dict() for one in found]), output)
+        write_or_print_report(format_json([one.to_dict() for one in found]), output)
     elif found:
-        write("\n".join("".join(f"{line}\n" for line in one.lines()) for one in found), output)
+        write_or_print("\n".join("".join(f"{line}\n" for line in one.lines()) for one in found), output)
     else:
-        say("this text is not a known error message; paste the whole message with its status and the surrounding lines")
+        print_lines(
+            "this text is not a known error message; paste the whole message with its status and the surrounding lines"
+        )
     raise SystemExit(not found)
 
 
-def _read(words: tuple[str, ...]) -> str:
+def _read_message(words: tuple[str, ...]) -> str:
     """Return the text from the arguments, from the file that they name, or from standard input."""
     text = " ".join(words)
     if text == "-":

@@ -23,26 +23,33 @@ from ..printable import printable
 from ..system.strict import read_text
 from ..terminal import progress_bar
 from .graph_file import read_any_graphs
-from .options import GRAPH, with_format, with_seconds, with_target
-from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report
-from .wheels import named_version, with_version
+from .options import GRAPH_FILE_PARAMETER, add_format_options, add_target_option, make_seconds_option
+from .output import (
+    NOT_JUDGED_EXIT_CODE,
+    print_lines,
+    print_warning,
+    warn_about_python_file,
+    write_or_print,
+    write_or_print_report,
+)
+from .wheels import add_version_options, format_version_option
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
     from ..tuning.trial.runner import Runner
 
-__all__ = ["run"]
+__all__ = ["run_graphs"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/run", 1
-_PATIENCE_S = 2.0  # before a progress bar is shown
-_WIDE = 12  # of the word for a state
-_ELSEWHERE = ("--full", "--jit", "--format", "--output", "--batch")  # not in a line of a batch file
-_VERSION = "--cudnn"
+_PROGRESS_DELAY_S = 2.0  # before a progress bar is shown
+_STATE_WIDTH = 12  # of the word for a state
+_OPTIONS_NOT_IN_BATCH_LINES = ("--full", "--jit", "--format", "--output", "--batch")  # not in a line of a batch file
+_VERSION_OPTION = "--cudnn"
 
 
 @dataclass(frozen=True)
-class _Case:
-    """A graph file from a command line, and its run settings."""
+class _RunRequest:
+    """One graph file to run, with its options and its kind of data."""
 
     file: str
     dims: tuple[str, ...]
@@ -53,28 +60,28 @@ class _Case:
     cudnn: str | None = None  # an installed version, where it is another one than of the process that runs the others
 
     @property
-    def command(self) -> list[str]:
-        """All words of the command line without the version."""
+    def command_line(self) -> list[str]:
+        """Arguments of the command line, without the cuDNN version."""
         number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
-        return ["run", self.file, *number, *self.words, *self.how]
+        return ["run", self.file, *number, *self.graph_options, *self.run_options]
 
     @property
-    def how(self) -> list[str]:
-        """The options that control the run."""
+    def run_options(self) -> list[str]:
+        """Command-line options that control the run."""
         told = self.options
         target = [] if told["target"] is None else [f"--target={told['target']}"]
         words = [*target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
         return [*words, "--time" if told["timed"] else "--no-time"]
 
     @property
-    def words(self) -> list[str]:
-        """The options that change the graph."""
+    def graph_options(self) -> list[str]:
+        """Command-line options that change the graph."""
         words = [f"--dims={item}" for item in self.dims]
         words += [f"--type={item}" for item in self.types]
         return words + [f"--set={item}" for item in self.settings]
 
-    def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
-        """Yield each graph, changed as requested, or why there is none, with the text that names it."""
+    def read_graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
+        """Yield the name of each graph with the graph after the requested changes, or with the error."""
         from ..rewrite.override import override
 
         dims = {name: _parse_sizes(text) for name, text in _split_pairs(self.dims, "--dims")}
@@ -82,7 +89,7 @@ class _Case:
         settings = dict(_split_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            source = shlex.join([self.file, *chosen, *named_version(), *self.words])
+            source = shlex.join([self.file, *chosen, *format_version_option(), *self.graph_options])
             if not isinstance(graph, GraphError):
                 try:
                     graph = override(graph, dims=dims, types=types, settings=settings)
@@ -110,13 +117,15 @@ def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -
     return int(value) if value.isdecimal() else value
 
 
-@click.command(cls=Command)
-@with_version
-@click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH)
-@click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
-@click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
-@click.option("--type", "types", multiple=True, metavar="NAME=TYPE", help="Another data type: w=bf16; * for all.")
+@click.command("run", cls=Command)
+@add_version_options
+@click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH_FILE_PARAMETER)
+@click.option("--batch", "batches", multiple=True, metavar="FILE", help="Read one set of arguments per line from FILE.")
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log; all if not given.")
+@click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Replace dims: x=4,64,56,56; 0 keeps a dim.")
+@click.option(
+    "--type", "types", multiple=True, metavar="NAME=TYPE", help="Replace a data type: w=bf16; * for all tensors."
+)
 @click.option(
     "--set",
     "settings",
@@ -133,17 +142,21 @@ def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -
     metavar="KIND",
     help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random data.")
 @click.option(
-    "--configs", default="first", show_default=True, callback=_parse_configs, help="first, all, a number, or one tag."
+    "--configs",
+    default="first",
+    show_default=True,
+    callback=_parse_configs,
+    help="Engine configs: first, all, a number, or one tag.",
 )
-@click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
-@with_target(other="what would be run there is said")
-@with_seconds("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
-@with_format("text", "json", "junit")
+@click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time configs with right results.")
+@add_target_option(other="only list what would run there")
+@make_seconds_option("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
+@add_format_options("text", "json", "junit")
 @click.pass_context
-def run(ctx: click.Context, /, **params: Any) -> None:
-    """Run GRAPH on made-up data, and check the results.
+def run_graphs(ctx: click.Context, /, **params: Any) -> None:
+    """Run GRAPH on random data, and check the results.
 
     What each engine config writes is compared with the interpreter. GRAPH is as for explain, a log with several
     graphs, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a result.
@@ -151,40 +164,40 @@ def run(ctx: click.Context, /, **params: Any) -> None:
     failure, a GPU that is only described, a graph that cannot be interpreted.
     """
     style, output = params["style"], params["output"]
-    cases = [*_make_cases(params), *(case for file in params["batches"] for case in _read_batch(ctx, file))]
+    cases = [*_make_requests(params), *(case for file in params["batches"] for case in _read_batch_file(ctx, file))]
     if not cases:
         raise click.UsageError("nothing to run: name a graph file, or --batch")
     trials: list[Trial] = []
-    with progress_bar(len(cases), patience_s=_PATIENCE_S) as (step, hide):
-        for trial in _run(cases, params["limit_s"], step):
+    with progress_bar(len(cases), patience_s=_PROGRESS_DELAY_S) as (step, hide):
+        for trial in _run_requests(cases, params["limit_s"], step):
             trials.append(trial)
             if style == "text" and output is None:
                 hide()
-                say(_format_trial(trial))
+                print_lines(_format_trial(trial))
     if style == "text":
         lines = [_format_trial(trial) for trial in trials] if output is not None else []
-        lines += [_summarize(trials)] if len(trials) > 1 else []
-        write("".join(f"{line}\n" for line in lines), output)
+        lines += [_format_summary(trials)] if len(trials) > 1 else []
+        write_or_print("".join(f"{line}\n" for line in lines), output)
     elif style == "json":
         report = {"schema": SCHEMA, "version": SCHEMA_VERSION, "trials": [trial.to_dict() for trial in trials]}
-        write_report(json.dumps(report, indent=1) + "\n", output)
+        write_or_print_report(json.dumps(report, indent=1) + "\n", output)
     else:
-        write_report(_format_junit(trials), output)
+        write_or_print_report(_format_junit_report(trials), output)
     if output is not None:
-        warn(f"{printable(output)}: {_summarize(trials)}")
-    raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
+        print_warning(f"{printable(output)}: {_format_summary(trials)}")
+    raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED_EXIT_CODE))
 
 
-def _make_cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
+def _make_requests(params: Mapping[str, Any], cudnn: str | None = None) -> list[_RunRequest]:
     options = {key: params[key] for key in ("number", "seed", "configs", "timed", "target")}
     return [
-        _Case(file, params["dims"], params["types"], params["settings"], kind, options, cudnn)
+        _RunRequest(file, params["dims"], params["types"], params["settings"], kind, options, cudnn)
         for file in params["graph_files"]
         for kind in params["kinds"]
     ]
 
 
-def _read_batch(ctx: click.Context, path: str) -> Iterator[_Case]:
+def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
     """Yield the cases of a batch file; options missing in a line come from the command line."""
     for number, line in enumerate(read_text(path, code="graph-file").splitlines(), 1):
         try:
@@ -194,9 +207,9 @@ def _read_batch(ctx: click.Context, path: str) -> Iterator[_Case]:
         if not words:
             continue
         for word in words:
-            if word.partition("=")[0] in _ELSEWHERE:
+            if word.partition("=")[0] in _OPTIONS_NOT_IN_BATCH_LINES:
                 raise click.UsageError(f"{path}, line {number}: {word} must be given on the command line itself")
-        words, cudnn = _without_version(words, f"{path}, line {number}")
+        words, cudnn = _split_version(words, f"{path}, line {number}")
         try:
             inner = ctx.command.make_context("run", words, parent=ctx.parent)
         except click.UsageError as error:
@@ -208,56 +221,58 @@ def _read_batch(ctx: click.Context, path: str) -> Iterator[_Case]:
         }
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
-            params[key] = tuple(_find_path(path, file) for file in params[key])
+            params[key] = tuple(_find_batch_path(path, file) for file in params[key])
         for file in params["graph_files"]:
-            warn_of_python(file, path)
-        yield from _make_cases(params, cudnn)
+            warn_about_python_file(file, path)
+        yield from _make_requests(params, cudnn)
 
 
-def _find_path(batch: str, file: str) -> str:
+def _find_batch_path(batch: str, file: str) -> str:
     """Return the path of a file named in a batch file, relative to this folder or to the batch file's."""
     there = Path(batch).parent / file
     return str(there) if not os.path.exists(file) and there.is_file() else file
 
 
-def _without_version(words: list[str], where: str) -> tuple[list[str], str | None]:
-    """Return the text of a line without its cuDNN version, and that version."""
+def _split_version(words: list[str], where: str) -> tuple[list[str], str | None]:
+    """Return the arguments of a line without the cuDNN version, and the version."""
     left: list[str] = []
     version: str | None = None
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
-        if name != _VERSION:
+        if name != _VERSION_OPTION:
             left.append(word)
             continue
         version = value if equals else next(rest, "")
         if not version or version.startswith("-"):
-            raise click.UsageError(f"{where}: {_VERSION} needs a version, such as {_VERSION}=9.19")
+            raise click.UsageError(f"{where}: {_VERSION_OPTION} needs a version, such as {_VERSION_OPTION}=9.19")
     return left, version
 
 
-def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object]) -> Iterator[Trial]:
+def _run_requests(cases: list[_RunRequest], limit_s: float, step: Callable[[int, str], object]) -> Iterator[Trial]:
     from ..tuning.trial.runner import Runner
 
     with Runner(limit_s=limit_s) as runner:
         for place, case in enumerate(cases):
             step(place, case.file[:60])
             if case.cudnn is not None:
-                yield from _run_with(case.cudnn, case, limit_s)
+                yield from _run_with_other_cudnn(case.cudnn, case, limit_s)
                 continue
             try:
-                graphs = list(case.graphs())
+                graphs = list(case.read_graphs())
             except GraphError as error:
-                yield _failed_trial(case, error)
+                yield _make_failed_trial(case, error)
                 continue
             for source, graph in graphs:
                 if isinstance(graph, GraphError):
-                    yield _failed_trial(case, graph, source=source)
+                    yield _make_failed_trial(case, graph, source=source)
                 else:
-                    yield _run_graph(runner, case, source, graph, partial(step, place))
+                    yield _run_graph_trials(runner, case, source, graph, partial(step, place))
 
 
-def _run_graph(runner: Runner, case: _Case, source: str, graph: Graph, step: Callable[[str], object]) -> Trial:
+def _run_graph_trials(
+    runner: Runner, case: _RunRequest, source: str, graph: Graph, step: Callable[[str], object]
+) -> Trial:
     told = case.options
     try:
         return runner.run(
@@ -273,38 +288,40 @@ def _run_graph(runner: Runner, case: _Case, source: str, graph: Graph, step: Cal
     except EnvironmentNotReady:
         raise
     except CudnnBackendError as error:
-        return _failed_trial(case, error, graph.name, source)
+        return _make_failed_trial(case, error, graph.name, source)
 
 
-def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
+def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> Iterator[Trial]:
     """Yield the trials of a case with another cuDNN, run in a process that loads it."""
     from ..system.child import call_command, describe_ending, run_command
     from ..tuning.trial import Trial
     from ..versions.store import environment_for
 
-    words = [*case.command, f"--limit={limit_s}", "--format=json"]
+    words = [*case.command_line, f"--limit={limit_s}", "--format=json"]
     command = call_command("cudnn_backend_py.cli.commands:main", *words)
     try:
         environment = environment_for(version)
     except CudnnBackendError as error:
-        yield _failed_trial(case, error)
+        yield _make_failed_trial(case, error)
         return
     done = run_command(command, environment, captured=True)
     try:
         told = json.loads(done.stdout)["trials"]
     except (ValueError, KeyError, TypeError):
         said = done.stderr.decode(errors="replace").strip()[-2000:] or describe_ending(done.returncode)
-        yield _failed_trial(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
+        yield _make_failed_trial(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
         return
     yield from map(Trial.from_dict, told)
 
 
-def _failed_trial(case: _Case, error: CudnnBackendError, name: str | None = None, source: str | None = None) -> Trial:
+def _make_failed_trial(
+    case: _RunRequest, error: CudnnBackendError, name: str | None = None, source: str | None = None
+) -> Trial:
     """Return the trial of a graph that could not be run; `source` names it."""
     from ..tuning.trial import Trial
 
     more = [error.sections[key] for key in ("where", "fix") if error.sections.get(key)]
-    words = case.command if source is None else ["run", *shlex.split(source), *case.how]
+    words = case.command_line if source is None else ["run", *shlex.split(source), *case.run_options]
     return Trial(
         graph=name or case.file[:60],
         target=case.options["target"] or "gpu",
@@ -314,7 +331,9 @@ def _failed_trial(case: _Case, error: CudnnBackendError, name: str | None = None
         seed=case.options["seed"],
         state="failed",
         words=f"{error.code}: {error.headline}" + (f" ({'; '.join(more)})" if more else ""),
-        reproduce=shlex.join(["cudnn-backend", *words, *([] if case.cudnn is None else [f"{_VERSION}={case.cudnn}"])]),
+        reproduce=shlex.join(
+            ["cudnn-backend", *words, *([] if case.cudnn is None else [f"{_VERSION_OPTION}={case.cudnn}"])]
+        ),
     )
 
 
@@ -324,7 +343,8 @@ def _failed_trial(case: _Case, error: CudnnBackendError, name: str | None = None
 def _format_trial(trial: Trial) -> str:
     where = f"{trial.target}, cuDNN {trial.cudnn}" if trial.cudnn else trial.target
     lines = [
-        f"{trial.state.upper():<{_WIDE}} {trial.graph} [{trial.data}, seed {trial.seed}] on {where}{_outputs(trial)}"
+        f"{trial.state.upper():<{_STATE_WIDTH}} {trial.graph} [{trial.data}, seed {trial.seed}] on {where}"
+        f"{_format_outputs(trial)}"
     ]
     if trial.words:
         lines += [f"    {line}" for line in trial.words.splitlines()]
@@ -341,7 +361,7 @@ def _format_trial(trial: Trial) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def _outputs(trial: Trial) -> str:
+def _format_outputs(trial: Trial) -> str:
     ran = [item for item in trial.configs if item.state not in ("refused", "not run")]
     if not ran:
         return ""
@@ -362,12 +382,12 @@ def _find_fastest(timed: list[ConfigTrial]) -> str:
     return f"{best.tag} {best.cold.median_us:.1f} us cold, {best.warm.median_us:.1f} us warm"
 
 
-def _summarize(trials: list[Trial]) -> str:
+def _format_summary(trials: list[Trial]) -> str:
     counts = Counter(trial.state for trial in trials)
     return f"{len(trials)} trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"
 
 
-def _format_junit(trials: list[Trial]) -> str:
+def _format_junit_report(trials: list[Trial]) -> str:
     from ..diagnose.report.ci import Case, junit_xml
     from ..tuning.trial.trial import STATES
 

@@ -19,27 +19,35 @@ from ..system.child import loading_program
 from ..system.strict import read_text
 from ..terminal import open_console
 from .graph_file import load_graph_file, read_any_graphs
-from .options import GRAPH, InstalledVersion, with_format, with_modes, with_seconds, with_target, with_versions
+from .options import (
+    GRAPH_FILE_PARAMETER,
+    InstalledVersionParameter,
+    add_format_options,
+    add_mode_option,
+    add_repeatable_version_option,
+    add_target_option,
+    make_seconds_option,
+)
 from .output import (
-    NOT_JUDGED,
+    NOT_JUDGED_EXIT_CODE,
     OutputFile,
-    as_json,
-    keep_json,
-    progress_line,
-    say,
-    warn,
-    warn_of_python,
-    write,
-    write_report,
+    format_json,
+    make_json_saver,
+    print_lines,
+    print_warning,
+    show_progress_line,
+    warn_about_python_file,
+    write_or_print,
+    write_or_print_report,
 )
 from .wheels import (
-    available_versions_with_notice,
-    cell_versions_without_engines,
+    add_version_options,
+    add_wheel_options,
+    find_cell_versions_without_engines,
+    find_versions_without_engines,
+    format_version_option,
     judge_with_wheels,
-    named_version,
-    versions_without_engines,
-    with_version,
-    with_wheels,
+    list_available_versions,
 )
 
 if TYPE_CHECKING:
@@ -50,28 +58,30 @@ if TYPE_CHECKING:
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
 
-__all__ = ["VERDICTS"]
+__all__ = ["VERDICT_COMMANDS"]
 
-_BUILD = "Also build a plan: compilation can fail where the check passed."
+_BUILD_HELP = "Also build a plan: compilation can fail where the check passed."
 
 
-@click.command(cls=Command)
-@click.argument("graph_files", metavar="GRAPH...", nargs=-1, required=True, type=GRAPH)
-@with_target(many=True)
-@with_modes
-@click.option("--build/--no-build", default=None, help=f"{_BUILD} The default of --whatif and of archives.")
+@click.command("explain", cls=Command)
+@click.argument("graph_files", metavar="GRAPH...", nargs=-1, required=True, type=GRAPH_FILE_PARAMETER)
+@add_target_option(many=True)
+@add_mode_option
+@click.option("--build/--no-build", default=None, help=f"{_BUILD_HELP} The default of --whatif and of archives.")
 @click.option("--whatif", is_flag=True, help="Find the smallest changes that make cuDNN support GRAPH; checks each.")
-@with_seconds("--budget", "budget_s", help="Of --whatif; if not given, a fixed number of changes is checked.")
+@make_seconds_option(
+    "--budget", "budget_s", help="Time limit of --whatif; if not given, check a fixed number of changes."
+)
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
 @click.option("--every-engine", is_flag=True, help="Check all engines and knob values, not only what heuristics list.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
-@with_seconds("--limit", "limit_s", default=600, help="For each verdict.")
-@click.option("--here", is_flag=True, help="Call cuDNN in this process, which a crash of cuDNN then ends.")
-@with_format("text", "json", "html", "junit", "github", "archive")
-@with_version
-def explain(
+@make_seconds_option("--limit", "limit_s", default=600, help="For each verdict.")
+@click.option("--here", is_flag=True, help="Call cuDNN in this process; a crash of cuDNN ends it.")
+@add_format_options("text", "json", "html", "junit", "github", "archive")
+@add_version_options
+def explain_graphs(
     graph_files: tuple[str, ...],
     targets: tuple[str, ...],
     modes: tuple[str, ...],
@@ -86,7 +96,7 @@ def explain(
     style: str,
     output: str | None,
 ) -> None:
-    """Say whether cuDNN supports each GRAPH, and why.
+    """Report whether cuDNN supports each GRAPH, and why.
 
     GRAPH is a Python file (.py) with a function graph(), which is run; a graph JSON, a plan file, or a log or JSON of
     cuDNN or of its frontend, which are read as data. Without --target it is judged for the GPU of this machine. The
@@ -110,7 +120,7 @@ def explain(
             )
         target = next(iter(targets), "gpu")
         if style == "archive":
-            _write_archive(graph_files[0], target, modes, build is not False, limit_s, output)
+            _write_reproduction_archive(graph_files[0], target, modes, build is not False, limit_s, output)
         else:
             _show_remedies(graph_files[0], target, modes, build is not False, budget_s, limit_s, style, output)
         return
@@ -118,12 +128,12 @@ def explain(
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
     graphs = [(file, load_graph_file(file)) for file in graph_files]
-    modes = _judged_modes(modes)
+    modes = _choose_modes(modes)
     names = targets or ("gpu",)
 
     def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
         version = next(iter(wheels.values()), None)
-        with progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
+        with show_progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
             questions = [
                 Query(graph, name, version, modes, build, execute, shapes=True, every_engine=every_engine)
                 for _, graph in graphs
@@ -138,32 +148,32 @@ def explain(
             for name in targets or (None,)
         ]
     else:
-        verdicts = judge_with_wheels(judge_in_children, versions_without_engines)
+        verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
     if style == "text" and output is None:
         _print_verdicts(verdicts, graphs, verbose)
     else:
         text = _format_verdicts(style, verdicts, graphs, verbose)
         if style == "text":
-            write(text, output)
+            write_or_print(text, output)
         else:
-            write_report(text, output, annotations=style == "github")
+            write_or_print_report(text, output, annotations=style == "github")
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
-def _write_archive(
+def _write_reproduction_archive(
     graph_file: str, target: str, modes: tuple[str, ...], build: bool, limit_s: float, output: str | None
 ) -> None:
     """Write an archive that reproduces the verdict, and print its path."""
     from ..diagnose.report.archive import write_repro
 
     graph = load_graph_file(graph_file)
-    with progress_line() as step:
+    with show_progress_line() as step:
         step(graph.name)
-        path = write_repro(graph, target, output, build=build, modes=_judged_modes(modes), limit_s=limit_s)
-    say(str(path))
+        path = write_repro(graph, target, output, build=build, modes=_choose_modes(modes), limit_s=limit_s)
+    print_lines(str(path))
 
 
-def _judged_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requested heuristics modes, or the default ones if none was requested."""
     from ..diagnose.explanation import DEFAULT_MODES
 
@@ -176,14 +186,14 @@ def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Gra
     from ..diagnose.report.text import render
 
     console = open_console()
-    for number, (verdict, graph) in enumerate(zip(verdicts, _judged_graphs(graphs, verdicts), strict=True)):
+    for number, (verdict, graph) in enumerate(zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)):
         if number:
             console.print()
         console.print(render(verdict, _describe_frameworks(verdict, graph)) if verbose else render_summary(verdict))
 
 
-def _judged_graphs(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
-    """Return the graph of each verdict; all files were judged on the same targets, one file after the other."""
+def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
+    """Return one graph per verdict; each file has one verdict per target, in order."""
     return [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
 
 
@@ -213,7 +223,7 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
     from ..diagnose.report.summary import summary_text
 
     if style == "html":
-        return render_page(verdicts, graphs=_judged_graphs(graphs, verdicts))
+        return render_page(verdicts, graphs=_repeat_graphs_per_verdict(graphs, verdicts))
     if style == "junit":
         return junit_xml(verdicts)
     if style == "github":
@@ -224,10 +234,10 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
             return "\n".join(summary_text(verdict) for verdict in verdicts)
         return "\n".join(
             render_text(verdict, frameworks=_describe_frameworks(verdict, graph))
-            for verdict, graph in zip(verdicts, _judged_graphs(graphs, verdicts), strict=True)
+            for verdict, graph in zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)
         )
     data = [verdict.to_dict() for verdict in verdicts]
-    return as_json(data if len(data) > 1 else data[0])
+    return format_json(data if len(data) > 1 else data[0])
 
 
 class _LogCommand(Command):
@@ -237,7 +247,7 @@ class _LogCommand(Command):
         """Parse the command line; arguments after ``--`` are kept for :func:`read_log`."""
         if "--" in args:
             place = args.index("--")
-            args, ctx.meta[_PROGRAM] = args[:place], args[place + 1 :]
+            args, ctx.meta[_PROGRAM_KEY] = args[:place], args[place + 1 :]
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -245,18 +255,18 @@ class _LogCommand(Command):
         return ["[OPTIONS]", "FILE | -- PROGRAM [ARGUMENTS]..."]
 
 
-_PROGRAM = f"{__name__}:program"
+_PROGRAM_KEY = f"{__name__}:program"
 
 
 @click.command("log", cls=_LogCommand)
-@click.argument("log_file", metavar="FILE", type=GRAPH, required=False)
-@with_target(many=True, other="each graph is explained for it; after -- the GPU of this machine if not given")
+@click.argument("log_file", metavar="FILE", type=GRAPH_FILE_PARAMETER, required=False)
+@add_target_option(many=True, other="explain each graph for it; with a PROGRAM, the GPU of this machine if not given")
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
-@click.option("--breakdown", is_flag=True, help="Show executions, plans, build times and classes of shapes instead.")
+@click.option("--breakdown", is_flag=True, help="Show executions, plans, build times and shape classes instead.")
 @click.option("--keep", metavar="LOG", type=click.Path(dir_okay=False), help="Keep the log of PROGRAM in this file.")
 @click.option("-v", "--verbose", is_flag=True, help="Show whole graphs and every engine config with cuDNN's reasons.")
-@with_format("text", "json")
-@with_version
+@add_format_options("text", "json")
+@add_version_options
 def read_log(
     log_file: str | None,
     targets: tuple[str, ...],
@@ -273,20 +283,20 @@ def read_log(
     input, or any other file of graphs that is data. With -- PROGRAM the program, in any language, is run with cuDNN's
     log enabled. Exit code 0 if all graphs are supported, 1 if one is not, 2 if none could be read or judged.
     """
-    program = click.get_current_context().meta.get(_PROGRAM)
+    program = click.get_current_context().meta.get(_PROGRAM_KEY)
     if (log_file is None) == (not program):
         raise click.UsageError("give a log FILE, or -- and a PROGRAM to run")
     if program:
         from ..diagnose.logged_program import run_logged
 
         with run_logged(program, keep) as file:
-            _report_log(
+            _write_log_report(
                 file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )
     if keep is not None:
         raise click.UsageError("--keep is for -- PROGRAM")
     assert log_file is not None
-    _report_log(log_file, targets, explained, breakdown, verbose, style, output)
+    _write_log_report(log_file, targets, explained, breakdown, verbose, style, output)
 
 
 def _has_gpu() -> bool | None:
@@ -297,7 +307,7 @@ def _has_gpu() -> bool | None:
     return True if driver.kind == "real" and driver.devices > 0 else None
 
 
-def _report_log(
+def _write_log_report(
     file: str,
     targets: tuple[str, ...],
     explained: bool | None,
@@ -316,24 +326,24 @@ def _report_log(
             raise click.UsageError("--breakdown does not judge graphs: leave out --target and --explain")
         found = break_down(source)
         _write_result(style, output, found)
-        raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
+        raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED_EXIT_CODE)
     from ..diagnose.logs import report_log
 
-    with progress_line("reading the log"):
+    with show_progress_line("reading the log"):
         report = report_log(source, targets, explained=explained)
     if style == "json":
-        write_report(as_json(report.to_dict()), output)
+        write_or_print_report(format_json(report.to_dict()), output)
     else:
-        write(report.text(verbose=verbose), output)
+        write_or_print(report.text(verbose=verbose), output)
     raise SystemExit(report.exit_code)
 
 
 def _write_result(style: str, output: str | None, found: Any) -> None:
     """Write a result as text or plain data."""
     if style == "json":
-        write_report(as_json(found.to_dict()), output)
+        write_or_print_report(format_json(found.to_dict()), output)
     else:
-        write(str(found), output)
+        write_or_print(str(found), output)
 
 
 @click.command(
@@ -342,8 +352,8 @@ def _write_result(style: str, output: str | None, found: Any) -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
-def why(arguments: tuple[str, ...]) -> None:
-    """Run a torch program; say why cuDNN was not used.
+def explain_torch_program(arguments: tuple[str, ...]) -> None:
+    """Run a torch program, and report why cuDNN was not used.
 
     Of each call of its attention it says which backend torch chose, and what kept cuDNN out.
     The same as python -m cudnn_backend_py.why. The exit code is the program's.
@@ -362,7 +372,7 @@ def why(arguments: tuple[str, ...]) -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
-def frontend(arguments: tuple[str, ...]) -> None:
+def run_frontend_program(arguments: tuple[str, ...]) -> None:
     """Run a program written for cudnn-frontend with this package.
 
     'import cudnn' gives cudnn_backend_py.frontend, with the reasons of every refusal; --target h100 judges for a
@@ -392,7 +402,7 @@ def _show_remedies(
     from ..diagnose.report.tables import render_remedies, table_text
 
     graph = load_graph_file(graph_file)
-    judged_modes = _judged_modes(modes)
+    judged_modes = _choose_modes(modes)
     full: str | None = None
     step: Callable[[str], object] = str
     with Judge(limit_s=limit_s, step=lambda text: step(text)) as judge:
@@ -400,56 +410,56 @@ def _show_remedies(
         def judge_in_child(wheels: dict[str, str]) -> list[Verdict]:
             nonlocal full, step
             full = next(iter(wheels.values()), None)
-            with progress_line() as step:
+            with show_progress_line() as step:
                 return [judge.run_query(Query(graph, target, full, judged_modes, build))]
 
-        [verdict] = judge_with_wheels(judge_in_child, versions_without_engines)
-        with progress_line() as step:
+        [verdict] = judge_with_wheels(judge_in_child, find_versions_without_engines)
+        with show_progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
-    again = "" if remedies.extent.finished else _command_to_continue(graph_file, target, budget_s, modes, build)
+    again = "" if remedies.extent.finished else _format_continue_command(graph_file, target, budget_s, modes, build)
     if style == "html":
         from ..diagnose.report.html import render_page
 
-        write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
+        write_or_print_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
     elif style == "json":
         found = [remedy.to_dict() for remedy in remedies]
         search = {**remedies.extent.to_dict(), "continue": again}
-        write_report(as_json({"verdict": verdict.to_dict(), "remedies": found, "search": search}), output)
+        write_or_print_report(format_json({"verdict": verdict.to_dict(), "remedies": found, "search": search}), output)
     elif output is not None:
-        write(table_text(render_remedies(verdict, graph, remedies, again=again)), output)
+        write_or_print(table_text(render_remedies(verdict, graph, remedies, again=again)), output)
     else:
         open_console().print(render_remedies(verdict, graph, remedies, again=again))
-    unfinished = 0 if remedies.extent.finished else NOT_JUDGED
+    unfinished = 0 if remedies.extent.finished else NOT_JUDGED_EXIT_CODE
     raise SystemExit(0 if remedies or verdict.supported else max(verdict.exit_code, unfinished))
 
 
-_LONGER = 10  # times the budget that was too short
-_LONG_S = 60  # where there was none
+_BUDGET_FACTOR = 10  # times the budget that was too short
+_DEFAULT_LONG_BUDGET_S = 60  # where there was none
 
 
-def _command_to_continue(
+def _format_continue_command(
     graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool
 ) -> str:
     """Return the command that searches longer."""
-    longer = _LONG_S if budget_s is None else max(1.0, _LONGER * budget_s)
-    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *named_version()]
+    longer = _DEFAULT_LONG_BUDGET_S if budget_s is None else max(1.0, _BUDGET_FACTOR * budget_s)
+    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_version_option()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
     return shlex.join(words)
 
 
 @click.command("matrix", cls=Command)
-@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH)
-@with_target(many=True, other="one of each architecture from sm80 on if not given")
-@with_versions("every installed version if not given")
-@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
+@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH_FILE_PARAMETER)
+@add_target_option(many=True, other="one of each architecture from sm80 on if not given")
+@add_repeatable_version_option("every installed version if not given")
+@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD_HELP)
 @click.option("--since", "boundaries", is_flag=True, help="Find the first and last version that supports each GRAPH.")
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
 @click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
-@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
-@with_format("text", "json", "html")
-@with_wheels
+@click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
+@add_format_options("text", "json", "html")
+@add_wheel_options
 def show_matrix(
     graph_files: tuple[str, ...],
     targets: tuple[str, ...],
@@ -470,7 +480,7 @@ def show_matrix(
     if boundaries:
         if style == "html" or workers is not None or fresh:
             raise click.UsageError("--since has no --format html, --workers and --fresh")
-        _show_since(graph_files, targets, versions, build, every, style, output)
+        _show_version_history(graph_files, targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import render_matrix, table_text
@@ -479,30 +489,30 @@ def show_matrix(
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
-    names = tuple(map(name_build, versions)) or available_versions_with_notice()
+    names = tuple(map(name_build, versions)) or list_available_versions()
 
     def run_query(wheels: dict[str, str]) -> Matrix:
         places = places_of(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
     def lacking(answers: Matrix) -> list[str]:
-        return cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
+        return find_cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
 
     answers = judge_with_wheels(run_query, lacking, names)
     if style == "json":
-        write_report(as_json(answers.to_dict()), output)
+        write_or_print_report(format_json(answers.to_dict()), output)
     elif style == "html":
         from ..diagnose.report.html import render_page
 
-        write_report(render_page((), matrix=answers), output)
+        write_or_print_report(render_page((), matrix=answers), output)
     elif output is not None:
-        write(table_text(render_matrix(answers)), output)
+        write_or_print(table_text(render_matrix(answers)), output)
     else:
         open_console().print(render_matrix(answers))
     raise SystemExit(answers.exit_code)
 
 
-def _show_since(
+def _show_version_history(
     graph_files: Sequence[str],
     targets: Sequence[str],
     versions: Sequence[str],
@@ -518,22 +528,22 @@ def _show_since(
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
-    names = tuple(map(name_build, versions)) or available_versions_with_notice()
+    names = tuple(map(name_build, versions)) or list_available_versions()
 
     def run_query(graph: Graph, target: str) -> Since:
         def search(wheels: dict[str, str]) -> Since:
-            with progress_line() as step:
+            with show_progress_line() as step:
                 step(f"{len(names)} versions")
                 return since(graph, target, places_of(names, wheels), build=build, every=every)
 
-        return judge_with_wheels(search, lambda answer: cell_versions_without_engines(answer.asked.items()), names)
+        return judge_with_wheels(search, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names)
 
     found = [run_query(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
         data = [one.to_dict() for one in found]
-        write_report(as_json(data if len(data) > 1 else data[0]), output)
+        write_or_print_report(format_json(data if len(data) > 1 else data[0]), output)
     elif output is not None:
-        write("\n".join(table_text(render_since(one)) for one in found), output)
+        write_or_print("\n".join(table_text(render_since(one)) for one in found), output)
     else:
         for one in found:
             open_console().print(render_since(one))
@@ -542,10 +552,10 @@ def _show_since(
 
 @click.command("check", cls=Command)
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-@click.option("--update", "updated", is_flag=True, help="Write the verdicts of now into FILE.")
-@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
-@with_format("text", "json", "junit", "github")
-@with_wheels
+@click.option("--update", "updated", is_flag=True, help="Write the new verdicts into FILE.")
+@click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
+@add_format_options("text", "json", "junit", "github")
+@add_wheel_options
 def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
     """Compare verdicts with a baseline.
 
@@ -556,7 +566,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     from ..diagnose.surveys import baseline as check
 
     def load(path: str) -> Graph:
-        warn_of_python(path, file)
+        warn_about_python_file(path, file)
         return load_graph_file(path)
 
     def run_query(wheels: dict[str, str]) -> list[check.Checked]:
@@ -564,10 +574,10 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[check.Checked]) -> list[str]:
-        return cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
+        return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
     results = judge_with_wheels(run_query, lacking, check.read_baseline(Path(file)).versions)
-    _report_check(
+    _write_check_report(
         style,
         output,
         lambda: [one.to_dict() for one in results],
@@ -576,19 +586,19 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         lambda: render_check(results),
     )
     if updated:
-        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
+        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED_EXIT_CODE)
     raise SystemExit(check.exit_code(results))
 
 
 @click.command("diff", cls=Command)
-@click.argument("old", metavar="OLD", type=InstalledVersion())
-@click.argument("new", metavar="NEW", type=InstalledVersion())
+@click.argument("old", metavar="OLD", type=InstalledVersionParameter())
+@click.argument("new", metavar="NEW", type=InstalledVersionParameter())
 @click.argument("files", metavar="GRAPH...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@with_target(many=True)
+@add_target_option(many=True)
 @click.option("--time", "timed", is_flag=True, help="Run the graphs that changed on the GPU of this machine.")
-@with_seconds("--limit", "limit_s", help="Nothing begins after it.")
-@with_format("text", "json", "junit", "github")
-@with_wheels
+@make_seconds_option("--limit", "limit_s", help="Start no graph after this time.")
+@add_format_options("text", "json", "junit", "github")
+@add_wheel_options
 def compare_two_versions(
     old: str,
     new: str,
@@ -605,10 +615,10 @@ def compare_two_versions(
     and build time, and known issues. GRAPH can be a log with many graphs. A JSON --output is written as it goes. Exit
     code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out.
     """
-    _check_upgrade(files, (old, new), targets or ("gpu",), timed, limit_s, style, output)
+    _compare_versions_on_files(files, (old, new), targets or ("gpu",), timed, limit_s, style, output)
 
 
-def _check_upgrade(
+def _compare_versions_on_files(
     files: tuple[str, ...],
     between: tuple[str, str],
     targets: tuple[str, ...],
@@ -623,7 +633,7 @@ def _check_upgrade(
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
     until = math.inf if limit_s is None else time.monotonic() + limit_s
-    write_early = keep_json(output, style)
+    write_early = make_json_saver(output, style)
 
     def keep(so_far: Callable[[], Upgrade]) -> None:
         write_early(lambda: so_far().to_dict())
@@ -635,7 +645,9 @@ def _check_upgrade(
         for number, graph in read_any_graphs(file):
             if isinstance(graph, GraphError):
                 faults.append(graph)
-                warn(f"left out, as it could not be rebuilt: graph {number or 1} of {file}: {graph.headline}")
+                print_warning(
+                    f"skipped, because it could not be rebuilt: graph {number or 1} of {file}: {graph.headline}"
+                )
                 continue
             name = graph.name if number is None else f"{Path(file).name}:{number}"
             if name in graphs:
@@ -649,17 +661,19 @@ def _check_upgrade(
 
     found = judge_with_wheels(
         run_query,
-        lambda answer: versions_without_engines(verdict for one in answer.changes for verdict in (one.old, one.new)),
+        lambda answer: find_versions_without_engines(
+            verdict for one in answer.changes for verdict in (one.old, one.new)
+        ),
         between,
     )
     if timed:
         from ..tuning.upgrade import time_changes
 
-        with progress_line("timing") as step:
+        with show_progress_line("timing") as step:
             found = time_changes(found, graphs, step=step, until=until, keep=keep)
     for line in found.left_out:
-        warn(line)
-    _report_check(
+        print_warning(line)
+    _write_check_report(
         style,
         output,
         found.to_dict,
@@ -667,10 +681,10 @@ def _check_upgrade(
         places,
         lambda: render_upgrade(found),
     )
-    raise SystemExit(found.exit_code or (NOT_JUDGED if faults else 0))
+    raise SystemExit(found.exit_code or (NOT_JUDGED_EXIT_CODE if faults else 0))
 
 
-def _report_check(
+def _write_check_report(
     style: str,
     output: str | None,
     data: Callable[[], Any],
@@ -683,24 +697,24 @@ def _report_check(
     from ..diagnose.report.tables import table_text
 
     if style == "json":
-        write_report(as_json(data()), output)
+        write_or_print_report(format_json(data()), output)
     elif style == "junit":
-        write_report(junit_xml(cases), output)
+        write_or_print_report(junit_xml(cases), output)
     elif style == "github":
         lines = github_annotations(cases, files=files)
-        write_report("".join(f"{line}\n" for line in lines), output, annotations=True)
+        write_or_print_report("".join(f"{line}\n" for line in lines), output, annotations=True)
     elif output is not None:
-        write(table_text(render()), output)
+        write_or_print(table_text(render()), output)
     else:
         open_console().print(render())
 
 
 @click.command("attention-table", cls=Command, hidden=True)
-@with_target(many=True, other="one of each architecture from sm80 on if not given")
+@add_target_option(many=True, other="one of each architecture from sm80 on if not given")
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-@with_version
-def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
+@add_version_options
+def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
     """Judge every option of attention, as JSON.
 
     It is requested every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
@@ -711,17 +725,17 @@ def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: st
     rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
     if not rows:
         raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
-    with progress_line() as step:
+    with show_progress_line() as step:
         step(f"{len(rows)} rows of attention")
         table = support_table(targets or TARGETS, rows=rows)
-    write_report(table.to_json(), output)
-    raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
+    write_or_print_report(table.to_json(), output)
+    raise SystemExit(NOT_JUDGED_EXIT_CODE if any(cell.answer == "?" for cell in table.all_cells()) else 0)
 
 
 @click.command("attention-page", cls=Command, hidden=True)
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-def attention_page(tables: tuple[str, ...], output: str | None) -> None:
+def render_attention_page(tables: tuple[str, ...], output: str | None) -> None:
     """Render files of attention-table as one Markdown page.
 
     There is one TABLE for each cuDNN version.
@@ -730,18 +744,18 @@ def attention_page(tables: tuple[str, ...], output: str | None) -> None:
     from ..diagnose.surveys.attention import SupportTable
 
     read = [SupportTable.from_json(read_text(name, code="support-table-file")) for name in tables]
-    write_report(render_page(read, files=tables), output)
+    write_or_print_report(render_page(read, files=tables), output)
 
 
-VERDICTS = (
+VERDICT_COMMANDS = (
     *(
-        explain,
+        explain_graphs,
         read_log,
-        why,
-        frontend,
+        explain_torch_program,
+        run_frontend_program,
         show_matrix,
         check_baseline,
         compare_two_versions,
     ),
-    *(attention_table, attention_page),
+    *(make_attention_table, render_attention_page),
 )

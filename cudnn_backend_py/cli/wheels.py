@@ -1,4 +1,4 @@
-"""The options ``--cudnn``, ``--full`` and ``--jit``: which cuDNN and which of its wheels judges."""
+"""The options ``--cudnn``, ``--full`` and ``--jit``, which select the cuDNN version and its wheel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import click
 from ..errors import EnvironmentNotReady
 from ..printable import printable
 from ..system.child import call_command, describe_ending, run_command
-from .options import InstalledVersion
-from .output import NOT_JUDGED, warn
+from .options import InstalledVersionParameter
+from .output import NOT_JUDGED_EXIT_CODE, print_warning
 
 if TYPE_CHECKING:
     from ..diagnose import Verdict
@@ -23,73 +23,79 @@ if TYPE_CHECKING:
     from ..native.version_store import Cuda
 
 __all__ = [
-    "LARGE_BYTES",
-    "available_versions_with_notice",
-    "cell_versions_without_engines",
+    "LARGE_DOWNLOAD_BYTES",
+    "add_version_options",
+    "add_wheel_options",
+    "find_cell_versions_without_engines",
+    "find_versions_without_engines",
+    "format_version_option",
     "judge_with_wheels",
-    "named_version",
-    "versions_without_engines",
-    "with_version",
-    "with_wheels",
+    "list_available_versions",
 ]
 
-LARGE_BYTES = 300e6  # of a download: the user is asked at a terminal
+LARGE_DOWNLOAD_BYTES = 300e6  # of a download: the user is asked at a terminal
 
-_VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
-_WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
+_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION = "--cudnn", "--full", "--jit"
+_WHEEL_KEY = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
 
 
-def with_version(function: Any) -> Any:
+def add_version_options(function: Any) -> Any:
     """Add ``--cudnn VERSION`` and its wheel: the command runs in a child process that loads that cuDNN."""
-    settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
+    settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _handle_version_option}
     version = click.option(
-        *(_VERSION, "cudnn_version"),
-        type=InstalledVersion(),
+        *(_VERSION_OPTION, "cudnn_version"),
+        type=InstalledVersionParameter(),
         help="Judge with this installed cuDNN, in a child process.",
         **settings,
     )
-    full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
-    jit = click.option(_JIT, "wheel", flag_value="jit", help="Use the small JIT wheel; never prompt.", **settings)
+    full = click.option(
+        _FULL_OPTION, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings
+    )
+    jit = click.option(
+        _JIT_OPTION, "wheel", flag_value="jit", help="Use the small JIT wheel; never prompt.", **settings
+    )
     return version(full(jit(function)))
 
 
-def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Store one of the three options; once all are known, continue in a child if a version is given."""
+def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Store one of the three options; with the last, run the command in a child process if a version is given."""
     if ctx.resilient_parsing:
         return
     told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
     told[parameter.opts[0]] = value
-    if told.keys() < {_VERSION, _FULL, _JIT}:
+    if told.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
         return
-    wheel: Literal["full", "jit"] | None = told[_FULL] or told[_JIT]
-    ctx.meta[_WHEEL] = wheel or ctx.meta.get(_WHEEL)
-    version = told[_VERSION]
+    wheel: Literal["full", "jit"] | None = told[_FULL_OPTION] or told[_JIT_OPTION]
+    ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
+    version = told[_VERSION_OPTION]
     if version is None:
         return
     from ..versions import store as versions
 
     if versions.find_installed(version, flavor=wheel) is None:
-        if wheel is None and _is_own(version):
+        if wheel is None and _is_environment_version(version):
             return  # this process loads it anyway
-        _fetch(version, wheel)
+        _install_missing_version(version, wheel)
     installed = versions.require_installed(version, flavor=wheel)
     command = call_command(
-        "cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION, whole=ctx.parent is None)
+        "cudnn_backend_py.cli.commands:main", *_remove_option(sys.argv[1:], _VERSION_OPTION, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = run_command(command, versions.child_environment(installed))
-    if child.returncode in (0, 1, NOT_JUDGED, 130):
+    if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
     from ..target.environment import problem_after_crash
 
-    warn(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}")
+    print_warning(
+        f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}"
+    )
     if (fault := problem_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
-        warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
-    raise SystemExit(NOT_JUDGED)
+        print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
+    raise SystemExit(NOT_JUDGED_EXIT_CODE)
 
 
-def _is_own(version: str) -> bool:
-    """Return whether the cuDNN of this environment, which no command installed, is of a version that is named."""
+def _is_environment_version(version: str) -> bool:
+    """Return whether the cuDNN of the Python environment has the named version."""
     from ..diagnose.surveys.inputs import own_version
     from ..native.version_store import VersionRequest
 
@@ -99,56 +105,60 @@ def _is_own(version: str) -> bool:
     return named.cuda in (None, own.cuda) and own.numbers[: len(named.numbers)] == named.numbers
 
 
-def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:
-    """Install a missing version: a small wheel at once, a large one if the user agrees."""
+def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None) -> None:
+    """Install a missing cuDNN version; ask the user before a large download."""
     from ..versions import store as versions
 
     try:
         size = versions.download_bytes(version, wheel) or 0
     except EnvironmentNotReady:  # no network, or no such version: that it is not installed is said next
         return
-    if size > LARGE_BYTES and wheel != "full":
+    if size > LARGE_DOWNLOAD_BYTES and wheel != "full":
         shown = f"cuDNN {version} is not installed, download {size / 1e6:.0f} MB?"
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(shown, err=True):
             return
-    warn(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
+    print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
     versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
 
 
 @cache
-def named_version() -> tuple[str, ...]:
+def format_version_option() -> tuple[str, ...]:
     """Return the option for an installed cuDNN version to load in this process."""
     from ..versions.store import list_installed
 
     library = os.environ.get("CUDNN_BACKEND_LIBRARY")
     found = [item.name for item in list_installed() if str(item.library) == library] if library else []
-    return tuple(f"{_VERSION}={name}" for name in found)
+    return tuple(f"{_VERSION_OPTION}={name}" for name in found)
 
 
-_Answer = TypeVar("_Answer")
+_AnswerType = TypeVar("_AnswerType")
 
 
-def with_wheels(function: Any) -> Any:
-    """Add ``--full`` and ``--jit`` for several versions: how to get engines that they lack."""
-    settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
+def add_wheel_options(function: Any) -> Any:
+    """Add ``--full`` and ``--jit``, which select the wheels for versions that lack engines."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _store_wheel_choice}
     full = click.option(
-        _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
+        _FULL_OPTION,
+        "full",
+        is_flag=True,
+        help="Download full wheels without asking where engines are missing.",
+        **settings,
     )
-    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is queried.", **settings)
+    jit = click.option(_JIT_OPTION, "jit", is_flag=True, help="Use the small JIT wheels; never prompt.", **settings)
     return full(jit(function))
 
 
-def _keep_wheel(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+def _store_wheel_choice(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
-        ctx.meta[_WHEEL] = parameter.name
+        ctx.meta[_WHEEL_KEY] = parameter.name
 
 
 def judge_with_wheels(
-    run_query: Callable[[dict[str, str]], _Answer],
-    lacking: Callable[[_Answer], Iterable[str]],
+    run_query: Callable[[dict[str, str]], _AnswerType],
+    lacking: Callable[[_AnswerType], Iterable[str]],
     names: Iterable[str] = (),
-) -> _Answer:
-    """Judge; then judge again with full wheels the versions that lack engines.
+) -> _AnswerType:
+    """Judge, then judge versions that lack engines again with full wheels.
 
     Parameters
     ----------
@@ -162,7 +172,7 @@ def judge_with_wheels(
     from ..versions import store as versions
 
     wheels: dict[str, str] = {}
-    if click.get_current_context().meta.get(_WHEEL) == "jit":
+    if click.get_current_context().meta.get(_WHEEL_KEY) == "jit":
         from ..diagnose.surveys.inputs import number_of
 
         numbers = {number_of(name) for name in names}
@@ -174,7 +184,7 @@ def judge_with_wheels(
     return found
 
 
-def available_versions_with_notice() -> tuple[str, ...]:
+def list_available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge; print a line about installed ones that cannot."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
@@ -182,18 +192,20 @@ def available_versions_with_notice() -> tuple[str, ...]:
     names = available_versions()
     useless = {one.build for one in versions.list_installed() if not one.judges} - set(names)
     for name in sorted(useless, key=versions.version_numbers):
-        warn(f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)")
+        print_warning(
+            f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"
+        )
     return names
 
 
 def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
-    """Return the full wheels, by version, that can judge what the present engines could not.
+    """Return the full wheels, by version, for versions that lack engines.
 
-    They are fetched with --full, or if whoever is at the terminal says so.
+    Missing ones are downloaded with --full, or if the user agrees on the terminal.
     """
     from ..versions import store as versions
 
-    wheel = click.get_current_context().meta.get(_WHEEL)
+    wheel = click.get_current_context().meta.get(_WHEEL_KEY)
     found: dict[str, str] = {}
     missing: dict[str, Cuda | None] = {}
     for name in dict.fromkeys(lacking) if wheel != "jit" else ():
@@ -202,14 +214,14 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
         else:
             small = versions.find_installed(name, flavor="jit")
             missing[name] = None if small is None else small.cuda
-    if missing and (wheel == "full" or _may_fetch(missing)):
+    if missing and (wheel == "full" or _confirm_wheel_download(missing)):
         for name, cuda in missing.items():
             installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
             found[name] = installed.name
     return found
 
 
-def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
+def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
     """Ask the user on the terminal whether to download these full wheels, with their sizes."""
     from ..versions import store as versions
 
@@ -220,21 +232,21 @@ def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
         size = versions.download_bytes(name, "full", cuda=cuda)
         shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
-    warn(
-        f"cuDNN {' and '.join(missing)} is installed with some of its engines only, and these refuse a graph; "
+    print_warning(
+        f"cuDNN {' and '.join(missing)} has only some of its engines installed, and these refuse a graph; "
         f"the engines in the full wheel{many} might support it"
     )
     return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and use {them}?", err=True)
 
 
-def versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
+def find_versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the versions of verdicts for which engines were missing."""
     from ..diagnose.engines import ENGINES_ABSENT
 
     return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
 
 
-def cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
+def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
     """Return the version numbers of cells for which engines were missing."""
     from ..diagnose.engines import ENGINES_ABSENT
     from ..diagnose.surveys.inputs import number_of
@@ -242,8 +254,8 @@ def cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str
     return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
 
 
-def _without_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
-    """Return a command line without an option and its value; with `whole` only before the command's name."""
+def _remove_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
+    """Remove an option and its value from a command line; with `whole` only before the command's name."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tools.codegen.__main__ import find_header
-from tools.regen import PAGES
+from tools.regen import PAGE_WRITERS
 from tools.repository import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ class RepositoryCopy:
         unnamed = {path for path in self.by_hand if not any(f"/{name}" in f"/{path}" for name in named)}
         assert (len(self.by_hand), unnamed) == (count, set()), sorted(self.by_hand)
         written = {path for path in self.changed_files() - self.by_hand if not path.startswith(GENERATED)}
-        assert written <= set(PAGES)
+        assert written <= set(PAGE_WRITERS)
 
 
 @pytest.fixture

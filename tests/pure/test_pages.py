@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
-from benchmarks.__main__ import NAMES as BENCHES
+from benchmarks.__main__ import BENCHMARKS as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import (
     CODE_BLOCKS,
@@ -28,7 +28,7 @@ from tests.support.pages import (
     list_command_lines,
     read_code_blocks,
 )
-from tools.records.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
+from tools.records.ten_tasks import GPU_TASKS, RECORD_PATH, TASKS, UserTask, write_files
 
 from ..support.records import read_record
 
@@ -122,15 +122,15 @@ def test_json_and_toml_blocks_are_valid(block: CodeBlock) -> None:
 
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
-def test_commands_of_recorded_tasks_are_on_their_page(task: Task, tmp_path: Path) -> None:
+def test_commands_of_recorded_tasks_are_on_their_page(task: UserTask, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGE_TEXTS[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 
 
 @pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
-def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[Task, ...]) -> None:
-    record = read_record(RECORD.name)[tried]
+def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[UserTask, ...]) -> None:
+    record = read_record(RECORD_PATH.name)[tried]
     assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
     assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]
     assert all(task.shows in one["came"] for one, task in zip(record["tasks"], tasks, strict=True))

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tools.plain_words import HABITS, ROOT, Habit, find_habits, tracked_files
+from tools.plain_words import HABITS, ROOT, Habit, find_habits, list_tracked_files
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [
@@ -66,7 +66,7 @@ def test_glossary_terms_have_distinct_meanings() -> None:
 @pytest.fixture(scope="module")
 def package_and_page_text() -> str:
     """Return the text of the package and of all documentation pages, in lower case."""
-    names = tracked_files("cudnn_backend_py", "docs", "README.md")
+    names = list_tracked_files("cudnn_backend_py", "docs", "README.md")
     return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in names).lower()
 
 
@@ -85,7 +85,7 @@ def test_habit_is_found_and_similar_text_is_not(habit: Habit) -> None:
 def lines_with_habits(*paths: str) -> list[str]:
     return [
         f"{hit.path}:{hit.line}: {hit.habit.name}: {hit.text}"
-        for name in tracked_files(*paths)
+        for name in list_tracked_files(*paths)
         for hit in find_habits(name, (ROOT / name).read_text(encoding="utf-8"))
     ]
 

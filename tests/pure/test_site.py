@@ -9,9 +9,9 @@ import pytest
 
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles, rule_name
-from tools.website.links import dead_links
+from tools.website.links import find_dead_links
 from tools.website.pages import write_files
-from tools.website.reasons import TABLE, entries, key_of, lookup_table, rules
+from tools.website.reasons import REASONS_TABLE_PATH, list_entries, list_rules, make_lookup_table, make_search_key
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -53,19 +53,19 @@ def test_file_page_describes_every_source_file() -> None:
 
 
 def test_reason_entries_have_unique_anchors_and_existing_rules() -> None:
-    found = entries()
+    found = list_entries()
     assert len(found) > 500
-    anchors = [entry.anchor for entry in found] + [rule.anchor for rule in rules()]
+    anchors = [entry.anchor for entry in found] + [rule.anchor for rule in list_rules()]
     assert len(set(anchors)) == len(anchors)
-    assert {entry.rule for entry in found} <= {rule.name for rule in rules()}
-    assert len({key_of(entry.text) for entry in found}) == len(found)
+    assert {entry.rule for entry in found} <= {rule.name for rule in list_rules()}
+    assert len({make_search_key(entry.text) for entry in found}) == len(found)
 
 
 def test_every_rule_has_a_description() -> None:
-    for rule in rules():
+    for rule in list_rules():
         assert rule.title, rule.name
         assert "`:" not in rule.title + rule.text, rule.name
-    by_docstring = [rule for rule in rules() if "Evidence" in rule.text]
+    by_docstring = [rule for rule in list_rules() if "Evidence" in rule.text]
     assert len(by_docstring) >= 15
     assert all(part in rule.text for rule in by_docstring for part in ("Problem", "Remedy", "Since"))
 
@@ -85,8 +85,8 @@ def test_rule_of_a_reason_is_found(status: str, text: str, rule: str) -> None:
 
 
 def test_patterns_for_the_browser_have_no_inline_flags() -> None:
-    table = lookup_table()
-    assert len(table["reasons"]) == len(entries())
+    table = make_lookup_table()
+    assert len(table["reasons"]) == len(list_entries())
     for pattern, anchor, title in table["patterns"]:
         assert "(?i" not in pattern
         assert re.compile(pattern)
@@ -98,15 +98,15 @@ def test_patterns_for_the_browser_have_no_inline_flags() -> None:
 
 
 def test_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
-    assert key_of("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == key_of(
+    assert make_search_key("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == make_search_key(
         "must be (2,64,8), but found 1 7 9 at d != 8"
     )
-    assert key_of("d_qk % 8 != 0") != key_of("d_v % 8 != 0")
+    assert make_search_key("d_qk % 8 != 0") != make_search_key("d_v % 8 != 0")
 
 
 def test_reasons_come_from_several_cudnn_versions() -> None:
-    versions = {version for entry in entries() for version in entry.versions}
-    assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, TABLE
+    versions = {version for entry in list_entries() for version in entry.versions}
+    assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, REASONS_TABLE_PATH
 
 
 def test_sphinx_roles_become_code_spans() -> None:
@@ -119,11 +119,11 @@ def test_dead_links_are_reported(tmp_path: Path) -> None:
     )
     (tmp_path / "b.html").write_text('<h2 id="there">b</h2><a href="a.html">a</a>')
     (tmp_path / "p.svg").write_text("<svg/>")
-    assert dead_links(tmp_path) == []
+    assert find_dead_links(tmp_path) == []
     (tmp_path / "c.html").write_text(
         '<a href="b.html#gone">b</a><a href="d.html">d</a><a href="http://example.org">e</a>'
     )
-    assert [line.split(": ", 1)[1] for line in dead_links(tmp_path)] == [
+    assert [line.split(": ", 1)[1] for line in find_dead_links(tmp_path)] == [
         "b.html#gone: no such place in it",
         "d.html: no such file",
         "http://example.org: neither a file of the site nor https",

@@ -18,8 +18,8 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
-from tools.records.reasons import reasons_of, verdicts_of_random_graphs
-from tools.website.reasons import entries, key_of, rules
+from tools.records.reasons import judge_random_graphs, list_reasons
+from tools.website.reasons import list_entries, list_rules, make_search_key
 
 PAGES = (
     "index.html",
@@ -191,7 +191,9 @@ def find(page: Page, text: str) -> dict[str, str]:
 
 def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
     page = browser.open(SITE / "glossary.html")
-    [entry] = [one for one in entries() if one.statement == "Embedding dim per head for q and k is not a multiple of 8"]
+    [entry] = [
+        one for one in list_entries() if one.statement == "Embedding dim per head for q and k is not a multiple of 8"
+    ]
     for text in (
         f"CUDNN_STATUS_NOT_SUPPORTED_SHAPE: {entry.text}",
         f"Warning: {entry.status}; Reason: {entry.text}",
@@ -217,8 +219,8 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 def fresh_reasons() -> list[Reason]:
     """Return reasons of the available cuDNN for graphs outside the collected table, each once."""
     found: dict[str, Reason] = {}
-    for _, verdict in verdicts_of_random_graphs(FRESH_SEED):
-        found |= {key_of(reason.text): reason for reason in reasons_of(verdict)}
+    for _, verdict in judge_random_graphs(FRESH_SEED):
+        found |= {make_search_key(reason.text): reason for reason in list_reasons(verdict)}
         if len(found) >= 2 * WANTED:
             break
     return random.Random(0).sample(sorted(found.values(), key=str), WANTED)
@@ -226,7 +228,7 @@ def fresh_reasons() -> list[Reason]:
 
 def test_search_finds_reasons_that_cudnn_gives_now(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
-    places = {entry.anchor for entry in entries()} | {rule.anchor for rule in rules()}
+    places = {entry.anchor for entry in list_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
     for reason in fresh_reasons():
         found = find(page, str(reason))
@@ -239,12 +241,12 @@ def test_search_finds_reasons_that_cudnn_gives_now(browser: Browser) -> None:
 
 def test_every_entry_is_found_by_its_own_text(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
-    texts = [f"{entry.status}: {entry.text}" for entry in entries()]
+    texts = [f"{entry.status}: {entry.text}" for entry in list_entries()]
     found = page.evaluate(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
-    by_anchor = {entry.anchor: entry for entry in entries()}
+    by_anchor = {entry.anchor: entry for entry in list_entries()}
     others = [
         (entry.text, one)
-        for entry, one in zip(entries(), found, strict=True)
-        if one["how"] != "its entry" or key_of(by_anchor[one["anchor"]].text) != key_of(entry.text)
+        for entry, one in zip(list_entries(), found, strict=True)
+        if one["how"] != "its entry" or make_search_key(by_anchor[one["anchor"]].text) != make_search_key(entry.text)
     ]
     assert others == []

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, TorchCall
 from cudnn_backend_py.why.gates import VARIABLES
-from tools.records.sdpa_grid import sizes_of
+from tools.records.sdpa_grid import compute_tensor_sizes
 
 __all__ = ["make_torch_call", "read_machine", "read_torch_answer"]
 
@@ -32,7 +32,9 @@ def _compute_layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ..
 def make_torch_call(case: Mapping[str, Any]) -> TorchCall:
     """Return a grid case as a `TorchCall`, without torch."""
     case = dict(case)
-    sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
+    sizes = compute_tensor_sizes(
+        {name: tuple(value) if isinstance(value, list) else value for name, value in case.items()}
+    )
     made = {}
     for name in "qkv":
         kind = case.get(f"{name}_dtype", case["dtype"])

@@ -24,7 +24,7 @@ import numpy as np
 
 from cudnn_backend_py import load_graph
 from cudnn_backend_py.audit.case import Case, load_case
-from cudnn_backend_py.cli.compare.comparison import as_text, read_record
+from cudnn_backend_py.cli.compare.comparison import format_text, read_record
 from cudnn_backend_py.cli.run import _format_trial
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
 from cudnn_backend_py.diagnose.breakdown import break_down
@@ -190,7 +190,7 @@ def _read_trial(path: Path) -> str:
 
 def _read_comparison(path: Path) -> str:
     record = read_record(path)
-    return printable_lines(as_text({**COMPARISON_DATA, "rows": record["rows"]}))
+    return printable_lines(format_text({**COMPARISON_DATA, "rows": record["rows"]}))
 
 
 def _read_audit_case(path: Path) -> str:

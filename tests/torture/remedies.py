@@ -27,7 +27,7 @@ from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
 from tests.torture.harness import VERSIONS, BrokenPromise
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
 __all__ = ["attack"]
 
@@ -69,7 +69,7 @@ def draw_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
             if isinstance(graph, GraphError) or len(graph.ops) > 40:
                 continue
         else:
-            graph = random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
+            graph = make_random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
             for _ in range(rng.randint(1, 2)):
                 graph = _make_unusual(graph, rng)
         yield graph

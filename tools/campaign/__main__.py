@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from .graphs import FAMILIES
-from .runner import Options, run_campaign
+from .graphs import GRAPH_FAMILIES
+from .runner import CampaignOptions, run_campaign
 
 __all__ = ["main"]
 
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it runs")
     parser.add_argument("--most", type=int, default=1_000_000, help="graphs at most")
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")
-    parser.add_argument("--families", default="", help=f"separated by commas, of {', '.join(FAMILIES)}")
+    parser.add_argument("--families", default="", help=f"separated by commas, of {', '.join(GRAPH_FAMILIES)}")
     parser.add_argument("--target", help="a described GPU, on which nothing runs")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1, help="that the processes are spread over")
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="an earlier output file; its graphs are not judged again")
     parser.add_argument("--record", type=Path, help="what was found, as JSON")
     given = parser.parse_args()
-    options = Options(
+    options = CampaignOptions(
         seconds=given.seconds,
         most=given.most,
         seed=given.seed,

@@ -1,4 +1,4 @@
-"""``random_graph``: a graph of any family from a seed."""
+"""``make_random_graph``: a graph of any family from a seed."""
 
 from __future__ import annotations
 
@@ -8,55 +8,61 @@ from cudnn_backend_py.errors import GraphError, UsageError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.system.version import VersionTuple
 
-from .draw import RandomGraphBuilder
 from .families.attention import (
-    composite_attention,
-    composite_attention_backward,
-    unified_attention,
-    unified_attention_backward,
+    make_composite_attention,
+    make_composite_attention_backward,
+    make_unified_attention,
+    make_unified_attention_backward,
 )
-from .families.convolutions import convolution
-from .families.elementwise import any_mode, pointwise, reduction
-from .families.fusions import fusion
-from .families.norms import batch_norm, norm, norm_backward
-from .families.others import block_scale, experts, moves, resample, rope
-from .families.products import matmul
+from .families.convolutions import add_convolution
+from .families.elementwise import add_operation_of_any_mode, add_pointwise_graph, add_reduction_graph
+from .families.fusions import add_fusion
+from .families.norms import add_batch_norm_part, add_norm, add_norm_backward
+from .families.others import (
+    add_block_scaled_matmul,
+    add_data_movement,
+    add_expert_matmul,
+    add_resample,
+    add_rotary_embedding,
+)
+from .families.products import add_matmul
+from .random_builder import RandomGraphBuilder
 
-__all__ = ["ATTENTION", "FAMILIES", "random_graph"]
+__all__ = ["ATTENTION_FAMILIES", "GRAPH_FAMILIES", "make_random_graph"]
 
-FAMILIES: dict[str, Callable[[RandomGraphBuilder], Graph | None]] = {
-    "convolution": convolution,
-    "matmul": matmul,
-    "pointwise": pointwise,
-    "mode": any_mode,
-    "reduction": reduction,
-    "norm": norm,
-    "norm backward": norm_backward,
-    "batch norm": batch_norm,
-    "resample": resample,
-    "moves": moves,
-    "experts": experts,
-    "block scale": block_scale,
-    "rope": rope,
-    "fusion": fusion,
-    "attention": composite_attention,
-    "attention backward": composite_attention_backward,
-    "sdpa": unified_attention,
-    "sdpa backward": unified_attention_backward,
+GRAPH_FAMILIES: dict[str, Callable[[RandomGraphBuilder], Graph | None]] = {
+    "convolution": add_convolution,
+    "matmul": add_matmul,
+    "pointwise": add_pointwise_graph,
+    "mode": add_operation_of_any_mode,
+    "reduction": add_reduction_graph,
+    "norm": add_norm,
+    "norm backward": add_norm_backward,
+    "batch norm": add_batch_norm_part,
+    "resample": add_resample,
+    "moves": add_data_movement,
+    "experts": add_expert_matmul,
+    "block scale": add_block_scaled_matmul,
+    "rope": add_rotary_embedding,
+    "fusion": add_fusion,
+    "attention": make_composite_attention,
+    "attention backward": make_composite_attention_backward,
+    "sdpa": make_unified_attention,
+    "sdpa backward": make_unified_attention_backward,
 }
 """The function of each family, which adds its operations to a builder, or returns a graph."""
 
-ATTENTION = ("attention", "attention backward", "sdpa", "sdpa backward")
-_TRIES = 100
+ATTENTION_FAMILIES = ("attention", "attention backward", "sdpa", "sdpa backward")
+_MAX_TRIES = 100
 
 
-def random_graph(seed: int, family: str | None = None, *, version: VersionTuple | None = None) -> Graph:
+def make_random_graph(seed: int, family: str | None = None, *, version: VersionTuple | None = None) -> Graph:
     """Return a small random graph that cuDNN may support or refuse; equal arguments give the same graph.
 
     Parameters
     ----------
     family
-        One of :data:`FAMILIES`; any by default.
+        One of :data:`GRAPH_FAMILIES`; any by default.
     version
         The judging cuDNN, such as (9, 19, 0): operations that it lacks are left out, and known issues of
         attention on sm_90 are avoided. None for the newest.
@@ -66,14 +72,16 @@ def random_graph(seed: int, family: str | None = None, *, version: VersionTuple 
     UsageError
         ``unknown-family``.
     """
-    if family is not None and family not in FAMILIES:
-        raise UsageError(f"no family is called {family!r}, known are {', '.join(FAMILIES)}", code="unknown-family")
-    for number in range(_TRIES):
+    if family is not None and family not in GRAPH_FAMILIES:
+        raise UsageError(
+            f"no family is called {family!r}, known are {', '.join(GRAPH_FAMILIES)}", code="unknown-family"
+        )
+    for number in range(_MAX_TRIES):
         builder = RandomGraphBuilder(family or "any", seed if not number else seed + number * 1_000_003, version)
-        write = FAMILIES[family or builder.choose(*FAMILIES)]
+        write = GRAPH_FAMILIES[family or builder.choose(*GRAPH_FAMILIES)]
         try:
             made = write(builder)
             return builder.g.graph() if made is None else made
         except GraphError:  # the random parts do not fit together; try the next
             continue
-    raise AssertionError(f"no graph of {family} fits in {_TRIES} draws from {seed}")
+    raise AssertionError(f"no graph of {family} fits in {_MAX_TRIES} draws from {seed}")

@@ -21,27 +21,27 @@ from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, LastingChild
-from tools.repository import child_environment
+from tools.repository import make_child_environment
 
-from .coverage import missing_features
-from .graphs import ATTENTION, FAMILIES
+from .coverage import find_missing_features
+from .graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES
 
-__all__ = ["WEIGHTS", "Campaign", "Options", "run_campaign"]
+__all__ = ["FAMILY_WEIGHTS", "CampaignOptions", "CampaignResult", "run_campaign"]
 
-WEIGHTS = {
+FAMILY_WEIGHTS = {
     "convolution": 9, "matmul": 7, "pointwise": 6, "mode": 6, "reduction": 4, "norm": 5, "norm backward": 4,
     "batch norm": 3, "resample": 5, "moves": 2, "experts": 2, "fusion": 5, "rope": 1, "block scale": 1,
     "attention": 7, "attention backward": 6, "sdpa": 6, "sdpa backward": 6,
 }  # fmt: skip
 """How often a graph is of each family."""
 
-_WORKER = "tools.campaign.worker:main"
-_FIRST_S = 60.0  # additional time for the first graph of a child, which loads cuDNN
-_TEXT = 300
+_WORKER_FUNCTION = "tools.campaign.worker:main"
+_FIRST_GRAPH_EXTRA_S = 60.0  # additional time for the first graph of a child, which loads cuDNN
+_MAX_TEXT_LENGTH = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class CampaignOptions:
     """Options of a campaign.
 
     Attributes
@@ -51,7 +51,7 @@ class Options:
     seed
         Seed of the first graph; each further one has the next.
     families
-        Names of :data:`FAMILIES`; by default all that the target may support.
+        Names of :data:`GRAPH_FAMILIES`; by default all that the target may support.
     target
         A described GPU, which runs nothing; None for the GPUs of this machine.
     processes, gpus
@@ -79,11 +79,11 @@ class Options:
 
 
 @dataclass
-class Campaign:
+class CampaignResult:
     """Result of a campaign: counts by family, coverage, and failures with their smallest graphs."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    cover: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[str] = field(default_factory=Counter)
     engines: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Campaign:
         counts["graphs"] += 1
         counts.update(record["outcomes"])
         if record["outcomes"].get("accepted"):
-            self.cover.update(record["cover"])
+            self.coverage.update(record["cover"])
             self.engines[f"{record['family']}: {record['engine'].partition('_')[0]}"] += 1
         for name, spent in record["seconds"].items():
             self.seconds[name] += spent
@@ -109,7 +109,7 @@ class Campaign:
         """Return the counts of all families, or only of those with or without attention."""
         found: Counter[str] = Counter()
         for family, counts in self.counts.items():
-            if attention is None or (family in ATTENTION) == attention:
+            if attention is None or (family in ATTENTION_FAMILIES) == attention:
                 found.update(counts)
         return found
 
@@ -123,8 +123,8 @@ class Campaign:
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
             "failures": list(self._group_failures()),
-            "covered": dict(sorted(self.cover.items())),
-            "not covered": missing_features(self.cover),
+            "covered": dict(sorted(self.coverage.items())),
+            "not covered": find_missing_features(self.coverage),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
@@ -139,7 +139,7 @@ class Campaign:
                 "alike": alike,
                 "count": count,
                 "seed": first["seed"],
-                "words": str(first.get("words", ""))[:_TEXT],
+                "words": str(first.get("words", ""))[:_MAX_TEXT_LENGTH],
                 "smallest": smallest,
             }
 
@@ -161,12 +161,14 @@ class Campaign:
         ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
-        for name, count in sorted(self.cover.items()):
+        for name, count in sorted(self.coverage.items()):
             subject, _, item = name.partition(" ")
             by_subject.setdefault(subject, []).append(f"{item} {count}")
         lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
         lines += [
-            f"no {subject}: {', '.join(names)}" for subject, names in missing_features(self.cover).items() if names
+            f"no {subject}: {', '.join(names)}"
+            for subject, names in find_missing_features(self.coverage).items()
+            if names
         ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
@@ -178,12 +180,12 @@ class Campaign:
                 f"-- {failure['outcome']}: {failure['family']}, seed {failure['seed']}, "
                 + (failure["faults"] or "no known issue")
             )
-            lines += [f"   {line}" for line in str(failure.get("words", ""))[:_TEXT].splitlines()]
+            lines += [f"   {line}" for line in str(failure.get("words", ""))[:_MAX_TEXT_LENGTH].splitlines()]
             lines += [f"   {line}" for line in failure.get("smallest", {}).get("text", "").splitlines()]
         return "\n".join(lines)
 
 
-def run_campaign(options: Options, output: Path | None = None, resume: Path | None = None) -> Campaign:
+def run_campaign(options: CampaignOptions, output: Path | None = None, resume: Path | None = None) -> CampaignResult:
     """Run random graphs for some time and return the results.
 
     Parameters
@@ -198,12 +200,12 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
     CudnnBackendError
         The error of the first child of each process if it cannot start at all.
     """
-    campaign, done, began = Campaign(), set(), time.monotonic()
+    campaign, done, began = CampaignResult(), set(), time.monotonic()
     for line in resume.read_text(encoding="utf-8").splitlines() if resume is not None and resume.exists() else ():
         record = json.loads(line)
         done.add(record["seed"])
         campaign.add(record)
-    tasks = _seeds_and_families(options, done)
+    tasks = _draw_seeds_and_families(options, done)
     lock = threading.Lock()
     troubles: list[CudnnBackendError] = []
     until = began + options.seconds
@@ -211,7 +213,7 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
 
         def run_worker(number: int) -> None:
             try:
-                _run_tasks(options, number, tasks, lock, campaign, kept, until)
+                _run_graphs_until_deadline(options, number, tasks, lock, campaign, kept, until)
             except CudnnBackendError as error:
                 troubles.append(error)
 
@@ -226,9 +228,9 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
     return campaign
 
 
-def _seeds_and_families(options: Options, done: set[int]) -> Iterator[tuple[int, str]]:
-    families = list(options.families or (name for name in FAMILIES if name != "block scale"))
-    weights = [WEIGHTS[name] for name in families]
+def _draw_seeds_and_families(options: CampaignOptions, done: set[int]) -> Iterator[tuple[int, str]]:
+    families = list(options.families or (name for name in GRAPH_FAMILIES if name != "block scale"))
+    weights = [FAMILY_WEIGHTS[name] for name in families]
     for seed in itertools.count(options.seed):
         if seed - options.seed >= options.most:
             return
@@ -237,24 +239,24 @@ def _seeds_and_families(options: Options, done: set[int]) -> Iterator[tuple[int,
             yield seed, family
 
 
-def _run_tasks(
-    options: Options,
+def _run_graphs_until_deadline(
+    options: CampaignOptions,
     number: int,
     tasks: Iterator[tuple[int, str]],
     lock: threading.Lock,
-    campaign: Campaign,
+    campaign: CampaignResult,
     kept: IO[str],
     until: float,
 ) -> None:
     """Run graphs in child processes, one after the other, until the time is over."""
-    with LastingChild(_WORKER, lambda: _worker_environment(options, number)) as child:
+    with LastingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
                 task = next(tasks, None)
             if task is None:
                 return
             for _ in range(2):
-                limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_S)
+                limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_GRAPH_EXTRA_S)
                 record = _run_graph(child, options, *task, limit_s=limit_s)
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
@@ -267,14 +269,14 @@ def _run_tasks(
                 kept.flush()
 
 
-def _worker_environment(options: Options, number: int) -> dict[str, str]:
-    environment = child_environment(**ONE_THREAD)
+def _make_worker_environment(options: CampaignOptions, number: int) -> dict[str, str]:
+    environment = make_child_environment(**ONE_THREAD)
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
     return environment
 
 
-def _run_graph(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+def _run_graph(child: LastingChild, options: CampaignOptions, seed: int, family: str, limit_s: float) -> dict[str, Any]:
     """Run one graph in a child process, and return its record."""
     record: dict[str, Any] = {
         "seed": seed,

@@ -18,15 +18,22 @@ from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.system.child import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
-from .coverage import features_of_graph
-from .graphs import ATTENTION, random_graph
-from .one import Differences, PlanOrRefusal, compare_interpreters, find_plan, is_context_lost, run_and_compare
+from .coverage import list_graph_features
+from .graphs import ATTENTION_FAMILIES, make_random_graph
+from .plan_check import (
+    OutputDifferences,
+    PlanOrRefusal,
+    compare_interpreters,
+    find_plan,
+    is_context_lost,
+    run_and_compare,
+)
 
 __all__ = ["main"]
 
-_LOST = "cuda-driver"  # the error code that makes the CUDA context of a process unusable
-_WORDS = 400
-_ALIKE = 3  # failures of one family and engine that one process reduces
+_CONTEXT_LOST_CODE = "cuda-driver"  # the error code that makes the CUDA context of a process unusable
+_MAX_MESSAGE_LENGTH = 400
+_MAX_REDUCTIONS_PER_ENGINE = 3  # failures of one family and engine that one process reduces
 
 
 class _ContextLostError(Exception):
@@ -45,28 +52,28 @@ class _Worker:
             self.target = open_target(name)
         return self.target
 
-    def answer(self, request: dict[str, Any], say: AnswerWriter) -> None:
+    def judge_request(self, request: dict[str, Any], say: AnswerWriter) -> None:
         """Judge a graph and report the result; if outputs are wrong, also report each smaller failing graph."""
         target = self.open(request["target"])
         if self._is_context_lost(target):
             say(spoiled=True)
             return
         began = time.perf_counter()
-        graph = _requested_graph(request, target)
+        graph = _make_requested_graph(request, target)
         if "cover" in request:
-            say(cover=dict(features_of_graph(graph)))
+            say(cover=dict(list_graph_features(graph)))
             return
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {request['seed']}")
         kinds = [request["data"]] if request.get("data") else _choose_data_kinds(request["family"], choice)
         ends = ", ".join(issue.code for issue in find_ending_problems(graph, target.sm, target.library.version))
-        say(about=_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
+        say(about=_list_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
         got = find_plan(graph, target, choice=choice, build=request["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
-        line: dict[str, Any] = {"engine": got.engine, "cover": dict(features_of_graph(graph)), "seconds": seconds}
+        line: dict[str, Any] = {"engine": got.engine, "cover": dict(list_graph_features(graph)), "seconds": seconds}
         if got.config is None:
-            say(outcome="refused", words=got.words[-_WORDS:], **line)
+            say(outcome="refused", words=got.words[-_MAX_MESSAGE_LENGTH:], **line)
             if not target.is_live:
                 self._judge_without_device(graph, kinds, request, say)
             return
@@ -76,7 +83,7 @@ class _Worker:
             say(outcome="accepted", **line)
             self._judge_without_device(graph, kinds, request, say)
             return
-        say(outcome="accepted", faults=_codes_of_known_issues(graph, got, ()), **line)
+        say(outcome="accepted", faults=_find_known_issue_codes(graph, got, ()), **line)
         try:
             self._judge_on_device(graph, got, kinds, request, say)
         finally:
@@ -93,38 +100,49 @@ class _Worker:
             try:
                 found = compare_interpreters(graph, kind, request["seed"])
             except CudnnBackendError as error:
-                say(outcome="not interpreted", data=kind, words=str(error)[:_WORDS])
+                say(outcome="not interpreted", data=kind, words=str(error)[:_MAX_MESSAGE_LENGTH])
                 return
             say(seconds={"interpret": time.perf_counter() - began})
-            if found.wrong:
-                say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest_error(found))
+            if found.wrong_texts:
+                say(outcome="differs", data=kind, words=found.wrong_texts[:3], largest=_find_largest_error(found))
 
     def _judge_on_device(
         self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: AnswerWriter
     ) -> None:
         assert got.plan is not None
         target = got.plan.target
-        arithmetic = got.arithmetic()
+        arithmetic = got.get_arithmetic()
         for kind in kinds:
             try:
                 found, seconds = run_and_compare(got.plan, graph, kind, request["seed"], arithmetic)
             except CudnnBackendError as error:
                 failed = "not run" if isinstance(error, CudnnStatusError) else "not compared"
-                outcome = "lost" if error.code == _LOST or self._is_context_lost(target) else failed
+                outcome = "lost" if error.code == _CONTEXT_LOST_CODE or self._is_context_lost(target) else failed
                 words = f"{error} {getattr(error, 'last_error', '')}"
-                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_codes_of_known_issues(graph, got, ()))
+                say(
+                    outcome=outcome,
+                    data=kind,
+                    words=words[:_MAX_MESSAGE_LENGTH],
+                    faults=_find_known_issue_codes(graph, got, ()),
+                )
                 return
             compared = sum(one.compared for one in found.comparisons)
-            say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest_error(found))
-            if not found.wrong:
+            say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_find_largest_error(found))
+            if not found.wrong_texts:
                 continue
-            faults = _codes_of_known_issues(graph, got, found.tensors)
-            say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest_error(found), faults=faults)
+            faults = _find_known_issue_codes(graph, got, found.wrong_tensors)
+            say(
+                outcome="differs",
+                data=kind,
+                words=found.wrong_texts[:3],
+                largest=_find_largest_error(found),
+                faults=faults,
+            )
             if faults:  # the table has their smallest forms
                 return
             name = f"{request['family']} {got.engine.partition('_')[0]}"
             self.reduced[name] += 1
-            if request["reduce_s"] and self.reduced[name] <= _ALIKE:
+            if request["reduce_s"] and self.reduced[name] <= _MAX_REDUCTIONS_PER_ENGINE:
                 self._reduce(graph, kind, (got, found), request, say)
             return
 
@@ -132,7 +150,7 @@ class _Worker:
         self,
         graph: Graph,
         kind: str,
-        failure: tuple[PlanOrRefusal, Differences],
+        failure: tuple[PlanOrRefusal, OutputDifferences],
         request: dict[str, Any],
         say: AnswerWriter,
     ) -> None:
@@ -154,16 +172,18 @@ class _Worker:
             if got.plan is None:
                 return False
             try:
-                found, _ = run_and_compare(got.plan, smaller, data, request["seed"], got.arithmetic())
+                found, _ = run_and_compare(got.plan, smaller, data, request["seed"], got.get_arithmetic())
             except CudnnBackendError as error:
-                if error.code == _LOST or self._is_context_lost(target):
+                if error.code == _CONTEXT_LOST_CODE or self._is_context_lost(target):
                     raise _ContextLostError from error
                 return False
             finally:
                 got.plan.close()
-            if not found.kinds & failure[1].kinds or _codes_of_known_issues(smaller, got, found.tensors):
+            if not found.difference_kinds & failure[1].difference_kinds or _find_known_issue_codes(
+                smaller, got, found.wrong_tensors
+            ):
                 return False
-            last = {"words": found.wrong[:2], "engine": got.engine, "data": data}
+            last = {"words": found.wrong_texts[:2], "engine": got.engine, "data": data}
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 
@@ -175,8 +195,8 @@ class _Worker:
         say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
 
 
-def _requested_graph(request: dict[str, Any], target: Target) -> Graph:
-    return random_graph(request["seed"], request["family"], version=target.library.version)
+def _make_requested_graph(request: dict[str, Any], target: Target) -> Graph:
+    return make_random_graph(request["seed"], request["family"], version=target.library.version)
 
 
 def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
@@ -186,7 +206,7 @@ def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
     order of each kernel, and a convolution may multiply padding with infinities.
     """
     weights = {"uniform": 5.0, "integers": 2.5}
-    if family in ATTENTION:
+    if family in ATTENTION_FAMILIES:
         weights["hostile"] = 4.0
     elif family in ("pointwise", "mode", "reduction"):
         weights["hostile"] = 1.5
@@ -196,16 +216,16 @@ def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
     return list(dict.fromkeys(drawn[: 1 if choice.random() < 0.5 else 2]))
 
 
-def _operation_names(graph: Graph) -> str:
+def _list_operation_names(graph: Graph) -> str:
     return " ".join(op.display_name() for op in all_ops(graph))
 
 
-def _largest_error(found: Differences) -> float | None:
+def _find_largest_error(found: OutputDifferences) -> float | None:
     finite = [one.largest for one in found.comparisons if one.largest < float("inf")]
     return max(finite, default=None)
 
 
-def _codes_of_known_issues(graph: Graph, got: PlanOrRefusal, wrong: Sequence[str]) -> str:
+def _find_known_issue_codes(graph: Graph, got: PlanOrRefusal, wrong: Sequence[str]) -> str:
     """Return the codes of known issues that explain the wrong outputs, or an empty text."""
     assert got.config is not None
     assert got.plan is not None
@@ -217,4 +237,4 @@ def _codes_of_known_issues(graph: Graph, got: PlanOrRefusal, wrong: Sequence[str
 def main() -> None:
     """Answer the requests of the parent."""
     warnings.simplefilter("ignore", KnownIssueWarning)
-    serve(_Worker().answer)
+    serve(_Worker().judge_request)

@@ -15,13 +15,13 @@ from cudnn_backend_py.system.version import VersionTuple, version_numbers
 
 from .header import DocumentedAttribute, Enumerator, EnumType, Header
 
-FIRST = (9, 0, 0)
-ASPECTS = ("types", "count", "role", "required", "element")
-USES = ("writes", "defaults", "logged", "fixed", "undumped")
+FIRST_VERSION = (9, 0, 0)
+ATTRIBUTE_ASPECTS = ("types", "count", "role", "required", "element")
+OPERATION_FACT_NAMES = ("writes", "defaults", "logged", "fixed", "undumped")
 
 
 @dataclass(frozen=True)
-class Member:
+class EnumMember:
     """An enumerator with its Python name."""
 
     name: str
@@ -31,15 +31,15 @@ class Member:
 
 @dataclass(frozen=True)
 class EnumModel:
-    """One enum class to write."""
+    """An enum class of the generated code."""
 
     name: str
     c_name: str
     prefix: str
     suffix: str
-    members: tuple[Member, ...]
+    members: tuple[EnumMember, ...]
 
-    def c_spelling(self, member: Member) -> str:
+    def c_spelling(self, member: EnumMember) -> str:
         """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
@@ -59,24 +59,24 @@ class Attribute:
     documented: bool
     filled: tuple[str, ...]
     corrected: tuple[str, ...]
-    whys: tuple[str, ...]
+    change_reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class DescriptorModel:
-    """One descriptor type to write."""
+    """A descriptor type of the generated code."""
 
     kind: str
     name: str
     source: Enumerator
     since: VersionTuple | None
     attributes: tuple[Attribute, ...]
-    uses: dict[str, Any]  # by the names in USES: field names, or values or paths by name
+    uses: dict[str, Any]  # by the names in OPERATION_FACT_NAMES: field names, or values or paths by name
 
 
 @dataclass
-class Model:
-    """Everything to write, and every problem found."""
+class GeneratedModel:
+    """Data of all generated files, and all problems found."""
 
     header: Header
     enums: list[EnumModel] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Model:
     problems: list[str] = field(default_factory=list)
 
 
-class Facts:
+class FactsFile:
     """The hand-written facts: facts.toml."""
 
     def __init__(self, path: Path) -> None:
@@ -116,18 +116,18 @@ class Facts:
                 return major, minor, patch
         return member.since
 
-    def about(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def find_entries(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the entries that match an attribute, earliest first."""
         for index, entry in enumerate(self.entries):
             if any(fnmatchcase(attribute, pattern) for pattern in entry["attributes"]):
                 yield index, entry
 
     def uses(self, kind: str) -> dict[str, Any]:
-        """Return the facts about the fields of an operation or a parameter descriptor, by the names in ``USES``."""
+        """Return facts on the fields of an operation or parameter descriptor, by :data:`OPERATION_FACT_NAMES`."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
-                for use in USES:
+                for use in OPERATION_FACT_NAMES:
                     if use in entry:
                         found[use] = entry[use] if isinstance(entry[use], list) else found.get(use, {}) | entry[use]
         return found
@@ -143,21 +143,23 @@ class Facts:
                 yield f"facts.toml: the entry for {', '.join(entry['attributes'])} has no effect"
 
 
-def build(header: Header, facts: Facts) -> Model:
+def build_model(header: Header, facts: FactsFile) -> GeneratedModel:
     """Build the model; nothing is dropped, contradictions are in ``problems``."""
-    model = Model(header)
+    model = GeneratedModel(header)
     for enum in header.enums:
-        model.enums.append(_enum(enum, facts, model.problems))
+        model.enums.append(_make_enum_model(enum, facts, model.problems))
     classes = {enum.c_name: enum.name for enum in model.enums}
-    kinds = [_cut(member.c_name, facts) for member in header.enum("cudnnBackendDescriptorType_t").members]
+    kinds = [
+        _strip_descriptor_prefix(member.c_name, facts) for member in header.enum("cudnnBackendDescriptorType_t").members
+    ]
     types = header.enum("cudnnBackendAttributeType_t").members
     for member in types:
         enum_of = next((classes[word] for word in member.remark.split() if word in classes), None)
         if enum_of:
-            model.enum_of_type[_type(member)] = enum_of
-    builder = _Builder(model, facts, kinds, set(map(_type, types)))
+            model.enum_of_type[_get_type_name(member)] = enum_of
+    builder = _DescriptorModelBuilder(model, facts, kinds, set(map(_get_type_name, types)))
     builder.run()
-    _check_uses(model)
+    _check_operation_facts(model)
     model.pointwise_modes = facts.pointwise_modes
     known = {member.name for enum in model.enums if enum.name == "PointwiseMode" for member in enum.members}
     for name in sorted({name for names in facts.pointwise_modes.values() for name in names} - known):
@@ -173,17 +175,17 @@ def build(header: Header, facts: Facts) -> Model:
     return model
 
 
-def _type(member: Enumerator) -> str:
+def _get_type_name(member: Enumerator) -> str:
     return member.c_name.removeprefix("CUDNN_TYPE_")
 
 
-def _cut(c_name: str, facts: Facts) -> str:
+def _strip_descriptor_prefix(c_name: str, facts: FactsFile) -> str:
     prefix = facts.name("enum_prefixes", "cudnnBackendDescriptorType_t") or ""
     suffix = facts.name("enum_suffixes", "cudnnBackendDescriptorType_t") or ""
     return c_name.removeprefix(prefix).removesuffix(suffix)
 
 
-def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
+def _make_enum_model(enum: EnumType, facts: FactsFile, problems: list[str]) -> EnumModel:
     name = enum.c_name.removeprefix("cudnn").removeprefix("Backend").removesuffix("_t")
     common = commonprefix([member.c_name for member in enum.members])
     prefix = facts.name("enum_prefixes", enum.c_name) or common[: common.rindex("_") + 1]
@@ -199,13 +201,13 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
         since = facts.since(member)
         if since is None:
             problems.append(f"{member.c_name}: neither the header nor facts.toml says since when")
-        members.append(Member(short, member, since or FIRST))
+        members.append(EnumMember(short, member, since or FIRST_VERSION))
     if len({member.name for member in members}) != len(members):
         problems.append(f"{enum.c_name} has two members of one name")
     return EnumModel(name, enum.c_name, prefix, suffix, tuple(members))
 
 
-def _check_uses(model: Model) -> None:
+def _check_operation_facts(model: GeneratedModel) -> None:
     """Find facts about fields, enumerators or parameter descriptors that do not exist."""
     fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
     members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
@@ -214,7 +216,7 @@ def _check_uses(model: Model) -> None:
         if kind.startswith("OPERATION_") and not uses.get("writes"):
             model.problems.append(f"{descriptor.source.c_name}: which fields it writes is unknown")
         paths = [path for path in uses.get("logged", {}).values() if path]
-        named = {name for use in USES if use != "logged" for name in uses.get(use, ())}
+        named = {name for use in OPERATION_FACT_NAMES if use != "logged" for name in uses.get(use, ())}
         for path in sorted({*paths, *named}):
             holder, _, name = path.rpartition(".")
             elements = fields[kind][holder].element if holder in fields[kind] else (kind,)
@@ -227,24 +229,24 @@ def _check_uses(model: Model) -> None:
                     model.problems.append(f"facts.toml: {name} of {kind} is no {value}")
 
 
-class _Builder:
+class _DescriptorModelBuilder:
     """Assigns every attribute to its descriptor type and collects its facts."""
 
-    def __init__(self, model: Model, facts: Facts, kinds: list[str], types: set[str]) -> None:
+    def __init__(self, model: GeneratedModel, facts: FactsFile, kinds: list[str], types: set[str]) -> None:
         self.model = model
         self.facts = facts
         self.types = types
         self.kinds = kinds
         self.changed: set[int] = set()
         self.prefixes = {kind: (facts.name("attribute_prefixes", kind) or kind) + "_" for kind in kinds}
-        self.documented = self._documented()
+        self.documented = self._read_documentation()
 
-    def _documented(self) -> dict[str, dict[str, DocumentedAttribute]]:
+    def _read_documentation(self) -> dict[str, dict[str, DocumentedAttribute]]:
         """Return the header's documentation by descriptor type, under the names of its enum."""
         found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}
-            kind = _cut(c_name, self.facts)
+            kind = _strip_descriptor_prefix(c_name, self.facts)
             found[kind] = {self.facts.name("documented_as", name) or name: e for name, e in names.items()}
         return found
 
@@ -254,19 +256,19 @@ class _Builder:
         seen = set()
         for member in self.model.header.enum("cudnnBackendAttributeName_t").members:
             name = member.c_name.removeprefix("CUDNN_ATTR_")
-            owner = self._owner(name)
+            owner = self._find_owner(name)
             if owner is None:
                 self.model.problems.append(f"{member.c_name} belongs to no descriptor type")
                 continue
             seen.add((owner, name))
-            placed[owner].append(self._attribute(owner, name, member))
+            placed[owner].append(self._make_attribute(owner, name, member))
         self._check_documented(seen)
         for source, kind in zip(
             self.model.header.enum("cudnnBackendDescriptorType_t").members, self.kinds, strict=True
         ):
-            self.model.descriptors.append(self._descriptor(kind, source, placed[kind]))
+            self.model.descriptors.append(self._make_descriptor_model(kind, source, placed[kind]))
 
-    def _owner(self, name: str) -> str | None:
+    def _find_owner(self, name: str) -> str | None:
         declared = self.facts.name("owners", name)
         fitting = [kind for kind in self.kinds if name.startswith(self.prefixes[kind])]
         return declared or max(fitting, key=lambda kind: len(self.prefixes[kind]), default=None)
@@ -277,7 +279,7 @@ class _Builder:
                 if (kind, name) not in seen:
                     self.model.undefined[name] = kind
 
-    def _descriptor(self, kind: str, source: Enumerator, attributes: list[Attribute]) -> DescriptorModel:
+    def _make_descriptor_model(self, kind: str, source: Enumerator, attributes: list[Attribute]) -> DescriptorModel:
         words = [self.facts.name("class_words", word) or word.capitalize() for word in kind.split("_")]
         fields = [attribute.field for attribute in attributes]
         if not attributes:
@@ -287,55 +289,57 @@ class _Builder:
         since = self.facts.since(source)
         return DescriptorModel(kind, "".join(words), source, since, tuple(attributes), self.facts.uses(kind))
 
-    def _attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
+    def _make_attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
         says = self.documented[kind].get(name)
         if says is None:
             self.model.undocumented.append(name)
-        known: dict[str, Any] = {aspect: getattr(says, aspect) for aspect in ASPECTS if says}
-        known["types"] = self._spelled(known.get("types"))
-        original = {aspect: known.get(aspect) for aspect in ASPECTS}
-        whys = []
-        for index, entry in self.facts.about(name):
-            given = {aspect: _value(aspect, entry[aspect]) for aspect in ASPECTS if aspect in entry}
+        known: dict[str, Any] = {aspect: getattr(says, aspect) for aspect in ATTRIBUTE_ASPECTS if says}
+        known["types"] = self._correct_type_names(known.get("types"))
+        original = {aspect: known.get(aspect) for aspect in ATTRIBUTE_ASPECTS}
+        change_reasons = []
+        for index, entry in self.facts.find_entries(name):
+            given = {
+                aspect: _convert_fact_value(aspect, entry[aspect]) for aspect in ATTRIBUTE_ASPECTS if aspect in entry
+            }
             if any(known.get(aspect) != value for aspect, value in given.items()):
                 self.changed.add(index)
-                whys.append(entry["why"])
+                change_reasons.append(entry["why"])
             known |= given
         known["role"] = known.get("role") or "input"
-        known["element"] = self._kinds(known.get("element"))
-        original["element"] = self._kinds(original["element"])
+        known["element"] = self._expand_descriptor_types(known.get("element"))
+        original["element"] = self._expand_descriptor_types(original["element"])
         missing = [aspect for aspect in ("types", "count", "required") if known.get(aspect) is None]
         if missing:
             self.model.problems.append(f"{member.c_name}: {' and '.join(missing)} unknown")
             known |= {"types": known["types"] or ("VOID_PTR",), "count": known.get("count") or (1, 1)}
         attribute = Attribute(
             name=name,
-            field=self._field(kind, name, known["element"]),
+            field=self._make_field_name(kind, name, known["element"]),
             since=self.facts.since(member),
             documented=says is not None,
-            filled=tuple(a for a in ASPECTS if _differs(a, original, known) and not original[a]),
-            corrected=tuple(a for a in ASPECTS if _differs(a, original, known) and original[a]),
-            whys=tuple(whys),
+            filled=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and not original[a]),
+            corrected=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and original[a]),
+            change_reasons=tuple(change_reasons),
             types=known["types"],
             count=known["count"],
             role=known["role"],
             required=bool(known.get("required")) and known["role"] != "output",
             element=known["element"],
         )
-        self._check(attribute, member)
+        self._check_attribute(attribute, member)
         return attribute
 
-    def _spelled(self, types: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _correct_type_names(self, types: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if types is None:
             return None
         return tuple(self.facts.name("type_documented_as", name) or name for name in types)
 
-    def _kinds(self, element: tuple[str, ...] | None) -> tuple[str, ...]:
+    def _expand_descriptor_types(self, element: tuple[str, ...] | None) -> tuple[str, ...]:
         if element == ("OPERATION_*",):
             return tuple(kind for kind in self.kinds if kind.startswith("OPERATION_"))
         return element or ()
 
-    def _field(self, kind: str, name: str, element: tuple[str, ...]) -> str:
+    def _make_field_name(self, kind: str, name: str, element: tuple[str, ...]) -> str:
         declared = self.facts.name("fields", name)
         rest = name.removeprefix(self.prefixes[kind])
         if declared is None and rest == "DESC" and len(element) == 1:
@@ -346,7 +350,7 @@ class _Builder:
                 break
         return declared or rest.lower()
 
-    def _check(self, attribute: Attribute, member: Enumerator) -> None:
+    def _check_attribute(self, attribute: Attribute, member: Enumerator) -> None:
         problems = self.model.problems
         unknown = {*attribute.types} - self.types | {*attribute.element} - {*self.kinds}
         problems += [f"{member.c_name}: nothing is called {name}" for name in sorted(unknown)]
@@ -358,13 +362,13 @@ class _Builder:
             problems.append(f"{member.c_name} has no usable field name ({attribute.field!r})")
 
 
-def _value(aspect: str, value: Any) -> Any:
+def _convert_fact_value(aspect: str, value: Any) -> Any:
     if aspect == "count":
         return value[0], value[1] or None
     return tuple(value) if isinstance(value, list) else value
 
 
-def _differs(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
+def _is_changed_aspect(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
     if aspect == "role" and original["role"] is None and known["role"] == "input":
         return False
     return bool(original[aspect] != known.get(aspect))

@@ -12,23 +12,23 @@ from pathlib import Path
 
 from cudnn_backend_py.native.find import nvrtc_places
 
-__all__ = ["SOURCE", "compile_ptx", "ptx_header"]
+__all__ = ["CUDA_SOURCE", "compile_ptx", "make_ptx_header"]
 
-SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
-_ARCHITECTURE = b"--gpu-architecture=compute_75"
-_OLDEST = ".version 6.4"  # of the first PTX with that architecture; NVRTC writes its newest
+CUDA_SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
+_ARCHITECTURE_OPTION = b"--gpu-architecture=compute_75"
+_OLDEST_PTX_VERSION = ".version 6.4"  # of the first PTX with that architecture; NVRTC writes its newest
 
 
-def ptx_header(source: bytes) -> str:
+def make_ptx_header(source: bytes) -> str:
     """Return the first line of a source's PTX."""
-    return f"// {SOURCE.name} {hashlib.sha256(source).hexdigest()}"
+    return f"// {CUDA_SOURCE.name} {hashlib.sha256(source).hexdigest()}"
 
 
 def compile_ptx(nvrtc: str, source: bytes) -> str:
     """Return the PTX of a source, with its mark. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
     library, program, size = ctypes.CDLL(nvrtc), ctypes.c_void_p(), ctypes.c_size_t()
-    library.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None)
-    status = library.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(_ARCHITECTURE))
+    library.nvrtcCreateProgram(ctypes.byref(program), source, CUDA_SOURCE.name.encode(), 0, None, None)
+    status = library.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(_ARCHITECTURE_OPTION))
     what = "PTX" if status == 0 else "ProgramLog"
     library[f"nvrtcGet{what}Size"](program, ctypes.byref(size))
     text = ctypes.create_string_buffer(size.value)
@@ -37,10 +37,15 @@ def compile_ptx(nvrtc: str, source: bytes) -> str:
     if status:
         raise SystemExit(text.value.decode())
     lines = [line for line in text.value.decode().splitlines() if line and not line.startswith("//")]
-    return "\n".join([ptx_header(source), *(re.sub(r"^\.version [\d.]+$", _OLDEST, line) for line in lines)]) + "\n"
+    return (
+        "\n".join(
+            [make_ptx_header(source), *(re.sub(r"^\.version [\d.]+$", _OLDEST_PTX_VERSION, line) for line in lines)]
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":
-    source, ptx = SOURCE.read_bytes(), SOURCE.with_suffix(".ptx")
-    if not ptx.read_text().startswith(ptx_header(source)):
+    source, ptx = CUDA_SOURCE.read_bytes(), CUDA_SOURCE.with_suffix(".ptx")
+    if not ptx.read_text().startswith(make_ptx_header(source)):
         ptx.write_text(compile_ptx(next(place.path for place in nvrtc_places(12) if place.path), source))

@@ -12,12 +12,12 @@ from typing import Any
 
 from cudnn_backend_py.system.version import version_text
 
-from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
+from .model import FIRST_VERSION, OPERATION_FACT_NAMES, Attribute, DescriptorModel, EnumModel, GeneratedModel
 
-COMMAND = "python -m tools.codegen"
-_SEAL = "seal: sha256:"
+CODEGEN_COMMAND = "python -m tools.codegen"
+_HASH_MARK = "seal: sha256:"
 
-_PLAIN = {
+_PYTHON_TYPES = {
     "HANDLE": "Any",
     "BOOLEAN": "bool",
     "INT64": "int",
@@ -30,44 +30,44 @@ _PLAIN = {
 }
 
 
-def files(model: Model) -> dict[str, str]:
+def generate_all_files(model: GeneratedModel) -> dict[str, str]:
     """Return every generated file by name, formatted and with its hash."""
     sources = {
-        "__init__.py": _package,
-        "attributes.py": _attributes,
-        "descriptors.py": _descriptors,
-        "enums.py": _enums,
-        "operations.py": _operations,
-        "prototypes.py": _prototypes,
+        "__init__.py": _write_package_module,
+        "attributes.py": _write_attributes_module,
+        "descriptors.py": _write_descriptors_module,
+        "enums.py": _write_enums_module,
+        "operations.py": _write_operations_module,
+        "prototypes.py": _write_prototypes_module,
     }
-    out = {name: _python(name, source(model), model) for name, source in sources.items()}
-    out["REPORT.md"] = seal(report(model), "<!-- {} -->")
-    out["graph.schema.json"] = seal(_graph_schema(model), '  "$comment": "{}",')
+    out = {name: _format_python(name, source(model), model) for name, source in sources.items()}
+    out["REPORT.md"] = insert_hash(write_report(model), "<!-- {} -->")
+    out["graph.schema.json"] = insert_hash(_make_graph_schema(model), '  "$comment": "{}",')
     return out
 
 
-def _graph_schema(model: Model) -> str:
+def _make_graph_schema(model: GeneratedModel) -> str:
     """Return the schema of graph files: the one next to this file, with the members of each enum that it names."""
     first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])
         rest = rest.replace(f'"enum": "{enum.name}"', f'"enum": {names}')
-    sources = f"cudnn_graph.h {_dotted(model.header.version)} and tools/codegen/graph.schema.json"
-    banner = f"Generated from {sources} by {COMMAND}"
+    sources = f"cudnn_graph.h {_format_version(model.header.version)} and tools/codegen/graph.schema.json"
+    banner = f"Generated from {sources} by {CODEGEN_COMMAND}"
     return f'{first}\n  "description": "{banner}. Do not edit.",\n{rest}'
 
 
-def seal(text: str, comment: str = "# {}") -> str:
+def insert_hash(text: str, comment: str = "# {}") -> str:
     """Insert the hash of a text as its second line."""
     first, rest = text.split("\n", 1)
     digest = hashlib.sha256(f"{first}\n{rest}".encode()).hexdigest()
-    return f"{first}\n{comment.format(_SEAL + digest)}\n{rest}"
+    return f"{first}\n{comment.format(_HASH_MARK + digest)}\n{rest}"
 
 
-def _python(name: str, body: str, model: Model) -> str:
+def _format_python(name: str, body: str, model: GeneratedModel) -> str:
     banner = (
-        f"# Generated from cudnn_graph.h {_dotted(model.header.version)} and facts.toml. Do not edit.\n"
-        f"# Command: {COMMAND}\n"
+        f"# Generated from cudnn_graph.h {_format_version(model.header.version)} and facts.toml. Do not edit.\n"
+        f"# Command: {CODEGEN_COMMAND}\n"
     )
     done = subprocess.run(
         [
@@ -87,20 +87,20 @@ def _python(name: str, body: str, model: Model) -> str:
     )
     if done.returncode:
         raise RuntimeError(f"ruff format refused {name}: {done.stderr}")
-    return seal(done.stdout)
+    return insert_hash(done.stdout)
 
 
-def _dotted(version: Iterable[int] | None) -> str:
+def _format_version(version: Iterable[int] | None) -> str:
     return "not said" if version is None else version_text(version)
 
 
-def _package(model: Model) -> str:
+def _write_package_module(model: GeneratedModel) -> str:
     return '"""Machine-written facts about the cuDNN backend API; see REPORT.md for where each comes from."""\n'
 
 
 # ------------------------------------------------------------------------------------------- enums.py
 
-_ENUM_BASE = '''
+_ENUMS_CODE = '''
 class CudnnEnum(IntEnum):
     """A number of the cuDNN API that knows its C name and history.
 
@@ -133,10 +133,10 @@ class CudnnEnum(IntEnum):
 '''
 
 
-def _enums(model: Model) -> str:
+def _write_enums_module(model: GeneratedModel) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
     irregular = {e.c_spelling(m): m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
-    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # the most common version
+    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST_VERSION}  # the most common version
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     parts = [
@@ -148,13 +148,13 @@ def _enums(model: Model) -> str:
         f"_SINCE: dict[str, tuple[int, int, int]] = {since!r}",
         f"DEPRECATED = frozenset({tuple(deprecated)!r})",
         "ENUMS: dict[str, type[CudnnEnum]] = {}\n",
-        _ENUM_BASE,
-        *(_enum_class(enum) for enum in model.enums),
+        _ENUMS_CODE,
+        *(_write_enum_class(enum) for enum in model.enums),
     ]
     return "\n".join(parts)
 
 
-def _enum_class(enum: EnumModel) -> str:
+def _write_enum_class(enum: EnumModel) -> str:
     lines = [f"    {member.name} = {member.source.value}" for member in enum.members]
     affixes = f'prefix="{enum.prefix}"' + (f', suffix="{enum.suffix}"' if enum.suffix else "")
     head = f'class {enum.name}(CudnnEnum, c_type="{enum.c_name}", {affixes}):\n    """{enum.c_name}."""\n\n'
@@ -163,7 +163,7 @@ def _enum_class(enum: EnumModel) -> str:
 
 # -------------------------------------------------------------------------------------- prototypes.py
 
-_PROTOTYPE_BASE = '''"""Every function, struct and callback type of cudnn_graph.h, as data."""
+_PROTOTYPES_CODE = '''"""Every function, struct and callback type of cudnn_graph.h, as data."""
 
 from __future__ import annotations
 
@@ -194,35 +194,35 @@ def _parameters(**types: str) -> tuple[Parameter, ...]:
 '''
 
 
-def _prototypes(model: Model) -> str:
+def _write_prototypes_module(model: GeneratedModel) -> str:
     header = model.header
-    structs = ", ".join(f"{name!r}: {_parameters(fields)}" for name, fields in header.structs.items())
+    structs = ", ".join(f"{name!r}: {_format_parameters(fields)}" for name, fields in header.structs.items())
     return "\n".join(
         [
-            _PROTOTYPE_BASE,
-            f"FUNCTIONS = {_functions(header.functions)}",
-            f"CALLBACKS = {_functions(header.callbacks)}",
+            _PROTOTYPES_CODE,
+            f"FUNCTIONS = {_write_functions(header.functions)}",
+            f"CALLBACKS = {_write_functions(header.callbacks)}",
             f"STRUCTS = {{{structs}}}",
         ]
     )
 
 
-def _functions(functions: Iterable[Any]) -> str:
+def _write_functions(functions: Iterable[Any]) -> str:
     rows = []
     for f in functions:
         deprecated = ", deprecated=True" if f.deprecated else ""
-        rows.append(f"Function({f.name!r}, {f.returns!r}, {_parameters(f.parameters)}, {f.since}{deprecated})")
+        rows.append(f"Function({f.name!r}, {f.returns!r}, {_format_parameters(f.parameters)}, {f.since}{deprecated})")
     return f"{{function.name: function for function in ({', '.join(rows)},)}}"
 
 
-def _parameters(parameters: Iterable[Any]) -> str:
+def _format_parameters(parameters: Iterable[Any]) -> str:
     """Return the parameters as a call; their names are its keywords."""
     return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
 
 
 # ------------------------------------------------------------------- attributes.py and descriptors.py
 
-_ATTRIBUTE_BASE = '''"""What every attribute of every descriptor type takes, without the value classes."""
+_ATTRIBUTES_CODE = '''"""What every attribute of every descriptor type takes, without the value classes."""
 
 from __future__ import annotations
 
@@ -279,16 +279,17 @@ _both = partial(_facts, "both", False)
 '''
 
 
-def _attributes(model: Model) -> str:
+def _write_attributes_module(model: GeneratedModel) -> str:
     of_type = ", ".join(f"_T.{name}: {enum}" for name, enum in model.enum_of_type.items())
     names = {"AttributeName", "AttributeType", "CudnnEnum", "DescriptorType", *model.enum_of_type.values()}
     operations = tuple(d.kind for d in model.descriptors if d.kind.startswith("OPERATION_"))
     rows = "".join(
-        f"_D.{d.kind}: ({''.join(_facts(a, operations) + ', ' for a in d.attributes)}),\n" for d in model.descriptors
+        f"_D.{d.kind}: ({''.join(_format_attribute_facts(a, operations) + ', ' for a in d.attributes)}),\n"
+        for d in model.descriptors
     )
     return "\n".join(
         [
-            _ATTRIBUTE_BASE.replace("{enums}", _imports(names)),
+            _ATTRIBUTES_CODE.replace("{enums}", _format_imports(names)),
             f"_OPERATIONS = ({', '.join(f'_D.{kind}' for kind in operations)},)",
             f"ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {{{rows}}}",
             "ATTRIBUTE_FACTS: dict[AttributeName, AttributeFacts] = "
@@ -300,12 +301,12 @@ def _attributes(model: Model) -> str:
     )
 
 
-def _imports(names: Iterable[str]) -> str:
+def _format_imports(names: Iterable[str]) -> str:
     """Return an import list in the order and layout of ruff's isort rule."""
     return "(" + "".join(f"\n    {name}," for name in sorted(names)) + "\n)"
 
 
-def _facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
+def _format_attribute_facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
     """Return the row of an attribute: a call named by its role, with the element types and descriptor types."""
     kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
     taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
@@ -314,7 +315,7 @@ def _facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
     return f"{role}(_A.{attribute.name}, {attribute.field!r}, {', '.join(taken)}{count})"
 
 
-_DESCRIPTOR_BASE = '''"""One frozen value class per descriptor type, with the facts of its attributes."""
+_DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
@@ -376,43 +377,43 @@ class DescriptorValue:
 '''
 
 
-def _descriptors(model: Model) -> str:
+def _write_descriptors_module(model: GeneratedModel) -> str:
     classes = {descriptor.kind: descriptor.name for descriptor in model.descriptors}
-    bodies = [_descriptor(descriptor, model, classes) for descriptor in model.descriptors]
+    bodies = [_write_descriptor_class(descriptor, model, classes) for descriptor in model.descriptors]
     annotated = " ".join(word for body in bodies for word in body.replace("[", " ").replace(",", " ").split())
     used = {e for e in model.enum_of_type.values() if e in annotated.split()} | {"DescriptorType"}
-    return "\n".join([_DESCRIPTOR_BASE.replace("{enums}", _imports(used)), *bodies])
+    return "\n".join([_DESCRIPTORS_CODE.replace("{enums}", _format_imports(used)), *bodies])
 
 
-def _descriptor(descriptor: DescriptorModel, model: Model, classes: dict[str, str]) -> str:
+def _write_descriptor_class(descriptor: DescriptorModel, model: GeneratedModel, classes: dict[str, str]) -> str:
     count = len(descriptor.attributes)
     lines = [
         f"\n\nclass {descriptor.name}(DescriptorValue, kind=_D.{descriptor.kind}):",
-        f'    """{descriptor.source.c_name}, since cuDNN {_dotted(descriptor.since)}; '
+        f'    """{descriptor.source.c_name}, since cuDNN {_format_version(descriptor.since)}; '
         f'{count} attribute{"s"[: count != 1]}."""\n',
     ]
     settable = [a for a in descriptor.attributes if a.role != "output"]
     for attribute in sorted(settable, key=lambda a: not a.required):
-        annotation = _annotation(attribute, model, classes)
+        annotation = _format_annotation(attribute, model, classes)
         optional = "" if attribute.required else " | None = None" if annotation != "Any" else " = None"
         lines.append(f"    {attribute.field}: {annotation}{optional}")
     return "\n".join(lines) + "\n"
 
 
-def _annotation(attribute: Attribute, model: Model, classes: dict[str, str]) -> str:
+def _format_annotation(attribute: Attribute, model: GeneratedModel, classes: dict[str, str]) -> str:
     names: list[str] = []
     for kind in attribute.types:
         if kind == "BACKEND_DESCRIPTOR":
             names.append(classes[attribute.element[0]] if len(attribute.element) == 1 else "DescriptorValue")
         else:
-            names.append(_PLAIN.get(kind) or model.enum_of_type[kind])
+            names.append(_PYTHON_TYPES.get(kind) or model.enum_of_type[kind])
     single = " | ".join(dict.fromkeys(names))
     return single if attribute.count[1] == 1 or attribute.types == ("CHAR",) else f"tuple[{single}, ...]"
 
 
 # -------------------------------------------------------------------------------------- operations.py
 
-_OPERATION_BASE = '''"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
+_OPERATION_CODE = '''"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
 
 from __future__ import annotations
 
@@ -424,7 +425,7 @@ _D, _P = DescriptorType, PointwiseMode
 '''
 
 
-_TABLES = {
+_TABLE_NAMES = {
     "writes": "OUTPUT_PORTS: dict[DescriptorType, frozenset[str]]",
     "defaults": "DEFAULTS: dict[DescriptorType, dict[str, Any]]",
     "logged": "LOGGED_NAMES: dict[DescriptorType, dict[str, str]]",
@@ -433,32 +434,33 @@ _TABLES = {
 }
 
 
-def _operations(model: Model) -> str:
+def _write_operations_module(model: GeneratedModel) -> str:
     names = {"DescriptorType", "PointwiseMode"}
-    tables: dict[str, list[str]] = {use: [] for use in USES}
+    tables: dict[str, list[str]] = {use: [] for use in OPERATION_FACT_NAMES}
     for descriptor in model.descriptors:
         for use, given in descriptor.uses.items():
             if isinstance(given, list):
                 value = f"frozenset({{{', '.join(map(repr, given))}}})" if use == "writes" else repr(tuple(given))
             else:
-                enums = _enums_of(descriptor, given, model) if use != "logged" else {}
+                enums = _find_enums_of_fields(descriptor, given, model) if use != "logged" else {}
                 names |= set(enums.values())
                 pairs = ((k, f"{enums[k]}.{item}" if k in enums else repr(item)) for k, item in given.items())
                 value = "{" + ", ".join(f"{name!r}: {item}" for name, item in pairs) + "}"
             tables[use].append(f"_D.{descriptor.kind}: {value}")
+    convolutions = ", ".join(_format_convolution_fields(model))
     modes = {kind: ", ".join(f"_P.{name}" for name in members) for kind, members in model.pointwise_modes.items()}
     return "\n".join(
         [
-            _OPERATION_BASE.replace("{enums}", _imports(names)),
-            *(f"{_TABLES[use]} = {{{', '.join(rows)}}}" for use, rows in tables.items()),
-            f"CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {{{', '.join(_convolutions(model))}}}",
+            _OPERATION_CODE.replace("{enums}", _format_imports(names)),
+            *(f"{_TABLE_NAMES[use]} = {{{', '.join(rows)}}}" for use, rows in tables.items()),
+            f"CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {{{convolutions}}}",
             *(f"{kind.upper()}_MODES = frozenset({{{members}}})" for kind, members in modes.items()),
             'BACKWARD_MODES = frozenset(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))',
         ]
     )
 
 
-def _convolutions(model: Model) -> Iterator[str]:
+def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
     """Yield the fields of a convolution that are image, weights and response: x, w and y, or their gradients."""
     for descriptor in model.descriptors:
         if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
@@ -466,7 +468,7 @@ def _convolutions(model: Model) -> Iterator[str]:
             yield f"_D.{descriptor.kind}: {tuple(f'd{name}' if f'd{name}' in fields else name for name in 'xwy')!r}"
 
 
-def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) -> dict[str, str]:
+def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], model: GeneratedModel) -> dict[str, str]:
     """Return the enums of those fields that hold an enumerator."""
     types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
     return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
@@ -475,7 +477,7 @@ def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) 
 # ------------------------------------------------------------------------------------------ REPORT.md
 
 
-def report(model: Model) -> str:
+def write_report(model: GeneratedModel) -> str:
     """Return the report for the review of a header upgrade."""
     attributes = [a for d in model.descriptors for a in d.attributes]
     placed = {a.name for a in attributes}
@@ -490,15 +492,15 @@ def report(model: Model) -> str:
         "# Facts of cudnn_graph.h",
         "",
         "Coverage of the header by this package, with corrections and additions to the header's comments.",
-        f"Header {_dotted(model.header.version)}; generated by `{COMMAND}`.",
+        f"Header {_format_version(model.header.version)}; generated by `{CODEGEN_COMMAND}`.",
         "",
         "| kind | in the header | covered | not covered |",
         "|---|---|---|---|",
-        _row("enums", len(model.header.enums), len(model.enums)),
-        _row("enumerators", enumerators, written),
-        _row("functions", len(model.header.functions), len(model.header.functions)),
-        _row("descriptor types", len(model.header.documented), len(model.descriptors)),
-        _row("attributes", all_attributes, len(placed)),
+        _format_report_row("enums", len(model.header.enums), len(model.enums)),
+        _format_report_row("enumerators", enumerators, written),
+        _format_report_row("functions", len(model.header.functions), len(model.header.functions)),
+        _format_report_row("descriptor types", len(model.header.documented), len(model.descriptors)),
+        _format_report_row("attributes", all_attributes, len(placed)),
         "",
         "| source | attributes |",
         "|---|---|",
@@ -507,35 +509,39 @@ def report(model: Model) -> str:
         f"| facts.toml, the header is silent | {len(facts_only)} |",
         f"| facts.toml, the header is corrected | {len(corrected)} |",
         "",
-        *_section("Problems", model.problems),
-        *_section("Documented, but not defined in the header", _undefined(model)),
-        *_section("Defined, but not documented in the header", [f"CUDNN_ATTR_{n}" for n in model.undocumented]),
-        *_table("Corrections of the header", [(a, a.corrected) for a in corrected]),
-        *_table("Additions to the header's comments", [(a, a.filled) for a in filled]),
-        *_table("Attributes without types in the header", [(a, a.filled) for a in facts_only]),
-        *_section("Without a version in the header, or with a later version", _other_versions(model)),
+        *_format_report_section("Problems", model.problems),
+        *_format_report_section("Documented, but not defined in the header", _list_undefined_attributes(model)),
+        *_format_report_section(
+            "Defined, but not documented in the header", [f"CUDNN_ATTR_{n}" for n in model.undocumented]
+        ),
+        *_format_report_table("Corrections of the header", [(a, a.corrected) for a in corrected]),
+        *_format_report_table("Additions to the header's comments", [(a, a.filled) for a in filled]),
+        *_format_report_table("Attributes without types in the header", [(a, a.filled) for a in facts_only]),
+        *_format_report_section(
+            "Without a version in the header, or with a later version", _list_other_versions(model)
+        ),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _row(what: str, found: int, covered: int) -> str:
+def _format_report_row(what: str, found: int, covered: int) -> str:
     return f"| {what} | {found} | {covered} | {found - covered} |"
 
 
-def _section(title: str, items: Iterable[str]) -> list[str]:
+def _format_report_section(title: str, items: Iterable[str]) -> list[str]:
     return [f"## {title}", "", *([f"* {item}" for item in sorted(items)] or ["None."]), ""]
 
 
-def _table(title: str, rows: list[tuple[Attribute, tuple[str, ...]]]) -> list[str]:
+def _format_report_table(title: str, rows: list[tuple[Attribute, tuple[str, ...]]]) -> list[str]:
     lines = [f"## {title}", "", "| attribute | what | now | why |", "|---|---|---|---|"]
     for attribute, aspects in sorted(rows, key=lambda row: row[0].name):
-        now = "; ".join(f"{aspect} {_shown(attribute, aspect)}" for aspect in aspects)
-        why = "; ".join(attribute.whys)
+        now = "; ".join(f"{aspect} {_format_aspect(attribute, aspect)}" for aspect in aspects)
+        why = "; ".join(attribute.change_reasons)
         lines.append(f"| CUDNN_ATTR_{attribute.name} | {', '.join(aspects)} | {now} | {why} |")
     return [*lines, ""]
 
 
-def _shown(attribute: Attribute, aspect: str) -> str:
+def _format_aspect(attribute: Attribute, aspect: str) -> str:
     value = getattr(attribute, aspect)
     if aspect == "count":
         low, high = value
@@ -543,13 +549,13 @@ def _shown(attribute: Attribute, aspect: str) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _undefined(model: Model) -> list[str]:
+def _list_undefined_attributes(model: GeneratedModel) -> list[str]:
     return model.renamed + [f"CUDNN_ATTR_{name} (at {kind})" for name, kind in model.undefined.items()]
 
 
-def _other_versions(model: Model) -> list[str]:
+def _list_other_versions(model: GeneratedModel) -> list[str]:
     return [
-        f"{m.source.c_name}, facts.toml says {_dotted(m.since)}"
+        f"{m.source.c_name}, facts.toml says {_format_version(m.since)}"
         for enum in model.enums
         for m in enum.members
         if m.source.since != m.since

@@ -28,10 +28,10 @@ from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
-__all__ = ["audit_case", "audit_program", "measure_cost", "run_programs"]
+__all__ = ["audit_program", "audit_programs", "measure_audit_cost", "run_audit_command"]
 
-MOST_S = 300.0
-MOST = 0.02  # largest share of a program's time that an audit may take
+TIME_LIMIT_S = 300.0
+MAX_COST_SHARE = 0.02  # largest share of a program's time that an audit may take
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,18 +50,18 @@ def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str,
     else:
         options = ["--folder", str(folder / "cases"), "--output", str(output)]
         command = [sys.executable, "-m", "cudnn_backend_py.audit", *options, *program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=MOST_S)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S)
     if not output.exists():
         return {"failed": done.stderr[-1500:], "wrong": [], "code": done.returncode}
     return {**json.loads(output.read_text()), "code": done.returncode, "said": done.stderr[-300:]}
 
 
-def audit_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
     """Return the result of ``cudnn-backend audit`` for a case."""
     words = [f"--cudnn={version}" for version in versions]
-    words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={MOST_S:g}", file]
+    words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={TIME_LIMIT_S:g}", file]
     command = call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MOST_S + 60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S + 60)
     try:
         found: dict[str, Any] = json.loads(done.stdout)["cases"][0]
     except (ValueError, KeyError, IndexError):
@@ -81,7 +81,7 @@ def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> di
             ran = not report["code"] and sum(report.get("sampled", {}).values()) >= 4
             return found | {"ok": ran and not report["wrong"], "seconds": round(time.monotonic() - began, 1)}
         kept = [one["file"] for one in report["wrong"] if one["file"]]
-        found["examined"] = [audit_case(file, versions, reduce_s) for file in kept]
+        found["examined"] = [run_audit_command(file, versions, reduce_s) for file in kept]
         found["programs"] = [_run_reproduction(one.get("program", "")) for one in found["examined"]]
         codes = {fault for one in found["examined"] for fault in one["faults"]}
         named = [
@@ -95,7 +95,7 @@ def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> di
             "seconds": round(time.monotonic() - began, 1),
         }
         return found | {
-            "ok": bool(named) and found["seconds"] <= MOST_S,
+            "ok": bool(named) and found["seconds"] <= TIME_LIMIT_S,
             "is_nan": PROGRAMS_WITH_KNOWN_ISSUES[name].is_nan,
         }
 
@@ -143,7 +143,7 @@ def _run_reproduction(program: str) -> dict[str, Any]:
     }
 
 
-def run_programs(
+def audit_programs(
     versions: Sequence[str], reduce_s: float, workers: int, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield the findings of each audited program."""
@@ -157,7 +157,7 @@ def run_programs(
 # the cost
 
 
-def _workloads() -> dict[str, Callable[[], Any]]:
+def _make_workloads() -> dict[str, Callable[[], Any]]:
     """Return one function per workload, which runs one round of it."""
     import torch
 
@@ -177,14 +177,14 @@ def _workloads() -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "torch's attention": attend_by_torch,
         "the operators": attend_by_operators,
-        "training step": _training_step(),
-        "forward pass": _training_step(training=False),
-        "the frontend": _convolution(),
+        "training step": _make_training_step(),
+        "forward pass": _make_training_step(training=False),
+        "the frontend": _make_convolution_step(),
     }
     return found
 
 
-def _training_step(training: bool = True) -> Callable[[], None]:
+def _make_training_step(training: bool = True) -> Callable[[], None]:
     """Return a step of a transformer of twelve layers, or only its forward pass."""
     import torch
 
@@ -223,7 +223,7 @@ def _training_step(training: bool = True) -> Callable[[], None]:
     return step
 
 
-def _convolution() -> Callable[[], None]:
+def _make_convolution_step() -> Callable[[], None]:
     import torch
 
     from cudnn_backend_py import frontend as cudnn
@@ -242,7 +242,9 @@ def _convolution() -> Callable[[], None]:
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 
-def measure_cost(time_calls: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def measure_audit_cost(
+    time_calls: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Yield the cost of auditing 1 % of the calls of correct programs, in pairs of blocks with and without an audit.
 
     The blocks of a pair run directly after one another, in alternating order; the median of their ratios is reported
@@ -253,7 +255,7 @@ def measure_cost(time_calls: float = 12.0, block_s: float = 0.5, names: Sequence
     from cudnn_backend_py.audit import audit
     from cudnn_backend_py.audit.look import COST, EVERY
 
-    for name, loop in _workloads().items():
+    for name, loop in _make_workloads().items():
         if names and name not in names:
             continue
         rounds = 1
@@ -267,10 +269,10 @@ def measure_cost(time_calls: float = 12.0, block_s: float = 0.5, names: Sequence
             counting, _, _ = _time_pairs(loop, max(1, rounds // 10), time_calls / 2, 10**9, 1e-9, folder)
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
             times, sampled, report = _time_pairs(loop, rounds, time_calls, EVERY, COST, folder)
-        found = judge_pairs(*times, MOST)
+        found = judge_pairs(*times, MAX_COST_SHARE)
         yield {
             "program": name,
-            "counting": judge_pairs(*counting, MOST),
+            "counting": judge_pairs(*counting, MAX_COST_SHARE),
             "audited": found,
             "without_a_sample": _judge_selected_pairs(times, [count == 0 for count in sampled]),
             "with_samples": _judge_selected_pairs(times, [count > 0 for count in sampled]),
@@ -292,7 +294,7 @@ def _judge_selected_pairs(
 ) -> dict[str, Any] | None:
     """Return the verdict on the selected pairs of times, or None if no pair is selected."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
-    return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
+    return judge_pairs(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
 
 def _time_pairs(
@@ -324,7 +326,7 @@ def _time_pairs(
     return (plain, audited), sampled, report
 
 
-def measure_unsampled() -> dict[str, int]:
+def measure_unsampled_call_cost() -> dict[str, int]:
     """Return the nanoseconds that an audit adds to an unsampled call, by way of passing arguments."""
     import torch
 
@@ -381,7 +383,7 @@ def main() -> int:
     record = start_record(f"audit-{options.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
     if options.what == "faults":
         rows = []
-        for row in run_programs(options.cudnn, options.reduce, options.workers, options.only):
+        for row in audit_programs(options.cudnn, options.reduce, options.workers, options.only):
             rows.append(row)
             asked_of = [(one["version"], one["state"]) for case in row.get("examined", []) for one in case["asked"]]
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
@@ -389,10 +391,10 @@ def main() -> int:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
         record["programs"] = [summarize_for_record(row) for row in rows]
     else:  # counting needs no GPU
-        record["unsampled_ns"] = measure_unsampled()
+        record["unsampled_ns"] = measure_unsampled_call_cost()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
         record["programs"] = rows = []
-        for row in measure_cost(options.seconds, options.block, options.only) if options.what == "cost" else ():
+        for row in measure_audit_cost(options.seconds, options.block, options.only) if options.what == "cost" else ():
             rows.append(row)
             for what in ("counting", "audited"):
                 a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"

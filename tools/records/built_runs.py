@@ -40,15 +40,15 @@ from tests.support.child import run_python
 from tests.support.interpreting import make_typical_inputs
 from tools.records.operations_page import AGREES, REFUSED
 
-__all__ = ["limit_for", "run_graph", "run_in_child"]
+__all__ = ["compute_error_limit", "run_graph", "run_in_child"]
 
-KIND = "operations"
-WORKERS = 8
-LIMIT_S = 90
-WORDS = 1500  # characters kept of cuDNN's message
+RECORD_KIND = "operations"
+WORKER_COUNT = 8
+GRAPH_TIME_LIMIT_S = 90
+MAX_MESSAGE_LENGTH = 1500  # characters kept of cuDNN's message
 
 
-def limit_for(graph: Graph, name: str) -> float:
+def compute_error_limit(graph: Graph, name: str) -> float:
     """Return the largest accepted relative error of an output, by the rounding of the coarsest type involved."""
     own = tolerance_for(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
@@ -65,10 +65,10 @@ def run_graph(name: str) -> dict[str, Any]:
         operation_graph = OperationGraph(graph, target)
         answers = [operation_graph.heuristics(mode) for mode in ("A", "FALLBACK")]
     except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
-        return {"said": REFUSED, "words": str(error)[:WORDS]}
+        return {"said": REFUSED, "words": str(error)[:MAX_MESSAGE_LENGTH]}
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
-        return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
+        return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:MAX_MESSAGE_LENGTH]}
     return _run_first_config(graph, configs, make_typical_inputs(graph))
 
 
@@ -86,19 +86,19 @@ def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping
         }
         # Elements that the graph does not write stay NaN, as in the interpreter.
         got: dict[Any, Any] = {
-            tensor.name: _unwritten_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
+            tensor.name: _find_unwritten_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
         }
-        _put_in_place(graph, given, got)
+        _copy_concatenation_input(graph, given, got)
         execute(plan, {**given, **got})
         return {"plan": plan.tag, **_compare_outputs(graph, got, interpret(graph, inputs, rounding=True))}
-    return {"said": "no plan is built", "words": words[:WORDS]}
+    return {"said": "no plan is built", "words": words[:MAX_MESSAGE_LENGTH]}
 
 
-def _unwritten_output(dims: tuple[int, ...], data_type: DataType) -> Any:
+def _find_unwritten_output(dims: tuple[int, ...], data_type: DataType) -> Any:
     return encode(np.full(dims, np.nan if data_type in TOLERANCES else 77.0), data_type)
 
 
-def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
+def _copy_concatenation_input(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
     """Copy the input of a concatenation in place into the memory of the result."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
@@ -111,7 +111,7 @@ def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]
 def _compare_outputs(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
     beyond, outputs = [], {}
     for tensor in graph.outputs:
-        limit = limit_for(graph, tensor.name)
+        limit = compute_error_limit(graph, tensor.name)
         found = compare(encode(want[tensor.name], tensor.data_type), got[tensor.name], tensor.data_type)
         outputs[tensor.name] = {"relative": found.relative, "worst_row": found.worst_row, "limit": limit}
         if why := found.describe_excess(limit):
@@ -122,7 +122,9 @@ def _compare_outputs(graph: Graph, got: Mapping[str, Any], want: Mapping[str, An
 def run_in_child(name: str) -> dict[str, Any]:
     """Run a graph in a separate process and return the outcome."""
     try:
-        done = run_python(["-W", "ignore", "-m", "tools.records.built_runs", "--graph", name], timeout_s=LIMIT_S)
+        done = run_python(
+            ["-W", "ignore", "-m", "tools.records.built_runs", "--graph", name], timeout_s=GRAPH_TIME_LIMIT_S
+        )
     except subprocess.TimeoutExpired:
         return {"said": "it does not end"}
     if done.code or not done.stdout:
@@ -144,9 +146,9 @@ def main() -> None:
             print(json.dumps({"said": "failed", "words": str(error)}))
         return
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKER_COUNT) as pool:
         graphs = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
-    print(write_record({**start_record(KIND, facts), "graphs": graphs}, arguments.record))
+    print(write_record({**start_record(RECORD_KIND, facts), "graphs": graphs}, arguments.record))
 
 
 if __name__ == "__main__":

@@ -34,23 +34,23 @@ from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tools.campaign.one import find_plan, run_plan
+from tools.campaign.plan_check import find_plan, run_plan
 
-__all__ = ["LEVELS", "DeepScoresCase", "deep_cases", "run_deep"]
+__all__ = ["SCORE_LEVELS", "DeepScoresCase", "make_deep_scores_cases", "run_deep_scores_case"]
 
-LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
-MASKS = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
-SHAPES = (
+SCORE_LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
+MASK_NAMES = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
+ATTENTION_SHAPES = (
     (64, 64), (128, 128), (192, 192), (320, 320), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
     (1, 64), (1, 97), (1, 128),
 )  # fmt: skip
-LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
-KIND = "deep-scores"
-WORKERS = 20
-_FEW = 24  # cases per child process
-_LATE_S = 8.0  # time limit of a case that was begun in time
-DAY_S = 86_400.0  # no limit: poll() accepts no more than 24 days
-Floats = NDArray[np.float64]
+ERROR_LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
+RECORD_KIND = "deep-scores"
+WORKER_COUNT = 20
+_CASES_PER_CHILD = 24  # cases per child process
+_LAST_CASE_LIMIT_S = 8.0  # time limit of a case that was begun in time
+NO_TIME_LIMIT_S = 86_400.0  # no limit: poll() accepts no more than 24 days
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -92,19 +92,19 @@ class DeepScoresCase:
         return make(self.problem(), implementation=form, version=known, allow_hazards=True)  # type: ignore[arg-type]
 
 
-def deep_cases(version: tuple[int, ...]) -> list[DeepScoresCase]:
+def make_deep_scores_cases(version: tuple[int, ...]) -> list[DeepScoresCase]:
     """Return the cases of a cuDNN version; the unified form has masks since 9.21, and a backward pass."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
-    sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(SHAPES, (64, 128)))
+    sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(ATTENTION_SHAPES, (64, 128)))
     return [
         DeepScoresCase(backward, unified, mask, *size, kind)
         for size, mask, kind, unified, backward in itertools.product(
-            sizes, MASKS, ("HALF", "BFLOAT16"), forms, (False, True)
+            sizes, MASK_NAMES, ("HALF", "BFLOAT16"), forms, (False, True)
         )
     ]
 
 
-def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
+def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
@@ -130,7 +130,9 @@ def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, Floats], d
     return numbers, options
 
 
-def _reference_outputs(case: DeepScoresCase, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
+def _compute_reference_outputs(
+    case: DeepScoresCase, numbers: dict[str, FloatArray], options: dict[str, Any]
+) -> dict[str, FloatArray]:
     """Return the reference outputs; for a backward pass also add O and the statistics to ``numbers``."""
     q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
     made = reference.forward(q, k, v, **options)
@@ -142,7 +144,7 @@ def _reference_outputs(case: DeepScoresCase, numbers: dict[str, Floats], options
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
 
 
-def run_deep(case: DeepScoresCase, target: Target) -> dict[str, Any]:
+def run_deep_scores_case(case: DeepScoresCase, target: Target) -> dict[str, Any]:
     """Run a case at every level; return "agrees", or the wrong outputs and their known issues."""
     version = target.library.version
     graph = case.graph(version)
@@ -153,7 +155,7 @@ def run_deep(case: DeepScoresCase, target: Target) -> dict[str, Any]:
         return found | {"outcome": "refused", "words": answer.words[-200:]}
     found["engine"], found["levels"] = answer.engine, {}
     try:
-        for level in LEVELS:
+        for level in SCORE_LEVELS:
             found["levels"][f"{level:g}"] = _run_and_compare(case, graph, answer.plan, level)
     except CudnnBackendError as error:
         return found | {"outcome": "failed", "words": str(error)[:200]}
@@ -165,7 +167,7 @@ def run_deep(case: DeepScoresCase, target: Target) -> dict[str, Any]:
 
 def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float) -> str:
     numbers, options = _make_data(case, level)
-    wanted = _reference_outputs(case, numbers, options)
+    wanted = _compute_reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
     given: dict[str | int, Any] = {}
     for tensor in graph.variant_pack_tensors:
@@ -176,7 +178,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
                 given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor described as transposed
     results, beyond = run_plan(plan, given)
     words = [f"{name}: memory after it is written" for name in beyond]
-    limit = LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
+    limit = ERROR_LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
     for name, want in wanted.items():
         rows = np.ones(want.shape[2], np.bool_)
         length = lengths.get("seq_len_kv" if name in ("dk", "dv") else "seq_len_q")
@@ -200,18 +202,18 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
 # many
 
 
-def run_many(
-    cases: Iterable[DeepScoresCase], workers: int = WORKERS, seconds: float = DAY_S
+def run_cases_in_children(
+    cases: Iterable[DeepScoresCase], workers: int = WORKER_COUNT, seconds: float = NO_TIME_LIMIT_S
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of cases from child processes, a few cases each, until the deadline."""
     todo, until = list(cases), time.monotonic() + seconds
-    parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
+    parts = [todo[start : start + _CASES_PER_CHILD] for start in range(0, len(todo), _CASES_PER_CHILD)]
     with ThreadPoolExecutor(workers) as pool:
-        for found in pool.map(lambda part: _in_children(part, until), parts):
+        for found in pool.map(lambda part: _run_groups_in_children(part, until), parts):
             yield from found
 
 
-def _in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, Any]]:
+def _run_groups_in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
@@ -221,7 +223,7 @@ def _in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, An
             env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
-            said, errors = child.communicate(timeout=seconds + _LATE_S)
+            said, errors = child.communicate(timeout=seconds + _LAST_CASE_LIMIT_S)
         except subprocess.TimeoutExpired:
             child.kill()
             said, errors = child.communicate()
@@ -232,13 +234,13 @@ def _in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, An
     return found
 
 
-def to_record(found: list[dict[str, Any]]) -> dict[str, Any]:
+def make_record(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the record: counts, and every case that does not agree."""
     wrong = [item for item in found if item["outcome"] not in ("agrees", "refused")]
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
-        **start_record(KIND, facts),
-        "levels": LEVELS,
+        **start_record(RECORD_KIND, facts),
+        "levels": SCORE_LEVELS,
         "outcomes": dict(Counter(item["outcome"] for item in found)),
         "engines": dict(Counter(item.get("engine", "").partition("_")[0] for item in found)),
         "named": dict(Counter(", ".join(item["faults"]) or "nothing names it" for item in wrong)),
@@ -253,8 +255,8 @@ def main() -> None:
     parser.add_argument("record", nargs="?", type=Path)
     parser.add_argument("--cases", help="as JSON, for a child")
     parser.add_argument("--every", type=int, default=1, help="only each n-th case")
-    parser.add_argument("--workers", type=int, default=WORKERS)
-    parser.add_argument("--seconds", type=float, default=DAY_S, help="when to begin no more of them")
+    parser.add_argument("--workers", type=int, default=WORKER_COUNT)
+    parser.add_argument("--seconds", type=float, default=NO_TIME_LIMIT_S, help="when to begin no more of them")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", KnownIssueWarning)
     target = open_target()
@@ -263,15 +265,15 @@ def main() -> None:
         for one in json.loads(arguments.cases):
             if time.monotonic() > until:
                 return
-            said = run_deep(DeepScoresCase(*one), target)
+            said = run_deep_scores_case(DeepScoresCase(*one), target)
             print(json.dumps(said), flush=True)
             if said["outcome"] == "failed":  # the context may be lost: another child runs the rest
                 return
         return
-    cases = deep_cases(target.library.version)[:: arguments.every]
+    cases = make_deep_scores_cases(target.library.version)[:: arguments.every]
     target.close()
     random.Random(0).shuffle(cases)  # so that the cases that time allows are of every kind
-    record = to_record(list(run_many(cases, arguments.workers, arguments.seconds)))
+    record = make_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))
 

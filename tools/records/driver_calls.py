@@ -13,9 +13,9 @@ import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tools.repository import ROOT, child_environment
+from tools.repository import ROOT, make_child_environment
 
-_TRACE = "DRIVER_TRACE"
+_TRACE_FILE_VARIABLE = "DRIVER_TRACE"
 
 
 def trace_driver_calls(file: Path) -> int:
@@ -24,7 +24,10 @@ def trace_driver_calls(file: Path) -> int:
         library = Path(folder) / "driver_trace.so"
         source = ROOT / "tools" / "driver_trace.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        environment = child_environment() | {_TRACE: str(file.absolute()), "LD_PRELOAD": str(library)}
+        environment = make_child_environment() | {
+            _TRACE_FILE_VARIABLE: str(file.absolute()),
+            "LD_PRELOAD": str(library),
+        }
         return subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=False).returncode
 
 
@@ -34,7 +37,7 @@ def build_one_graph_per_family() -> None:
     from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 
     def mark(text: str) -> None:
-        with Path(os.environ[_TRACE]).open("a") as file:
+        with Path(os.environ[_TRACE_FILE_VARIABLE]).open("a") as file:
             file.write(f"## {text}\n")
 
     mark("load and handle")

@@ -36,25 +36,25 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_case_inputs
 
-__all__ = ["RANDOM", "make_record", "random_names", "run_many"]
+__all__ = ["RANDOM_PROBLEMS_PER_FAMILY", "list_random_problem_names", "make_record", "run_cases_in_children"]
 
 Array = NDArray[Any]
 P, T = PointwiseMode, DataType
-Record = dict[str, Any]
-KIND = "edges"
-RANDOM = 300  # problems of each family
-TRIES = 20  # attempts per problem number, until cuDNN has an engine
-ENGINES = 4  # engines per graph at most
-ONE_ENGINE = ("pointwise", "convert", "virtual")  # families with only one engine
+CaseRecord = dict[str, Any]
+RECORD_KIND = "edges"
+RANDOM_PROBLEMS_PER_FAMILY = 300  # problems of each family
+MAX_TRIES = 20  # attempts per problem number, until cuDNN has an engine
+MAX_ENGINES = 4  # engines per graph at most
+FAMILIES_WITH_ONE_ENGINE = ("pointwise", "convert", "virtual")  # families with only one engine
 
 
 @lru_cache(maxsize=1)
-def _target() -> Target:
+def _get_target() -> Target:
     return open_target()
 
 
-def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Return a plan for each engine, from its first config that can be built, or cuDNN's refusal."""
+def build_plan_per_engine(graph: Graph, target: Target, most: int) -> list[Plan] | str:
+    """Build one plan per engine, from the first config that compiles; return cuDNN's refusal if there is none."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:
@@ -90,7 +90,7 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
 # equality
 
 
-def number_spacing(values: Array, kind: DataType) -> Array:
+def compute_number_spacing(values: Array, kind: DataType) -> Array:
     """Return the distance between neighbouring numbers of a type at each value; 1 for integers."""
     forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
     forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
@@ -108,15 +108,17 @@ def find_differences(
     """Return where an output differs from the interpreter's, and the counts by kind as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
-    compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
+    compared, allowed = find_compared_elements_and_limits(case, graph, name, want, exact, values)
     nan, limit = np.isnan(found) != np.isnan(want), np.isinf(found) != np.isinf(want)
     sign = (found == want) & (np.signbit(found) != np.signbit(want))
     if case.approximation_bound or case.family != "pointwise":
         sign[...] = False  # zeros with different signs
     with np.errstate(all="ignore"):
-        far = np.abs(found - want) > allowed + (number_spacing(want, kind) if allowed.any() else 0.0)
+        far = np.abs(found - want) > allowed + (compute_number_spacing(want, kind) if allowed.any() else 0.0)
         at_limit = (
-            np.abs(want) >= largest_finite(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
+            np.abs(want) >= largest_finite(kind) * (1 - 2.0**-7)
+            if kind not in _INTEGER_TYPES
+            else np.zeros(want.shape, bool)
         )
     limit &= ~(at_limit & bool(allowed.any()))
     masks = {"NaN": nan, "infinity": limit & ~nan, "sign": sign, "number": far & ~nan & ~limit}
@@ -130,7 +132,7 @@ def find_differences(
     return wrong, words
 
 
-def compared_and_allowed(
+def find_compared_elements_and_limits(
     case: EdgeCase, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
     """Return which elements are compared, and their allowed error besides one rounding of the result."""
@@ -157,11 +159,11 @@ def compared_and_allowed(
     if case.family in ("norm", "pool", "convolution", "matmul") and "hostile" in case.name:
         everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
         if case.family == "pool":
-            everywhere &= _windows_without_nan(case, values)
+            everywhere &= _find_windows_without_nan(case, values)
     return everywhere, case.allowed_share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
-def _windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
+def _find_windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
     """Return which pooling windows contain a number and no NaN; engines treat NaN differently."""
     graph = EDGE_CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
@@ -169,22 +171,22 @@ def _windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
     return np.asarray(~np.isnan(made) & ~np.isneginf(made))
 
 
-_WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
+_INTEGER_TYPES = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
 
 
 # edge cases
 
 
-def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
+def run_edge_case(case: EdgeCase, folder: Path | None = None) -> CaseRecord:
     """Run a case on each engine and report differences from the interpreter; store outputs in ``folder``."""
     graph = case.make()
-    plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
+    plans = build_plan_per_engine(graph, _get_target(), 1 if case.family in FAMILIES_WITH_ONE_ENGINE else MAX_ENGINES)
     if isinstance(plans, str):
         outcome, _, words = plans.partition(": ")
         return {"outcome": outcome, "words": words}
     values: dict[Any, Array] = {**make_case_inputs(case, graph)}
     exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
-    record: Record = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
+    record: CaseRecord = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
     kept: dict[str, Any] = {}
     for plan in plans:
         for name, raw in run_graph(graph, plan, values).items():
@@ -207,27 +209,31 @@ def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
 # random problems
 
 
-def random_names(count: int) -> list[str]:
-    """Return the names of the random problems of both families, as for :func:`run_many`."""
+def list_random_problem_names(count: int) -> list[str]:
+    """Return the names of the random problems of both families, as for :func:`run_cases_in_children`."""
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 
-def run_random(name: str) -> Record:
+def run_random_problem(name: str) -> CaseRecord:
     """Run the first random problem that an engine supports, and compare it with PyTorch and the interpreter."""
     import torch
 
-    from tools.records.random_operations import draw_convolution, draw_norm, share_of_allowed
+    from tools.records.random_operations import (
+        compute_share_of_allowed_error,
+        make_random_convolutions,
+        make_random_norms,
+    )
 
     torch.set_num_threads(1)
     _, family, number = name.split("/")
-    draw = {"convolution": draw_convolution, "norm": draw_norm}[family]
+    draw = {"convolution": make_random_convolutions, "norm": make_random_norms}[family]
     passed_over: list[str] = []
-    for problem in islice(draw(int(number)), TRIES):
-        plans = plans_of(problem.graph, _target(), 1)
+    for problem in islice(draw(int(number)), MAX_TRIES):
+        plans = build_plan_per_engine(problem.graph, _get_target(), 1)
         if isinstance(plans, str):
             passed_over.append(f"{problem.title}: {plans}"[:300])
             continue
-        record: Record = {"title": problem.title, "engines": [plans[0].tag.split("_")[0]], "outcome": "agrees"}
+        record: CaseRecord = {"title": problem.title, "engines": [plans[0].tag.split("_")[0]], "outcome": "agrees"}
         record |= {"refused": passed_over, "shares": {}}
         got = run_graph(problem.graph, plans[0], problem.inputs)
         inputs: dict[Any, Array] = {**problem.inputs}
@@ -236,19 +242,19 @@ def run_random(name: str) -> Record:
             kind = problem.graph.tensor(output).data_type
             found = decode(got[output], kind)
             for against, wanted in (("PyTorch", want), ("the interpreter", ours[output])):
-                share = share_of_allowed(found, wanted, size, problem, kind)
+                share = compute_share_of_allowed_error(found, wanted, size, problem, kind)
                 record["shares"][kind.name] = max(record["shares"].get(kind.name, 0.0), share)
                 if not share <= 1:
                     record["outcome"] = "differs"
                     record.setdefault("wrong", []).append(output)
                     record.setdefault("words", []).append(f"{output} from {against}: {share:.3g} of what is allowed")
         if record["outcome"] == "differs":
-            record["faults"] = _codes_of_known_issues(problem.graph, plans[0], record["wrong"])
+            record["faults"] = _find_known_issue_codes(problem.graph, plans[0], record["wrong"])
         return record
-    return {"outcome": "refused", "words": f"all of {TRIES}", "refused": passed_over}
+    return {"outcome": "refused", "words": f"all of {MAX_TRIES}", "refused": passed_over}
 
 
-def _codes_of_known_issues(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
+def _find_known_issue_codes(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
     """Return the codes of known issues that explain a plan's wrong outputs."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
@@ -258,17 +264,19 @@ def _codes_of_known_issues(graph: Graph, plan: Plan, wrong: Sequence[str]) -> li
 # many problems, in child processes
 
 
-def run_many(names: Iterable[str], workers: int | None = None, folder: Path | None = None) -> list[Record]:
+def run_cases_in_children(
+    names: Iterable[str], workers: int | None = None, folder: Path | None = None
+) -> list[CaseRecord]:
     """Run cases and random problems in child processes, so that a crash affects only one of them."""
-    waiting, records = list(names), list[Record]()
+    waiting, records = list(names), list[CaseRecord]()
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
-        for done in [pool.submit(_work, waiting, records, folder) for _ in range(count)]:
+        for done in [pool.submit(_run_waiting_cases, waiting, records, folder) for _ in range(count)]:
             done.result()
     return records
 
 
-def _work(waiting: list[str], records: list[Record], folder: Path | None) -> None:
+def _run_waiting_cases(waiting: list[str], records: list[CaseRecord], folder: Path | None) -> None:
     child: subprocess.Popen[str] | None = None
     while True:
         try:
@@ -286,31 +294,31 @@ def _work(waiting: list[str], records: list[Record], folder: Path | None) -> Non
             continue
         records.append({"name": name, **answer})
         if answer["outcome"] == "failed":  # its CUDA context may be lost
-            _end(child)
+            _stop_child(child)
             child = None
     if child is not None:
-        _end(child)
+        _stop_child(child)
 
 
-def _run_in_child(child: subprocess.Popen[str], name: str) -> Record | None:
+def _run_in_child(child: subprocess.Popen[str], name: str) -> CaseRecord | None:
     assert child.stdin is not None
     assert child.stdout is not None
     try:
         child.stdin.write(name + "\n")
         child.stdin.flush()
         for line in child.stdout:
-            if line.startswith(_MARK):
-                record: Record = json.loads(line.removeprefix(_MARK))
+            if line.startswith(_RECORD_MARK):
+                record: CaseRecord = json.loads(line.removeprefix(_RECORD_MARK))
                 return record
     except BrokenPipeError:
         pass
     return None
 
 
-_MARK = "record: "
+_RECORD_MARK = "record: "
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _stop_child(child: subprocess.Popen[str]) -> None:
     child.kill()
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
@@ -318,26 +326,28 @@ def _end(child: subprocess.Popen[str]) -> None:
     child.wait()
 
 
-def _serve(folder: Path | None) -> None:
+def _run_requested_cases(folder: Path | None) -> None:
     """Answer each name on stdin with its record, one line each."""
     cases = EDGE_CASES | REFUSED_EDGE_CASES
     for line in sys.stdin:
         name = line.rstrip("\n")
         try:
-            record = run_random(name) if name.startswith("random/") else run_case(cases[name], folder)
+            record = run_random_problem(name) if name.startswith("random/") else run_edge_case(cases[name], folder)
         except Exception as error:  # a failing run is a result as well
             record = {"outcome": "failed", "words": f"{type(error).__name__}: {error}"[:600]}
-        print(_MARK + json.dumps(record), flush=True)
+        print(_RECORD_MARK + json.dumps(record), flush=True)
 
 
-def make_record(records: Iterable[Record]) -> Record:
+def make_record(records: Iterable[CaseRecord]) -> CaseRecord:
     """Return the record of a run: the results of all cases and random problems."""
     by_name = {record["name"]: record for record in records}
-    cases = {name: _short(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
-    problems = {name: _kept_fields(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
+    cases = {name: _shorten_record(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
+    problems = {
+        name: _select_kept_fields(record) for name, record in sorted(by_name.items()) if name.startswith("random/")
+    }
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
-        **start_record(KIND, facts),
+        **start_record(RECORD_KIND, facts),
         "elements": sum(record.get("elements", 0) for record in by_name.values()),
         "counts": dict(Counter(f"{name.split('/')[0]}: {item['outcome']}" for name, item in sorted(by_name.items()))),
         "cases": cases,
@@ -345,13 +355,13 @@ def make_record(records: Iterable[Record]) -> Record:
     }
 
 
-def _short(record: Record) -> str:
+def _shorten_record(record: CaseRecord) -> str:
     """Return the outcome of a case and its engines, and its differences as text."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 
 
-def _kept_fields(record: Record) -> Record:
+def _select_kept_fields(record: CaseRecord) -> CaseRecord:
     shares = {kind: float(f"{share:.3g}") for kind, share in record.get("shares", {}).items()}
     kept = ("title", "outcome", "engines", "faults", "words")
     passed_over = {"passed over": len(record["refused"])} if record.get("refused") else {}
@@ -364,15 +374,15 @@ def _main() -> None:
     parser.add_argument("--output", type=Path, help="a folder to keep in what came out")
     parser.add_argument("--serve", action="store_true", help="answer names on stdin")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--random", type=int, default=RANDOM, help="problems of each family")
+    parser.add_argument("--random", type=int, default=RANDOM_PROBLEMS_PER_FAMILY, help="problems of each family")
     given = parser.parse_args()
     if given.serve:
-        _serve(given.output)
+        _run_requested_cases(given.output)
         return
     if given.output:
         given.output.mkdir(parents=True, exist_ok=True)
-    names = [*EDGE_CASES, *REFUSED_EDGE_CASES, *random_names(given.random)]
-    records = sorted(run_many(names, given.workers, given.output), key=lambda record: str(record["name"]))
+    names = [*EDGE_CASES, *REFUSED_EDGE_CASES, *list_random_problem_names(given.random)]
+    records = sorted(run_cases_in_children(names, given.workers, given.output), key=lambda record: str(record["name"]))
     if given.output:
         text = "".join(json.dumps(record) + "\n" for record in records)
         (given.output / "records.jsonl").write_text(text, encoding="utf-8")

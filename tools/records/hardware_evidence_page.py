@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from cudnn_backend_py.system.version import version_numbers
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.verification.graphs import FAMILIES
-from tools.hardware_evidence import COMPARED, ISSUES, RUN, Evidence, read_table
+from tools.hardware_evidence import KIND_COMPARED, KIND_KNOWN_ISSUES, KIND_RUN, EvidenceRow, read_table
 
-__all__ = ["hardware_evidence_page"]
+__all__ = ["make_hardware_evidence_page"]
 
-_HEAD = """\
+_PAGE_HEAD = """\
 # Evidence from GPUs
 
 The results of real GPUs so far, by architecture, cuDNN version and family of graphs. An empty cell has no result yet.
@@ -25,33 +25,33 @@ A cell has these numbers, and the date of the latest result:
 * *tried*: known issues that were tried.
 
 """
-_WORDS = {COMPARED: "same", RUN: "right", ISSUES: "tried"}
-_COLUMNS = (*FAMILIES, "known issues")
+_RESULT_TEXTS = {KIND_COMPARED: "same", KIND_RUN: "right", KIND_KNOWN_ISSUES: "tried"}
+_TABLE_COLUMNS = (*FAMILIES, "known issues")
 
 
-def hardware_evidence_page(rows: Iterable[Evidence] | None = None) -> str:
+def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> str:
     """Return the page for the given rows, by default for the stored table."""
     found = read_table() if rows is None else list(rows)
     known = {profile.sm for profile in list_profiles()} | {row.sm for row in found}
-    lines = [f"| architecture | cuDNN | {' | '.join(_COLUMNS)} |", f"|---|---|{'---|' * len(_COLUMNS)}"]
+    lines = [f"| architecture | cuDNN | {' | '.join(_TABLE_COLUMNS)} |", f"|---|---|{'---|' * len(_TABLE_COLUMNS)}"]
     for sm in sorted(known):
         versions = {(row.cudnn, row.cuda) for row in found if row.sm == sm}
         for cudnn, cuda in sorted(versions, key=lambda pair: (version_numbers(pair[0]), pair[1])) or [("", 0)]:
             here = [row for row in found if (row.sm, row.cudnn, row.cuda) == (sm, cudnn, cuda)]
-            cells = (_cell([row for row in here if row.family == family]) for family in _COLUMNS)
-            lines.append(_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cudnn else "", *cells))
-    return _HEAD + "\n".join(lines) + "\n"
+            cells = (_format_cell([row for row in here if row.family == family]) for family in _TABLE_COLUMNS)
+            lines.append(_format_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cudnn else "", *cells))
+    return _PAGE_HEAD + "\n".join(lines) + "\n"
 
 
-def _line(*cells: str) -> str:
+def _format_line(*cells: str) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def _cell(rows: list[Evidence]) -> str:
+def _format_cell(rows: list[EvidenceRow]) -> str:
     parts = []
-    for kind, word in _WORDS.items():
+    for kind, word in _RESULT_TEXTS.items():
         of_kind = [row for row in rows if row.kind == kind]
         if of_kind:
             agree, results = sum(row.agree for row in of_kind), sum(row.results for row in of_kind)
-            parts.append(f"{agree} of {results} {word}" if kind != ISSUES else f"{results} {word}")
+            parts.append(f"{agree} of {results} {word}" if kind != KIND_KNOWN_ISSUES else f"{results} {word}")
     return f"{', '.join(parts)}; {max(row.date for row in rows)}" if parts else ""

@@ -8,7 +8,7 @@ from cudnn_backend_py.known_issues import FAULTS, FAULTS_BY_OPERATION, KnownIssu
 
 __all__ = ["render_known_issues_page"]
 
-_HEAD = """\
+_PAGE_HEAD = """\
 # Known issues of cuDNN
 
 Graphs that cuDNN accepts, and then computes wrong or crashes on. `cudnn-backend explain GRAPH` lists those of your
@@ -18,19 +18,19 @@ graph, with the evidence.
 versions or architectures may affect all. The attention builders and PyTorch operators refuse graphs marked "refused"
 and warn of the others; `cudnn_backend_py.frontend` only warns.
 """
-_COLUMNS = "| issue | graphs | effect | versions, GPUs | fix | source |\n|---|---|---|---|---|---|\n"
+_TABLE_HEAD = "| issue | graphs | effect | versions, GPUs | fix | source |\n|---|---|---|---|---|---|\n"
 
 
 def render_known_issues_page() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS))]
+    parts = [_PAGE_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS))]
     for heading, rows in FAULTS_BY_OPERATION.items():
-        parts.append(f"\n## {heading}\n\n{_COLUMNS}")
-        parts += map(_line, rows)
+        parts.append(f"\n## {heading}\n\n{_TABLE_HEAD}")
+        parts += map(_format_issue_row, rows)
     return "".join(parts)
 
 
-def _line(row: KnownIssue) -> str:
+def _format_issue_row(row: KnownIssue) -> str:
     where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
     summary = re.split("[;:] ", row.evidence)[0]  # `explain` has the rest

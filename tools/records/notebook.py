@@ -15,27 +15,27 @@ from typing import Any
 from cudnn_backend_py import library
 from cudnn_backend_py.frontend.notebooks import read_cells
 
-__all__ = ["NOTEBOOK", "read_outputs", "run_cells"]
+__all__ = ["NOTEBOOK_PATH", "read_outputs", "run_cells"]
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorials" / "notebook.ipynb"
-_RICH = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
+NOTEBOOK_PATH = Path(__file__).parents[2] / "docs" / "tutorials" / "notebook.ipynb"
+_DISPLAY_METHODS = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
 
-Output = dict[str, Any]
+CellOutput = dict[str, Any]
 
 
-def run_cells(path: Path = NOTEBOOK) -> list[list[Output]]:
+def run_cells(path: Path = NOTEBOOK_PATH) -> list[list[CellOutput]]:
     """Run the cells, and return the outputs of each code cell in notebook format."""
     names: dict[str, Any] = {"__name__": "__main__"}
     return [_run_cell(source, names, number) for number, source in enumerate(read_cells(path), 1)]
 
 
-def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
+def read_outputs(path: Path = NOTEBOOK_PATH) -> list[list[CellOutput]]:
     """Return the stored outputs of each code cell."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return [cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
-def _run_cell(source: str, names: dict[str, Any], number: int) -> list[Output]:
+def _run_cell(source: str, names: dict[str, Any], number: int) -> list[CellOutput]:
     *lines, last = ast.parse(source).body
     value = None
     with redirect_stdout(io.StringIO()) as printed:
@@ -44,11 +44,11 @@ def _run_cell(source: str, names: dict[str, Any], number: int) -> list[Output]:
             value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
         else:
             exec(compile(source, f"cell {number}", "exec"), names)
-    shown: list[Output] = []
+    shown: list[CellOutput] = []
     if text := printed.getvalue():
         shown.append({"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)})
     if value is not None:
-        rich = {kind: getattr(value, name)() for kind, name in _RICH.items() if hasattr(value, name)}
+        rich = {kind: getattr(value, name)() for kind, name in _DISPLAY_METHODS.items() if hasattr(value, name)}
         data = {"text/plain": repr(value)} | {kind: text for kind, text in rich.items() if text is not None}
         lines_of = {kind: text.splitlines(keepends=True) for kind, text in data.items()}
         shown.append({"data": lines_of, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
@@ -65,4 +65,4 @@ def _write_outputs(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    _write_outputs(NOTEBOOK)
+    _write_outputs(NOTEBOOK_PATH)

@@ -16,16 +16,16 @@ from typing import Any
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.inputs import number_of
 
-__all__ = ["NOT_MEASURED", "TABLE", "describe_support", "read_support"]
+__all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_support", "read_support"]
 
-TABLE = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
+SUPPORT_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
 NOT_MEASURED = "not measured yet"
-TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+JUDGED_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
 def read_support() -> Matrix:
     """Return the stored verdicts."""
-    return Matrix.from_dict(json.loads(TABLE.read_text(encoding="utf-8")))
+    return Matrix.from_dict(json.loads(SUPPORT_TABLE_PATH.read_text(encoding="utf-8")))
 
 
 def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
@@ -42,7 +42,7 @@ def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     return (listed or "no") + (" (other versions not judged)" if unknown else "")
 
 
-def _shorten(found: Matrix) -> dict[str, Any]:
+def _shorten_version(found: Matrix) -> dict[str, Any]:
     data, left = found.to_dict(), ("hazards", "remarks")
     return data | {"cells": [{key: cell[key] for key in cell if key not in left} for cell in data["cells"]]}
 
@@ -54,11 +54,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Judge every kind of operation.")
     parser.add_argument("versions", nargs="+")
     versions = {number_of(name).partition("-")[0]: name for name in parser.parse_args().versions}
-    found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, TARGETS, versions)
-    data = _shorten(found)
+    found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, JUDGED_TARGETS, versions)
+    data = _shorten_version(found)
     rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))
     head = json.dumps(data, indent=1).removesuffix("\n}")
-    TABLE.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n', encoding="utf-8")
+    SUPPORT_TABLE_PATH.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

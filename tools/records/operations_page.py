@@ -23,25 +23,25 @@ from tools.repository import ROOT
 
 __all__ = [
     "AGREES",
-    "PAGE",
-    "RECORDS",
+    "PAGE_PATH",
+    "RECORD_PATHS",
     "REFUSED",
     "UNMEASURED",
     "describe_outcome",
-    "gpu_and_version",
-    "operations_page",
+    "make_operations_page",
+    "read_gpu_and_version",
     "read_records",
 ]
 
 D = DescriptorType
 
-PAGE = ROOT / "docs" / "operations.md"
-RECORDS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
+PAGE_PATH = ROOT / "docs" / "operations.md"
+RECORD_PATHS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
 AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_MEASURED
-BAR = "\\|"  # in a cell of a table
+ESCAPED_BAR = "\\|"  # in a cell of a table
 
 # Graphs of a kind that the interpreter refuses with the code interpret-operation.
-_REFUSES = {
+_GRAPHS_THE_INTERPRETER_REFUSES = {
     D.OPERATION_CONVOLUTION_FORWARD: "a beta",
     D.OPERATION_CONVOLUTION_BACKWARD_DATA: "a beta",
     D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "a beta",
@@ -54,7 +54,7 @@ _REFUSES = {
 }
 
 
-def _supported_gpus(kind: DescriptorType) -> str:
+def _describe_supported_gpus(kind: DescriptorType) -> str:
     """Return the described GPUs on which cuDNN supports an operation, or the reason why there are none."""
     cases = [case for case in TYPICAL_GRAPHS.values() if case.kind is kind]
     found = sorted({target for case in cases for target in case.supported})
@@ -65,18 +65,18 @@ def _supported_gpus(kind: DescriptorType) -> str:
 def read_records() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the outcome of each graph in the GPU records, by GPU and cuDNN version."""
     found = {}
-    for path in RECORDS:
+    for path in RECORD_PATHS:
         record = json.loads(path.read_text(encoding="utf-8"))
-        found[gpu_and_version(record["environment"])] = record["graphs"]
+        found[read_gpu_and_version(record["environment"])] = record["graphs"]
     return found
 
 
-def gpu_and_version(facts: Mapping[str, Any]) -> str:
+def read_gpu_and_version(facts: Mapping[str, Any]) -> str:
     """Return the GPU and the cuDNN version in the facts of :func:`cudnn_backend_py.info.collect_info`."""
     return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
 
-_NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
+_NEEDED_VERSION_PATTERN = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
 def describe_outcome(found: Mapping[str, Any]) -> str:
@@ -85,7 +85,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
         return UNMEASURED
     if found["said"] != REFUSED:
         return str(found["said"])
-    needs = _NEEDS.search(found["words"])
+    needs = _NEEDED_VERSION_PATTERN.search(found["words"])
     if needs:
         return f"needs {needs[1]}"
     reason = furthest_reason(read_refusals(found["words"]))
@@ -102,7 +102,7 @@ def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
 
 
-def kinds_table() -> str:
+def make_operations_table() -> str:
     """Return the table of all operations."""
     found = {case.kind for case in TYPICAL_GRAPHS.values()}
     supported = {case.kind for case in TYPICAL_GRAPHS.values() if case.supported}
@@ -127,22 +127,24 @@ def kinds_table() -> str:
         cells = (
             kind.name.removeprefix("OPERATION_"),
             ", ".join(f"`{name}`" for name in methods),
-            f"{runs}, except {_REFUSES[kind]}" if kind in _REFUSES else runs,
+            f"{runs}, except {_GRAPHS_THE_INTERPRETER_REFUSES[kind]}"
+            if kind in _GRAPHS_THE_INTERPRETER_REFUSES
+            else runs,
             (", ".join(f"`{name}`" for name in FRONTEND_METHODS.get(kind, ())) or "none")
             + (", in parts" if kind in KINDS_WRITTEN_AS_PARTS else ""),
-            _supported_gpus(kind),
+            _describe_supported_gpus(kind),
             *(_describe_gpu_runs(kind, graphs) for graphs in records.values()),
         )
-        lines.append(_row(*cells))
+        lines.append(_format_table_row(*cells))
     return "\n".join(lines)
 
 
-def _row(*cells: str) -> str:
+def _format_table_row(*cells: str) -> str:
     """Return a table row, with escaped ``|`` in cells."""
-    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+    return f"| {' | '.join(cell.replace('|', ESCAPED_BAR) for cell in cells)} |"
 
 
-def graphs_table() -> str:
+def make_graphs_table() -> str:
     """Return the table of sample graphs."""
     records = read_records()
     lines = [
@@ -151,12 +153,12 @@ def graphs_table() -> str:
     ]
     for name, case in TYPICAL_GRAPHS.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
-        ran = (_largest_error(graphs.get(name, {})) for graphs in records.values())
-        lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
+        ran = (_describe_largest_error(graphs.get(name, {})) for graphs in records.values())
+        lines.append(_format_table_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
     return "\n".join(lines)
 
 
-def support_table() -> str:
+def make_support_table() -> str:
     """Return the table of operations by architecture, with the cuDNN versions that support them."""
     found = read_support()
     lines = [
@@ -168,11 +170,11 @@ def support_table() -> str:
     for kind in sorted(OPERATION_KINDS):
         graphs = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
         cells = (describe_support(found, graphs, target) for target in found.targets)
-        lines.append(_row(kind.name.removeprefix("OPERATION_"), *cells))
+        lines.append(_format_table_row(kind.name.removeprefix("OPERATION_"), *cells))
     return "\n".join(lines)
 
 
-def blocks_table() -> str:
+def make_block_scales_table() -> str:
     """Return the table of graphs with block scales."""
     lines = ["| graph | engine configs on b200 |", "|---|---|"]
     for name, (count, engines) in BLOCK_SCALED_ENGINES.items():
@@ -181,16 +183,21 @@ def blocks_table() -> str:
     return "\n".join(lines)
 
 
-def _largest_error(found: Mapping[str, Any]) -> str:
+def _describe_largest_error(found: Mapping[str, Any]) -> str:
     """Return the largest relative error of a graph that agrees, or the other outcome."""
     said = describe_outcome(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 
-def operations_page() -> str:
+def make_operations_page() -> str:
     """Return docs/operations.md with its tables up to date."""
-    page = PAGE.read_text(encoding="utf-8")
-    tables = {"kinds": kinds_table, "support": support_table, "graphs": graphs_table, "blocks": blocks_table}
+    page = PAGE_PATH.read_text(encoding="utf-8")
+    tables = {
+        "kinds": make_operations_table,
+        "support": make_support_table,
+        "graphs": make_graphs_table,
+        "blocks": make_block_scales_table,
+    }
     for mark, table in tables.items():
         start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
         before, _, rest = page.partition(start)

@@ -17,7 +17,7 @@ from typing import Any
 from cudnn_backend_py import DataType, attention
 from cudnn_backend_py.diagnose import Judge, Query
 
-GPUS = {"NVIDIA GB200": ("gb200", 100), "NVIDIA GB300": ("b300", 103)}
+TARGET_BY_GPU_NAME = {"NVIDIA GB200": ("gb200", 100), "NVIDIA GB300": ("b300", 103)}
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -62,7 +62,7 @@ def main() -> None:
     counts: Counter[str] = Counter()
     with Judge() as judging:
         for row in read_rows(source):
-            target, sm = GPUS[row["gpu_name"]]
+            target, sm = TARGET_BY_GPU_NAME[row["gpu_name"]]
             number = int(float(row["cudnn_backend_version"]))
             version = (number // 10000, number // 100 % 100, number % 100)
             options, backward = read_options(row), row["profile_pass"] == "bwd"

@@ -15,11 +15,11 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
 from cudnn_backend_py.graph.formats import round_to
 
-__all__ = ["RandomProblem", "draw_convolution", "draw_norm", "share_of_allowed"]
+__all__ = ["RandomProblem", "compute_share_of_allowed_error", "make_random_convolutions", "make_random_norms"]
 
 Array = NDArray[Any]
 N, T = NormMode, DataType
-EPSILON = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the distance of numbers at 1
+ROUNDING_ERRORS = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the distance of numbers at 1
 
 
 @dataclass
@@ -34,23 +34,29 @@ class RandomProblem:
     is_convolution: bool = False
 
 
-def share_of_allowed(found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType) -> float:
-    """Return the largest error as a share of the allowed error.
+def compute_share_of_allowed_error(
+    found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType
+) -> float:
+    """Return the largest ratio of an error to its allowed error.
 
     Allowed are two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
     convolution; 2^15 of them for products of float32, because tensor cores cut both factors to 11 bits, and of
     BFLOAT16, because one engine for gradients accumulates in the type of its result.
     """
     roundings = (32.0 if problem.kind is T.HALF else 2.0**15) if problem.is_convolution else 8.0
-    allowed = 2 * EPSILON[kind] * np.abs(want) + roundings * EPSILON[T.FLOAT] * size + 2.0**-24 * (kind is T.HALF)
+    allowed = (
+        2 * ROUNDING_ERRORS[kind] * np.abs(want)
+        + roundings * ROUNDING_ERRORS[T.FLOAT] * size
+        + 2.0**-24 * (kind is T.HALF)
+    )
     return float((np.abs(found - want) / np.maximum(allowed, 1e-300)).max(initial=0.0))
 
 
-def _tensor(values: Array) -> torch.Tensor:
+def _make_torch_tensor(values: Array) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).double()
 
 
-def _numpy(values: torch.Tensor | None) -> Array:
+def _convert_to_numpy(values: torch.Tensor | None) -> Array:
     assert values is not None
     return np.asarray(values.detach().numpy())
 
@@ -58,15 +64,15 @@ def _numpy(values: torch.Tensor | None) -> Array:
 # convolutions
 
 
-def draw_convolution(number: int) -> Iterator[RandomProblem]:
-    """Yield random convolutions of a number; callers take the first that cuDNN supports."""
+def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
+    """Yield random convolutions for a problem number; callers use the first that cuDNN supports."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
-        yield _random_convolution(random, which)
+        yield _make_random_convolution(random, which)
 
 
-def _random_convolution(random: np.random.Generator, which: str) -> RandomProblem:
+def _make_random_convolution(random: np.random.Generator, which: str) -> RandomProblem:
     def choose(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
@@ -87,7 +93,7 @@ def _random_convolution(random: np.random.Generator, which: str) -> RandomProble
     sides = {"padding": before, "post_padding": after, "stride": stride, "dilation": dilation}
     mode = ConvolutionMode.CONVOLUTION if turned else ConvolutionMode.CROSS_CORRELATION
     x_dims, w_dims = (n, c, *size), (k, c // groups, *taps)
-    x, w = (_tensor(round_to(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
+    x, w = (_make_torch_tensor(round_to(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
 
     def apply(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         pads = [pad for axis in reversed(range(spatial)) for pad in (before[axis], after[axis])]
@@ -99,7 +105,7 @@ def _random_convolution(random: np.random.Generator, which: str) -> RandomProble
         return result
 
     y_dims = tuple(apply(x, w).shape)
-    dy = _tensor(round_to(random.normal(size=y_dims), kind))
+    dy = _make_torch_tensor(round_to(random.normal(size=y_dims), kind))
     g = GraphBuilder(f"convolution {which}", io_type=kind)
     options: dict[str, Any] = {"strides": layout}
     dims = {"x": x_dims, "w": w_dims, "dy": y_dims}
@@ -118,9 +124,9 @@ def _random_convolution(random: np.random.Generator, which: str) -> RandomProble
         image, weights = image.clone().requires_grad_(), weights.clone().requires_grad_()
         y = apply(image, weights)
         if which == "forward":
-            return _numpy(y)
+            return _convert_to_numpy(y)
         y.backward(gradient)
-        return _numpy(image.grad if which == "data" else weights.grad)
+        return _convert_to_numpy(image.grad if which == "data" else weights.grad)
 
     def reference() -> dict[str, tuple[Array, Array]]:
         return {made.name: (result(x, w, dy), result(x.abs(), w.abs(), dy.abs()))}
@@ -131,19 +137,19 @@ def _random_convolution(random: np.random.Generator, which: str) -> RandomProble
 
 # norms
 
-_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM)
+_NORM_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM)
 
 
-def draw_norm(number: int) -> Iterator[RandomProblem]:
-    """Yield random norms of a number; callers take the first that cuDNN supports."""
+def make_random_norms(number: int) -> Iterator[RandomProblem]:
+    """Yield random norms for a problem number; callers use the first that cuDNN supports."""
     random = np.random.default_rng([number, 2])
-    mode = _MODES[number % 5]
+    mode = _NORM_MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]
     while True:
-        yield _random_norm(random, mode, which)
+        yield _make_random_norm(random, mode, which)
 
 
-def _random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomProblem:
+def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomProblem:
     def choose(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
@@ -163,10 +169,10 @@ def _random_norm(random: np.random.Generator, mode: NormMode, which: str) -> Ran
         x_dims, layout = (choose(1, 5, 33, 64), choose(64, 128, 256, 768, 1024), 1, 1), "packed"
         w_dims, sets = (1, x_dims[1], 1, 1), (x_dims[0], 1, 1, 1)
     weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
-    x = _tensor(round_to(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind))
-    scale = _tensor(round_to(random.uniform(0.5, 2.0, w_dims), weights))
-    bias = _tensor(round_to(random.normal(size=w_dims), weights))
-    dy = _tensor(round_to(random.normal(size=x_dims), kind))
+    x = _make_torch_tensor(round_to(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind))
+    scale = _make_torch_tensor(round_to(random.uniform(0.5, 2.0, w_dims), weights))
+    bias = _make_torch_tensor(round_to(random.normal(size=w_dims), weights))
+    dy = _make_torch_tensor(round_to(random.normal(size=x_dims), kind))
     axes = tuple(axis for axis, (few, size) in enumerate(zip(sets, x_dims, strict=True)) if few != size)
     if not axes:
         axes = tuple(axis for axis, few in enumerate(sets) if few == 1 and axis)
@@ -198,7 +204,7 @@ def _random_norm(random: np.random.Generator, mode: NormMode, which: str) -> Ran
     out: dict[str, Any] = {"virtual": False, "data_type": kind}
     title = f"{mode.name} {which} {kind.name} {list(x_dims)} epsilon {epsilon}"
     if which == "backward":
-        return _random_norm_backward(
+        return _make_random_norm_backward(
             title, g, mode, image, factor, inputs, dy, out, options, statistics, apply, epsilon
         )
     shift = g.tensor("bias", w_dims, weights, **options) if centered else None
@@ -230,12 +236,14 @@ def _random_norm(random: np.random.Generator, mode: NormMode, which: str) -> Ran
                 assert tensor is not None
                 before = torch.from_numpy(inputs[name])
                 found[tensor] = (0.75 * before + 0.25 * value, before.abs() + x.abs().max() ** 2)
-        return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
+        return {
+            tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
+        }
 
     return RandomProblem(title, g.graph(), inputs, reference, kind)
 
 
-def _random_norm_backward(
+def _make_random_norm_backward(
     title: str,
     g: GraphBuilder,
     mode: NormMode,
@@ -272,6 +280,8 @@ def _random_norm_backward(
         found[made.dscale] = (leaves[1].grad, (dy.abs() * normal).sum(axes, keepdim=True))
         if made.dbias is not None:
             found[made.dbias] = (leaves[2].grad, dy.abs().sum(axes, keepdim=True))
-        return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
+        return {
+            tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
+        }
 
     return RandomProblem(title, g.graph(), inputs, reference, image.data_type)

@@ -22,29 +22,29 @@ from cudnn_backend_py.diagnose.verdict import Outcome, Verdict
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.plans.candidate import EVERY_ENGINE
-from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 
 TARGETS = ("sm80", "sm89", "sm90", "sm100", "sm120")
 ALL_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120", "sm121")
-_OLDEST = (9, 9, 0)
-_LIMIT_S = 300.0
+_OLDEST_VERSION = (9, 9, 0)
+_VERDICT_TIME_LIMIT_S = 300.0
 
 
-def draw_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
+def make_random_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
     """Yield random graphs with their names, of each family in turn, with operations of the oldest version."""
-    families = [name for name in FAMILIES if name != "mode"]
+    families = [name for name in GRAPH_FAMILIES if name != "mode"]
     for seed in range(first, first + count):
         family = families[seed % len(families)]
-        yield f"{family} {seed}", random_graph(seed, family, version=_OLDEST)
+        yield f"{family} {seed}", make_random_graph(seed, family, version=_OLDEST_VERSION)
 
 
-def _cause_without_numbers(verdict: Verdict) -> str:
+def _remove_numbers_from_cause(verdict: Verdict) -> str:
     """Return the first sentence of the cause without numbers, so that equal causes can be counted."""
     text = verdict.cause.headline if verdict.cause is not None else ""
     return re.sub(r"\d+", "N", text)[:120]
 
 
-def check_engines(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -> dict[str, Any]:
+def check_engines_of_refused_graphs(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -> dict[str, Any]:
     """Check every engine for graphs that heuristics refuse, on each target."""
     outcomes: Counter[str] = Counter()
     configs, found, engine_count = 0, [], Counter[int]()
@@ -54,7 +54,7 @@ def check_engines(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -
             outcomes[f"{target} {verdict.outcome}"] += 1
             if verdict.outcome is not Outcome.NOT_SUPPORTED:
                 continue
-            every = judge(Query(graph, target, causes=False, every_engine=True), limit_s=_LIMIT_S)
+            every = judge(Query(graph, target, causes=False, every_engine=True), limit_s=_VERDICT_TIME_LIMIT_S)
             numbers = re.match(r"(?:all )?([\d,]+) configs of (\d+) engines", every.every_engine)
             if numbers is None:
                 outcomes[f"{target} every engine not judged"] += 1
@@ -67,7 +67,7 @@ def check_engines(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -
     return {"outcomes": outcomes, "refused graphs checked": engine_count.total(), "configs": configs, "found": found}
 
 
-def compare_outcomes(
+def compare_outcomes_of_versions(
     graphs: Sequence[tuple[str, Graph]], targets: Sequence[str], versions: Sequence[str]
 ) -> dict[str, Any]:
     """Compare outcomes between successive cuDNN versions; return changes with their cause and known issues."""
@@ -88,7 +88,7 @@ def compare_outcomes(
                         "old": old,
                         "new": new,
                         "change": "refused since" if before.supported else "supported since",
-                        "cause": _cause_without_numbers(refused),
+                        "cause": _remove_numbers_from_cause(refused),
                         "known issues of the other version": [
                             text.split(":")[0][:80] for text in (before if before.supported else after).hazards
                         ],
@@ -98,13 +98,15 @@ def compare_outcomes(
     return {"outcomes": judged, "transitions": len(transitions), "changes": changes, "all": transitions}
 
 
-def check_code(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str], most: int) -> dict[str, Any]:
+def check_architecture_of_kernels(
+    graphs: Sequence[tuple[str, Graph]], targets: Sequence[str], most: int
+) -> dict[str, Any]:
     """Build plans for supported graphs, up to ``most``, and read the GPU architecture of their code."""
     counts: Counter[str] = Counter()
     cannot_load = []
     for number, (name, graph) in enumerate(graphs):
         target = targets[number % len(targets)]
-        verdict = judge(Query(graph, target, causes=False, build=True), limit_s=_LIMIT_S)
+        verdict = judge(Query(graph, target, causes=False, build=True), limit_s=_VERDICT_TIME_LIMIT_S)
         built = next((one for one in verdict.candidates if one.state == "built"), None)
         refused = [one for one in verdict.candidates if one.state == "cannot load"]
         cannot_load += [{"graph": name, "target": target, "config": one.tag} for one in refused]
@@ -130,15 +132,15 @@ def main() -> None:
     given = parser.parse_args()
     began = time.monotonic()
     if given.subject == "code":
-        graphs = list(draw_graphs(10 * given.count, given.first))
-        answer = check_code(graphs, given.target or ALL_TARGETS, given.count)
+        graphs = list(make_random_graphs(10 * given.count, given.first))
+        answer = check_architecture_of_kernels(graphs, given.target or ALL_TARGETS, given.count)
     else:
-        graphs = list(draw_graphs(given.count, given.first))
+        graphs = list(make_random_graphs(given.count, given.first))
         targets = given.target or TARGETS
         if given.subject == "engines":
-            answer = check_engines(graphs, targets)
+            answer = check_engines_of_refused_graphs(graphs, targets)
         else:
-            answer = compare_outcomes(graphs, targets, given.version)
+            answer = compare_outcomes_of_versions(graphs, targets, given.version)
     record = {
         "schema": "cudnn-backend-py/random-verdicts",
         "subject": given.subject,

@@ -19,22 +19,22 @@ from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import draw_mutants
-from tools.website.reasons import key_of
+from tools.website.reasons import make_search_key
 
-__all__ = ["TABLE", "collect_reasons", "reasons_of", "verdicts_of_random_graphs"]
+__all__ = ["REASONS_TABLE_PATH", "collect_reasons", "judge_random_graphs", "list_reasons"]
 
-TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
+REASONS_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
-SCHEMA = "cudnn-backend-py/reasons"
+TABLE_SCHEMA = "cudnn-backend-py/reasons"
 
 
-def reasons_of(verdict: Verdict) -> set[Reason]:
+def list_reasons(verdict: Verdict) -> set[Reason]:
     """Return all of cuDNN's reasons in a verdict."""
     found = {reason for candidate in verdict.candidates for reason in candidate.reasons}
     return {reason for reason in found | set(verdict.reasons) if reason.status.startswith("CUDNN_STATUS_")}
 
 
-def verdicts_of_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
+def judge_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
     """Yield queries of random graphs with their verdicts, endlessly."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
@@ -46,13 +46,13 @@ def verdicts_of_random_graphs(seed: int, version: str | None = None) -> Iterator
 
 def collect_reasons(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
     """Add reasons of random graphs to the table for some seconds; return the number of queries."""
-    rows = {key_of(row["text"]): row for row in table["reasons"]}
+    rows = {make_search_key(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     queries = 0
-    for question, verdict in verdicts_of_random_graphs(seed, version):
+    for question, verdict in judge_random_graphs(seed, version):
         queries += 1
         kinds = {op.kind.name.removeprefix("OPERATION_") for op in all_ops(question.graph)}
-        for reason in reasons_of(verdict):
+        for reason in list_reasons(verdict):
             fresh = {
                 "status": reason.status,
                 "text": reason.text,
@@ -60,7 +60,7 @@ def collect_reasons(table: dict[str, Any], seed: int, version: str | None, secon
                 "versions": [],
                 "sm": [],
             }
-            row = rows.setdefault(key_of(reason.text), fresh)
+            row = rows.setdefault(make_search_key(reason.text), fresh)
             row["operations"] = sorted(kinds & set(row["operations"]))
             row["versions"] = sorted(
                 {*row["versions"], verdict.cudnn}, key=lambda one: [int(n) for n in one.split(".")]
@@ -79,9 +79,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--version", default=None, help="an installed cuDNN; else the available one")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=TABLE)
+    parser.add_argument("--output", type=Path, default=REASONS_TABLE_PATH)
     options = parser.parse_args()
-    empty: dict[str, Any] = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
+    empty: dict[str, Any] = {"schema": TABLE_SCHEMA, "version": 1, "asked": 0, "reasons": []}
     table = json.loads(options.output.read_text()) if options.output.exists() else empty
     queries = collect_reasons(table, options.seed, options.version, 60 * options.minutes)
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -27,43 +27,51 @@ from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import changes
 from tools.repository import ROOT
 
-__all__ = ["EFFECT", "Cell", "all_cells", "check_remedies", "query_of", "refused_cells", "remedy_of"]
+__all__ = [
+    "EFFECT_PATTERN",
+    "TableCell",
+    "check_remedies",
+    "list_all_cells",
+    "list_refused_cells",
+    "make_query",
+    "read_remedy",
+]
 
-Cell = tuple[str, str, str]
+TableCell = tuple[str, str, str]
 """Row, form and target of a table."""
 
 JudgeFunction = Callable[[Query], Verdict]
 
-ROWS = attention_rows()
-EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
-_NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
-_DATA = ROOT / "tests/library/diagnose/data"
+ATTENTION_ROWS = attention_rows()
+EFFECT_PATTERN = re.compile(r" \((?:exact|idea|changes numerics)\)$")
+_NAMED_REMEDY_PATTERN = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
+_SUPPORT_TABLE_FOLDER = ROOT / "tests/library/diagnose/data"
 
 
-def remedy_of(verdict: Verdict) -> str:
+def read_remedy(verdict: Verdict) -> str:
     """Return the remedy, or suggestion, in the printed verdict."""
     lines = render_text(verdict).splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.startswith(("remedy:", "suggestion:"))]
     return said[0] if said else ""
 
 
-def build_graphs(question: Query, said: str) -> list[Graph]:
+def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy describes: with one of its changes, or without attention options."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
-    titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
+    titles = [EFFECT_PATTERN.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
         return [offered[title] for title in titles]
     version = tuple(map(int, (question.setup.version or library().version_text).split(".")))
     options = read_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
-    gone = options_to_remove(options, said)
+    gone = list_options_to_remove(options, said)
     left = [[key for key in options.found if not options.whole([key]) & set(some)] for some in gone]
     graphs = [options.graph(kept) for kept in left]
     assert None not in graphs, said
     return [graph for graph in graphs if graph is not None]
 
 
-def options_to_remove(options: Options, said: str) -> list[tuple[str, ...]]:
+def list_options_to_remove(options: Options, said: str) -> list[tuple[str, ...]]:
     """Return the sets of attention options that a remedy removes."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
@@ -78,11 +86,11 @@ def options_to_remove(options: Options, said: str) -> list[tuple[str, ...]]:
 
 def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) -> int:
     """Check that each remedy in the printed verdict is supported; return the number of remedies."""
-    said = remedy_of(verdict)
+    said = read_remedy(verdict)
     if not said:
         return 0
     if said.endswith(" [not judged]"):
-        assert not _NAMED.search(said), said
+        assert not _NAMED_REMEDY_PATTERN.search(said), said
         return 0
     depth = (
         "a plan of it was built" if question.build or verdict.stage == "plan" else "passes its support check, not built"
@@ -96,14 +104,14 @@ def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) 
         elif part.startswith("use cuDNN "):
             queries += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
         else:
-            queries += [replace(question, graph=graph) for graph in build_graphs(question, part)]
+            queries += [replace(question, graph=graph) for graph in build_remedy_graphs(question, part)]
     assert queries, said
     for one in queries:
         assert run_query(replace(one, causes=False)).supported, said
     return len(queries)
 
 
-def refused_cells(table: SupportTable) -> list[Cell]:
+def list_refused_cells(table: SupportTable) -> list[TableCell]:
     """Return the cells of a table that cuDNN refuses."""
     return [
         (name, form, target)
@@ -114,17 +122,17 @@ def refused_cells(table: SupportTable) -> list[Cell]:
     ]
 
 
-def all_cells() -> list[Cell]:
+def list_all_cells() -> list[TableCell]:
     """Return the cells of a table of all targets."""
-    return [(name, form, target) for name in ROWS for form in FORMS for target in TARGETS]
+    return [(name, form, target) for name in ATTENTION_ROWS for form in FORMS for target in TARGETS]
 
 
-def query_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
+def make_query(cell: TableCell, version: str, *, build: bool = False) -> Query | None:
     """Return the query of a table cell, or None if the package refuses to build its graph."""
     name, form, target = cell
     own = None if version == library().version_text else version
     try:
-        graph = ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
+        graph = ATTENTION_ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
     except GraphError:
         return None
     return Query(graph, target, own, build=build)
@@ -133,23 +141,23 @@ def query_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
 # the campaign
 
 
-def _cells_to_check(version: str) -> list[Cell]:
+def _select_cells_to_check(version: str) -> list[TableCell]:
     """Return the refused cells of a version's stored table, or all cells if no table is stored."""
-    stored = _DATA / f"attention-support-{version}.json"
+    stored = _SUPPORT_TABLE_FOLDER / f"attention-support-{version}.json"
     if stored.is_file():
-        return refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
-    return all_cells()
+        return list_refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
+    return list_all_cells()
 
 
-def _check_cell(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
+def _check_remedies_of_cell(cell: TableCell, version: str, *, build: bool) -> tuple[str, int, str]:
     """Check the remedies of a cell; return the state, number of queries, and text of a failing remedy."""
-    question = query_of(cell, version, build=build)
+    question = make_query(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
     verdict = judge(question)
     if verdict.outcome != "not supported":
         return verdict.outcome.value, 0, ""
-    said = remedy_of(verdict)
+    said = read_remedy(verdict)
     try:
         count = check_remedies(judge, question, verdict)
     except AssertionError:
@@ -157,20 +165,20 @@ def _check_cell(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str
     return "holds" if count else f"not asked: {said}" if said else "no remedy", count, ""
 
 
-def check_version(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
+def check_remedies_of_version(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
     """Check the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
-    cells = _cells_to_check(version)
+    cells = _select_cells_to_check(version)
     if sample is not None:
         cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))
     start = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(lambda cell: _check_cell(cell, version, build=build), cells))
+        results = list(pool.map(lambda cell: _check_remedies_of_cell(cell, version, build=build), cells))
     states = Counter(state.partition(":")[0] for state, _, _ in results)
     return {
         "cudnn": version,
         "build": build,
         "asked about": len(cells),
-        "of": len(_cells_to_check(version)),
+        "of": len(_select_cells_to_check(version)),
         "verdicts": dict(states.most_common()),
         "remedies asked": sum(count for _, count, _ in results),
         "does not hold": [said for _, _, said in results if said],
@@ -182,9 +190,9 @@ def check_version(version: str, *, build: bool, sample: int | None, workers: int
 def _run_campaigns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for version in arguments.versions:
         if not arguments.only_built:
-            yield check_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
+            yield check_remedies_of_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
         if arguments.built:
-            yield check_version(version, build=True, sample=arguments.built, workers=arguments.workers)
+            yield check_remedies_of_version(version, build=True, sample=arguments.built, workers=arguments.workers)
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-BASE: dict[str, Any] = {
+BASE_CASE: dict[str, Any] = {
     "q": (2, 8, 128, 64),
     "k": (2, 8, 128, 64),
     "v": (2, 8, 128, 64),
@@ -29,7 +29,7 @@ BASE: dict[str, Any] = {
 }
 _HEAD_DIMS = (8, 20, 64, 96, 128, 136, 192, 200, 256, 264, 512)
 _LENGTHS = ((128, 1), (1, 1), (1, 128), (0, 128), (128, 0), (128, 256), (63, 65), (256, 128))
-_MASKS = (
+_MASK_CASES = (
     {"mask": (128, 128)},
     {"mask": (128, 128), "mask_dtype": "bool"},
     {"mask": (1, 128), "mask_dtype": "bool"},
@@ -44,7 +44,7 @@ _MASKS = (
     {"mask": (128, 128), "mask_transposed": True},
     {"mask": (128, 128), "mask_dtype": "float32"},
 )
-ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
+CASE_VARIATIONS: tuple[tuple[dict[str, Any], ...], ...] = (
     tuple({"dtype": name} for name in ("bfloat16", "float32", "float64", "float8_e4m3fn")),
     ({"k_dtype": "bfloat16"}, {"v_dtype": "float32"}),
     tuple({"head_dim": dim} for dim in _HEAD_DIMS),
@@ -55,7 +55,7 @@ ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
         {"heads": heads, "gqa": gqa} for heads in ((8, 2, 2), (8, 3, 3), (8, 4, 2), (8, 1, 1)) for gqa in (True, False)
     ),
     ({"batches": (2, 1, 1)}, {"batches": (1, 1, 1)}, {"batches": (65536, 65536, 65536), "small": True}),
-    _MASKS,
+    _MASK_CASES,
     tuple({"dropout": share} for share in (0.1, 0.125, 0.5, 1 / 3)),
     ({"causal": True},),
     tuple({"layout": name} for name in ("bshd", "sbhd", "packed", "wide", "transposed", "expanded")),
@@ -68,19 +68,19 @@ ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
 )
 
 
-def draw_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
+def make_random_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
     """Return cases: each value of every aspect alone, then combinations of up to three."""
-    found = [dict(BASE)] + [{**BASE, **choice} for aspect in ASPECTS for choice in aspect]
+    found = [dict(BASE_CASE)] + [{**BASE_CASE, **choice} for aspect in CASE_VARIATIONS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:
-        case = dict(BASE)
-        for aspect in chance.sample(ASPECTS, chance.choice((2, 2, 3))):
+        case = dict(BASE_CASE)
+        for aspect in chance.sample(CASE_VARIATIONS, chance.choice((2, 2, 3))):
             case |= chance.choice(aspect)
         found.append(case)
     return found[:number]
 
 
-def sizes_of(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def compute_tensor_sizes(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the sizes of q, k and v of a case."""
     sizes = {}
     for place, name in enumerate("qkv"):
@@ -97,7 +97,7 @@ def sizes_of(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
-def _tensor_with_layout(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: Any) -> Any:
+def _make_tensor_with_layout(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: Any) -> Any:
     if len(size) != 4 or layout == "bhsd":
         return torch.zeros(size, **how)
     b, h, s, d = size
@@ -116,7 +116,7 @@ def _tensor_with_layout(size: tuple[int, ...], layout: str, which: int, torch: A
 
 def make_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return the arguments of the call of a case."""
-    sizes, made = sizes_of(case), {}
+    sizes, made = compute_tensor_sizes(case), {}
     for place, name in enumerate("qkv"):
         how = {"dtype": getattr(torch, case.get(f"{name}_dtype", case["dtype"])), "device": case["device"]}
         if "nested" in case and len(sizes[name]) == 4:
@@ -124,7 +124,7 @@ def make_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
             parts = [torch.zeros(h, length, d, **how) for length in case["nested"]]
             made[name] = torch.nested.nested_tensor(parts, layout=torch.strided, **how)
         else:
-            made[name] = _tensor_with_layout(sizes[name], case["layout"], place, torch, **how)
+            made[name] = _make_tensor_with_layout(sizes[name], case["layout"], place, torch, **how)
         if case.get("requires_grad") and made[name].is_floating_point():
             made[name].requires_grad_(True)
     mask = None
@@ -163,7 +163,7 @@ def apply_switches(case: dict[str, Any], torch: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _standard_error() -> Iterator[list[str]]:
+def _capture_standard_error() -> Iterator[list[str]]:
     """Capture standard error in the block, as torch's C++ code writes its warnings there."""
     said: list[str] = []
     kept = os.dup(2)
@@ -187,7 +187,7 @@ def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         given = cuda.SDPAParams(*(call[name] for name in ("q", "k", "v", "mask", "dropout", "causal", "gqa")))
         try:
-            with _standard_error() as said:
+            with _capture_standard_error() as said:
                 answer["cudnn"] = cuda.can_use_cudnn_attention(given, debug=True)
         except Exception as error:
             answer["cudnn"] = f"{type(error).__name__}: {str(error)[:200]}"
@@ -205,7 +205,7 @@ def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     return answer
 
 
-def _try_report(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def _report_backends_or_error(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     try:
         return report_backends(case, torch)
     except Exception as error:  # torch cannot make the tensors
@@ -218,8 +218,8 @@ def main(path: str, number: int = 320) -> None:
 
     # torch sets its order then
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
-    cases = draw_cases(number)
-    answers = [_try_report(case, torch) for case in cases]
+    cases = make_random_cases(number)
+    answers = [_report_backends_or_error(case, torch) for case in cases]
     major, minor = torch.cuda.get_device_capability()
     record = {
         "torch": torch.__version__,

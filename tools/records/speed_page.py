@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.model.run import draw_model
-from cudnn_backend_py.cli.compare.comparison import as_markdown, draw
+from cudnn_backend_py.cli.compare.comparison import draw_comparison, format_markdown
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "attention-speed.md"
-ON = "h200-cudnn-9.19.0"
-Record = Mapping[str, Any]
+PAGE_PATH = ROOT / "docs" / "attention-speed.md"
+RECORD_SUFFIX = "h200-cudnn-9.19.0"
+RecordData = Mapping[str, Any]
 
 
 def read_h200_record(name: str) -> Any:
     """Return the H200 record with this name prefix."""
-    return json.loads((ROOT / "logs" / f"{name}-{ON}.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "logs" / f"{name}-{RECORD_SUFFIX}.json").read_text(encoding="utf-8"))
 
 
-def figure_of(record: Record, *path: str) -> Any:
+def get_figure(record: RecordData, *path: str) -> Any:
     """Return a figure of a record, None if it was not measured."""
     found: Any = record
     for key in path:
@@ -32,20 +32,20 @@ def figure_of(record: Record, *path: str) -> Any:
     return found
 
 
-def kept_rows(record: Record) -> str:
+def describe_kept_rows(record: RecordData) -> str:
     """Return a sentence that states how many rows are from earlier runs."""
     counts = [part["rows"] for part in record.get("resumed", ())]
     return f" {counts[-1]} of {len(record['rows'])} rows are from earlier runs." if counts else ""
 
 
-def without_plans(table: str) -> str:
+def remove_plan_column(table: str) -> str:
     """Return a Markdown table without its last column, which has engine configs."""
     lines = table.splitlines()
     cut = [line.rpartition("|")[0].rpartition("|")[0] + "|" if line.startswith("|") else line for line in lines]
     return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
 
 
-def class_rows(record: Record) -> Iterator[str]:
+def format_class_rows(record: RecordData) -> Iterator[str]:
     """Yield a table row for each direction."""
     accepted = {item["name"]: item["value"] for item in record["accepted"]}
     for direction in ("forward", "backward"):
@@ -54,7 +54,7 @@ def class_rows(record: Record) -> Iterator[str]:
         yield f"| {direction} | {median:.2f} | {p90:.2f} | {adaptive:.3f} |"
 
 
-def model_rows(record: Record) -> Iterator[str]:
+def format_model_rows(record: RecordData) -> Iterator[str]:
     """Yield the table rows of the model's providers."""
     epochs = ("first epoch", "new lengths", "known lengths")
     rows: list[tuple[str, tuple[str, ...]]] = []
@@ -63,12 +63,12 @@ def model_rows(record: Record) -> Iterator[str]:
         rows += [(f"{way}, {epoch}", (way, epoch, "tokens_per_second")) for epoch in epochs]
     rows += [(way, (way, "tokens_per_second")) for way in ("serving", "serving, captured")]
     for title, path in rows:
-        figures = [figure_of(makers, *path) for makers in record["makers"].values()]
+        figures = [get_figure(makers, *path) for makers in record["makers"].values()]
         cells = ["-" if value is None else f"{value:,.0f}" for value in figures]
         yield f"| {title} | {' | '.join(cells)} |"
 
 
-def missing_measurements(record: Record) -> Iterator[str]:
+def list_missing_measurements(record: RecordData) -> Iterator[str]:
     """Yield a list item for each missing measurement, with the reason."""
     for maker, ways in record["makers"].items():
         for way, found in ways.items():
@@ -78,7 +78,7 @@ def missing_measurements(record: Record) -> Iterator[str]:
         yield f"* {maker}, left out: {why}"
 
 
-def make_page() -> str:
+def make_speed_page() -> str:
     """Return the text of the page."""
     compared, classes, model = (read_h200_record(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
@@ -95,11 +95,11 @@ $ {compared["command"]}
 
 "cuDNN" is the plan alone. "Ours" is this package's torch operator: "exact" with the plan of these dims, "any" with a
 [class plan](execution.md#any-shape). The others are torch's backends. Method: [Compare](compare.md);
-[record](../logs/compare-{ON}.json).{kept_rows(compared)}
+[record](../logs/compare-{RECORD_SUFFIX}.json).{describe_kept_rows(compared)}
 
 ![TFLOP/s by shape](compare.svg)
 
-{without_plans(as_markdown(compared).rstrip())}
+{remove_plan_column(format_markdown(compared).rstrip())}
 
 ## One plan for many shapes
 
@@ -108,11 +108,11 @@ $ python -m benchmarks shape-classes --output logs/shape-classes.json
 ```
 
 GPU time of a class plan divided by that of the exact plan, for {shapes} random problems: lengths of 64 to 8,192,
-batches of 1 to 64, causal, 16 heads of 64, or 16 over 4 of 128 ([record](../logs/shape-classes-{ON}.json)).
+batches of 1 to 64, causal, 16 heads of 64, or 16 over 4 of 128 ([record](../logs/shape-classes-{RECORD_SUFFIX}.json)).
 
 | | class plan / exact, median | 90th percentile | adaptive from the tenth call / exact |
 |---|---:|---:|---:|
-{chr(10).join(class_rows(classes))}
+{chr(10).join(format_class_rows(classes))}
 
 cuDNN's ragged kernels take the extra time. Forward: a kernel of 2.5 to 4 microseconds that writes descriptors of each
 sequence, and an attention kernel that takes 1.05 to 1.4 times as long with the same tiles. Backward: also kernels
@@ -127,7 +127,7 @@ $ python -m benchmarks model --output logs/model.json --plot model.svg
 ```
 
 A GPT of {model["parameters"] // 10**6} million parameters is trained on sequences of random lengths, packed or padded,
-and serves 64 requests from pages, a token at a time ([record](../logs/model-{ON}.json)). Each
+and serves 64 requests from pages, a token at a time ([record](../logs/model-{RECORD_SUFFIX}.json)). Each
 implementation has its own process for packed and padded training and for serving. "New lengths" are steps after the
 first epoch with lengths not seen before, "known lengths" with those of the first epoch. All train on the same text, and
 the record compares their losses.
@@ -138,14 +138,14 @@ Tokens per second:
 
 | | {" | ".join(makers)} |
 |---|{"---:|" * len(makers)}
-{chr(10).join(model_rows(model))}
+{chr(10).join(format_model_rows(model))}
 
 Not measured:
 
-{chr(10).join(missing_measurements(model)) or "* none"}
+{chr(10).join(list_missing_measurements(model)) or "* none"}
 """
 
 
 if __name__ == "__main__":
-    draw_model(read_h200_record("model"), PAGE.with_name("model.svg"))
-    draw(read_h200_record("compare"), PAGE.with_name("compare.svg"))
+    draw_model(read_h200_record("model"), PAGE_PATH.with_name("model.svg"))
+    draw_comparison(read_h200_record("compare"), PAGE_PATH.with_name("compare.svg"))

@@ -1,4 +1,4 @@
-"""Ten tasks of a new user, done by the website's text with a wheel in a fresh environment, and recorded.
+"""Run ten tasks of a new user, as the website describes them, in a fresh environment with the wheel.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The look-up needs the built site.
@@ -27,20 +27,22 @@ from cudnn_backend_py.info import find_commit
 from tests.support.chromium import Browser
 from tests.support.pages import CODE_BLOCKS, REPOSITORY_ROOT
 
-__all__ = ["GPU_TASKS", "RECORD", "TASKS", "Task"]
+__all__ = ["GPU_TASKS", "RECORD_PATH", "TASKS", "UserTask"]
 
-RECORD = REPOSITORY_ROOT / "logs" / "ten-tasks.json"
-FACTS = ["cudnn_backend_py", "python", "cudnn", "gpus"]
-HOW = (
+RECORD_PATH = REPOSITORY_ROOT / "logs" / "ten-tasks.json"
+ENVIRONMENT_FACTS = ["cudnn_backend_py", "python", "cudnn", "gpus"]
+METHOD_TEXT = (
     "python -m tools.records.ten_tasks [--gpu] WHEEL: a fresh environment outside the checkout, an empty cache; "
     "commands and files are those of the pages. All ten tasks were tried where there is no GPU, and what a GPU is "
     "needed for where there is one, with the torch and the cuDNN of that machine"
 )
-PASTED = "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
+PASTED_ERROR_TEXT = (
+    "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class UserTask:
     """A task: its page, commands, files and expected output.
 
     Attributes
@@ -66,19 +68,19 @@ class Task:
     left: str = ""
 
 
-FORUM = {"examples/forum_two_matmul.py": "examples/forum_two_matmul.py"}
-FLASH = {"examples/flash_forward.py": "examples/flash_forward.py"}
+FORUM_EXAMPLE_FILE = {"examples/forum_two_matmul.py": "examples/forum_two_matmul.py"}
+FLASH_EXAMPLE_FILE = {"examples/flash_forward.py": "examples/flash_forward.py"}
 TASKS = (
-    Task(
+    UserTask(
         task="first verdict",
         page="docs/tutorials/refusal.md",
         commands=("cudnn-backend explain examples/forum_two_matmul.py --cudnn 9.19.0 --target l40s",),
-        files=FORUM,
+        files=FORUM_EXAMPLE_FILE,
         shows="engine 0 needs 153600 bytes",
         exit_code=1,
         trouble="the examples are not in the wheel, and the page did not give the file: it and the gallery do now",
     ),
-    Task(
+    UserTask(
         task="own graph",
         page="docs/tutorials/graph.md",
         commands=("cudnn-backend explain mine.py --target l40s",),
@@ -86,7 +88,7 @@ TASKS = (
         shows="SUPPORTED: graph 'linear_relu'",
         trouble="the file and the command were only told as text: shown now",
     ),
-    Task(
+    UserTask(
         task="log of another program",
         page="docs/tutorials/log.md",
         commands=("cudnn-backend log forum-9.1.1.log.gz --target sm89",),
@@ -95,12 +97,12 @@ TASKS = (
         exit_code=1,
         trouble="without a GPU there is no log to try it on: the page gives one",
     ),
-    Task(
+    UserTask(
         task="support table lookup from an error text",
         page="docs/tables/reasons.md",
         shows="only Hopper is supported for this engine",
     ),
-    Task(
+    UserTask(
         task="pytest in a CI",
         page="docs/tutorials/ci.md",
         commands=("pytest test_ours.py",),
@@ -109,7 +111,7 @@ TASKS = (
         trouble="the page's test imported a graph that no one has: it makes one now",
         left="the third test needs a GPU, and says so",
     ),
-    Task(
+    UserTask(
         task="torch operator",
         page="docs/tutorials/torch.md",
         commands=("python -m cudnn_backend_py.why --target h100 train.py",),
@@ -118,25 +120,25 @@ TASKS = (
         trouble="the page had no program to try: it has one now, with what comes",
         left="the operators themselves need a GPU",
     ),
-    Task(
+    UserTask(
         task="plan ahead of time",
         page="docs/tutorials/run.md",
         commands=("cudnn-backend plan build examples/flash_forward.py --target h100 --output plan.json",),
-        files=FLASH,
+        files=FLASH_EXAMPLE_FILE,
         shows="plan.json: eng",
         trouble="the page did not show how the plan is loaded: it does now",
         left="the plan is run where a GPU is",
     ),
-    Task(
+    UserTask(
         task="run and compare",
         page="docs/tutorials/run.md",
         commands=("cudnn-backend run examples/flash_forward.py --target h100",),
-        files=FLASH,
+        files=FLASH_EXAMPLE_FILE,
         shows="262144 of 262144 elements compared",
         exit_code=2,
         left="nothing was run: what would be run, and how far each result may be off, is reported",
     ),
-    Task(
+    UserTask(
         task="upgrade question",
         page="docs/tutorials/ci.md",
         commands=(
@@ -149,24 +151,24 @@ TASKS = (
         exit_code=1,
         trouble="the how-to page named neither a target nor that both versions have to be installed: it does now",
     ),
-    Task(
+    UserTask(
         task="report a bug",
         page="docs/how-to/report.md",
         commands=("cudnn-backend explain examples/forum_two_matmul.py --target l40s --format archive",),
-        files=FORUM,
+        files=FORUM_EXAMPLE_FILE,
         shows="forum_two_matmul-l40s.tar.gz",
         trouble="no page said what goes where: there is one now",
     ),
 )
 GPU_TASKS = (
-    Task(
+    UserTask(
         task="pytest in a CI",
         page="docs/tutorials/ci.md",
         commands=("pytest test_ours.py",),
         files={"test_ours.py": "import pytest"},
         shows="3 passed",
     ),
-    Task(
+    UserTask(
         task="torch operator",
         page="docs/tutorials/torch.md",
         commands=("python attend.py",),
@@ -174,35 +176,35 @@ GPU_TASKS = (
         shows="torch's own differs by 0.0",  # from float32: two roundings of values up to 8 to bfloat16 are 0.0625
         trouble="the page had the call alone, of tensors that no one has: it has a program now",
     ),
-    Task(
+    UserTask(
         task="why torch did not use cuDNN",
         page="docs/tutorials/torch.md",
         commands=("python -m cudnn_backend_py.why train.py",),
         files={"train.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nq, k, v"},
         shows="kept out by (dtype)",
     ),
-    Task(
+    UserTask(
         task="plan ahead of time",
         page="docs/tutorials/run.md",
         commands=(
             "cudnn-backend plan build examples/flash_forward.py --target h100 --output plan.json",
             "python load.py",
         ),
-        files=FLASH | {"load.py": "import numpy as np\n\nfrom cudnn_backend_py import execute, load_plan"},
+        files=FLASH_EXAMPLE_FILE | {"load.py": "import numpy as np\n\nfrom cudnn_backend_py import execute, load_plan"},
         shows="the first query sees the first key alone: True",
         trouble="the page loaded the plan for buffers that no one has: it runs it now",
     ),
-    Task(
+    UserTask(
         task="run and compare",
         page="docs/tutorials/run.md",
         commands=("cudnn-backend run examples/flash_forward.py --configs all",),
-        files=FLASH,
+        files=FLASH_EXAMPLE_FILE,
         shows="configs right",
     ),
 )
 
 
-def write_files(task: Task, folder: Path) -> None:
+def write_files(task: UserTask, folder: Path) -> None:
     """Write the files that the page describes."""
     for name, source in task.files.items():
         place = folder / name
@@ -219,14 +221,14 @@ def look_up_reason(folder: Path) -> str:
     with Browser(folder) as browser:
         page = browser.open(REPOSITORY_ROOT / "site" / "tables" / "reasons.html")
         page.evaluate("document.getElementById('reason').focus()")
-        page.write(PASTED)
+        page.write(PASTED_ERROR_TEXT)
         found = "document.querySelector('#reason-found').innerText"
         while not (said := page.evaluate(found)):
             time.sleep(0.02)
         return str(said)
 
 
-def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+def run_task(task: UserTask, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Run the task's commands, and return the time and the output line."""
     write_files(task, folder)
     begun = time.monotonic()
@@ -274,14 +276,15 @@ def main() -> None:
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),
         }
-        probe = f"import json, cudnn_backend_py.info as i; print(json.dumps(i.start_record('ten-tasks', {FACTS})))"
+        call = f"i.start_record('ten-tasks', {ENVIRONMENT_FACTS})"
+        probe = f"import json, cudnn_backend_py.info as i; print(json.dumps({call}))"
         said = subprocess.check_output(["python", "-c", probe], env=environment, cwd=home, text=True)
         tasks, failed = [], []
         for number, task in enumerate(GPU_TASKS if options.gpu else TASKS):
             folder = home / f"task-{number}"
             folder.mkdir()
             try:
-                tasks.append(try_task(task, folder, environment))
+                tasks.append(run_task(task, folder, environment))
             except AssertionError as error:
                 failed.append(f"{task.task}: {error}")
             else:
@@ -292,10 +295,12 @@ def main() -> None:
     head = {name: tried.pop(name) for name in ("schema", "version")}
     wheel = {"wheel": options.wheel.name, "sha256": hashlib.sha256(options.wheel.read_bytes()).hexdigest()}
     tried |= wheel | {"extras": extras.strip("[]"), "installed_s": installed, "tasks": tasks}
-    before = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
-    record = head | {"how": HOW} | {name: before[name] for name in ("tried", "tried_on_a_gpu") if name in before}
+    before = json.loads(RECORD_PATH.read_text(encoding="utf-8")) if RECORD_PATH.is_file() else {}
+    record = (
+        head | {"how": METHOD_TEXT} | {name: before[name] for name in ("tried", "tried_on_a_gpu") if name in before}
+    )
     record["tried_on_a_gpu" if options.gpu else "tried"] = tried
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    RECORD_PATH.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

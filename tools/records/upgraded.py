@@ -17,20 +17,20 @@ from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_ve
 from cudnn_backend_py.graph import Graph, save_graph
 from cudnn_backend_py.versions.store import environment_for
 from tests.support.child import run_python
-from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 
-COUNT = 200
-TARGET = "h100"
+GRAPH_COUNT = 200
+JUDGED_TARGET = "h100"
 
 
-def random_graphs(count: int = COUNT) -> dict[str, Graph]:
+def make_random_graphs(count: int = GRAPH_COUNT) -> dict[str, Graph]:
     """Return random graphs by name, of every family in turn, with operations of the oldest version."""
-    families = [name for name in FAMILIES if name != "mode"]
+    families = [name for name in GRAPH_FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
-    return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
+    return {f"{family} {seed}": make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
 
 
-CODE = """
+CHILD_PROGRAM = """
 import base64, json, struct, sys
 from cudnn_backend_py import explain, load_graph
 
@@ -51,9 +51,9 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 
 
 def run_with_version(version: str, path: Path) -> str:
-    """Return the output of ``CODE`` with an installed version: verdict, configs, known issues, kernel instructions."""
+    """Return the output of ``CHILD_PROGRAM`` of a version: verdict, configs, known issues, kernel instructions."""
     environment = environment_for(None if version == "default" else version)
-    return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
+    return run_python(["-c", CHILD_PROGRAM, str(path)], environment=environment, check=True).stdout
 
 
 def find_changed_graphs(random_graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
@@ -79,15 +79,15 @@ def main() -> None:
     """Write the record."""
     old, new, file = sys.argv[1:]
     began = time.monotonic()
-    all_graphs = random_graphs()
-    found = compare_versions(all_graphs, [TARGET], old, new, progress=False)
+    all_graphs = make_random_graphs()
+    found = compare_versions(all_graphs, [JUDGED_TARGET], old, new, progress=False)
     seconds = round(time.monotonic() - began, 1)
     unchanged = {one.graph: all_graphs[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
     with tempfile.TemporaryDirectory() as folder:
         others = find_changed_graphs(unchanged, old, new, Path(folder))
     data = {
         "schema": "cudnn-backend-py/upgrade-record",
-        "target": TARGET,
+        "target": JUDGED_TARGET,
         "old": found.changes[0].old.cudnn,
         "new": found.changes[0].new.cudnn,
         "seconds": seconds,

@@ -1,4 +1,4 @@
-"""Changes of an upgrade measured on this machine's GPU, checked by a second run and by the old version itself.
+"""Measure what a cuDNN upgrade changes on this machine's GPU; verify with a second run and the old version.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
 lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under
@@ -23,65 +23,68 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.tuning.upgrade import Us, _time_all
-from tools.records.upgraded import random_graphs
+from tools.records.upgraded import make_random_graphs
 
-COUNT = 48
-ATTENTION = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192, 128, True))  # length, head dim, causal
+GRAPH_COUNT = 48
+ATTENTION_SIZES = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192, 128, True))  # length, head dim, causal
 TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
 
 
-def all_graphs() -> dict[str, Graph]:
+def make_all_graphs() -> dict[str, Graph]:
     """Return the graphs by their names."""
-    found = random_graphs(COUNT)
-    for seq, dim, causal in ATTENTION:
+    found = make_random_graphs(GRAPH_COUNT)
+    for seq, dim, causal in ATTENTION_SIZES:
         sizes: dict[str, Any] = {"batch": TOKENS // seq, "heads": WIDTH // dim, "seq_q": seq, "head_dim": dim}
         found[f"forward s{seq} d{dim}"] = sdpa_forward(**sizes, causal=causal)
         found[f"backward s{seq} d{dim}"] = sdpa_backward(**sizes, causal=causal)
     return {name: replace(graph, name=name) for name, graph in found.items()}
 
 
-def time_ratio(us: Us | None) -> float | None:
+def compute_time_ratio(us: Us | None) -> float | None:
     """Return the time of the new version relative to the old one."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
 
-def rounded_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
+def round_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
     """Return a ratio for the record."""
     found = ratios.get(name)
     return None if found is None else round(found, 3)
 
 
-def names_with_changed_time(ratios: Mapping[str, float | None]) -> list[str]:
+def find_graphs_with_changed_time(ratios: Mapping[str, float | None]) -> list[str]:
     """Return the names of graphs with a time change of more than 5 %."""
     return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
 
 
-def time_again(
+def time_in_new_processes(
     names: Iterable[str], random_graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
     """Return the time ratios from new processes."""
-    return {name: time_ratio(us) for name, us in _time_all(list(names), random_graphs, versions, AT_ONCE, until, str)}
+    return {
+        name: compute_time_ratio(us)
+        for name, us in _time_all(list(names), random_graphs, versions, AT_ONCE, until, str)
+    }
 
 
-def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Return the record; graphs with changed times come first, and the last are omitted if time runs out."""
     until = time.monotonic() + seconds
     old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
     random_graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
-    first = {name: time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
-    changed = names_with_changed_time(first)
+    first = {name: compute_time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
+    changed = find_graphs_with_changed_time(first)
     names = sorted(first, key=lambda name: name not in changed)
-    again = time_again(names, random_graphs, (old, new), until)
-    same = time_again(names, random_graphs, (old, old), until)
+    again = time_in_new_processes(names, random_graphs, (old, new), until)
+    same = time_in_new_processes(names, random_graphs, (old, old), until)
     changes = {
         one["graph"]: {
             "effect": one["effect"],
             "differs": [item["what"] for item in one["differences"]],
             "same code": one["same_code"],
             "times": one["times"],
-            "new / old": [rounded_ratio(one["graph"], ratios) for ratios in (first, again)],
-            "old / old": rounded_ratio(one["graph"], same),
+            "new / old": [round_ratio(one["graph"], ratios) for ratios in (first, again)],
+            "old / old": round_ratio(one["graph"], same),
         }
         for one in checked["changes"]
     }
@@ -94,9 +97,9 @@ def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dic
         "timed": len(timed),
         "same code, timed": [name for name in timed if changes[name]["same code"]],
         "flagged": changed,
-        "flagged by the second pass": names_with_changed_time(again),
+        "flagged by the second pass": find_graphs_with_changed_time(again),
         "second pass": len(again),
-        "flagged, old against itself": names_with_changed_time(same),
+        "flagged, old against itself": find_graphs_with_changed_time(same),
         "old against itself": len(same),
         "changes": changes,
     }
@@ -107,11 +110,11 @@ def main() -> None:
     what, folder, *more = sys.argv[1:]
     if what == "graphs":
         Path(folder).mkdir()
-        for name, graph in all_graphs().items():
+        for name, graph in make_all_graphs().items():
             save_graph(graph, Path(folder) / f"{name.replace(' ', '-')}.json")
         return
     checked, file, seconds = more
-    record = make_record(Path(folder), json.loads(Path(checked).read_text(encoding="utf-8")), float(seconds))
+    record = make_upgrade_record(Path(folder), json.loads(Path(checked).read_text(encoding="utf-8")), float(seconds))
     write_record(record, Path(file))
     print({name: record[name] for name in record if name != "changes"})
 

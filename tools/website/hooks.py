@@ -17,23 +17,27 @@ from nbconvert import MarkdownExporter
 
 from tools.website.pages import (
     ROOT,
-    graph_files,
-    known_issue_rows,
-    operation_rows,
-    to_json,
+    find_graph_files,
+    format_json,
+    list_known_issues,
+    list_operations,
     write_commands,
     write_enums,
     write_files,
     write_gallery,
     write_reasons,
 )
-from tools.website.reasons import lookup_table
+from tools.website.reasons import make_lookup_table
 
-DATA = "tests/library/diagnose/data"
+DATA_FOLDER = "tests/library/diagnose/data"
 #: Files that exist only in the site; the page of tables links to them.
-MADE = {"`known_issues.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
+GENERATED_DATA_FILES = {
+    "`known_issues.json`": "faults.json",
+    "`operations.json`": "operations.json",
+    "`llms.txt`": "../llms.txt",
+}
 #: Pages of the site from files outside ``docs/``.
-PAGES = {
+GENERATED_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -45,50 +49,52 @@ PAGES = {
     "logs": "measurements.md",
 }
 #: Pages with wide tables, shown without the list of pages.
-WIDE = ("attention-speed.md", "attention-support.md", "known-issues.md", "operations.md")
-_LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+PAGES_WITH_WIDE_TABLES = ("attention-speed.md", "attention-support.md", "known-issues.md", "operations.md")
+_LINK_PATTERN = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
-def _place(link: str, folder: str) -> str:
+def _resolve_link(link: str, folder: str) -> str:
     """Return the path in the repository of a link in a file of `folder`."""
     return posixpath.normpath(posixpath.join(folder, link)).rstrip("/")
 
 
-def _site_path(place: str) -> str:
+def _make_site_path(place: str) -> str:
     """Return the site's path for a path of the repository."""
-    if place in PAGES:
-        return PAGES[place]
-    if place.startswith(f"{DATA}/"):
-        return place.replace(DATA, "tables")
+    if place in GENERATED_PAGES:
+        return GENERATED_PAGES[place]
+    if place.startswith(f"{DATA_FOLDER}/"):
+        return place.replace(DATA_FOLDER, "tables")
     return place.removeprefix("docs/") if place.startswith("docs/") else f"files/{place}"
 
 
-def _relink(text: str, folder: str, page: str) -> str:
+def _rewrite_links(text: str, folder: str, page: str) -> str:
     """Return Markdown of a file in `folder` of the repository with links for its page in the site."""
 
     def relinked(match: re.Match[str]) -> str:
-        target = _site_path(_place(match[2], folder))
+        target = _make_site_path(_resolve_link(match[2], folder))
         return match[1] + posixpath.relpath(target, posixpath.dirname(page) or ".")
 
-    return _outside_code(text, lambda part: _LINK.sub(relinked, part))
+    return _split_outside_code(text, lambda part: _LINK_PATTERN.sub(relinked, part))
 
 
-def _outside_code(text: str, change: Any) -> str:
+def _split_outside_code(text: str, change: Any) -> str:
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if number % 2 else change(part) for number, part in enumerate(parts))
 
 
-def _linked_files(text: str, folder: str) -> set[str]:
+def _find_linked_files(text: str, folder: str) -> set[str]:
     """Return the files outside ``docs/`` that a page links to, which the site has to include."""
     found: set[str] = set()
 
     def look(part: str) -> str:
-        found.update(_place(match[2], folder) for match in _LINK.finditer(part))
+        found.update(_resolve_link(match[2], folder) for match in _LINK_PATTERN.finditer(part))
         return part
 
-    _outside_code(text, look)
+    _split_outside_code(text, look)
     return {
-        place for place in found if place not in PAGES and not place.startswith("docs/") and (ROOT / place).is_file()
+        place
+        for place in found
+        if place not in GENERATED_PAGES and not place.startswith("docs/") and (ROOT / place).is_file()
     }
 
 
@@ -101,11 +107,11 @@ def _read_notebook() -> tuple[str, dict[str, bytes]]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the files that pages link to."""
     texts = {
-        site: _relink((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place), site)
-        for place, site in PAGES.items()
+        site: _rewrite_links((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place), site)
+        for place, site in GENERATED_PAGES.items()
         if place.endswith(".md") and place != "README.md"
     }
-    header = PAGES["cudnn_backend_py/generated/REPORT.md"]
+    header = GENERATED_PAGES["cudnn_backend_py/generated/REPORT.md"]
     texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, last in search results
     texts |= {
         "gallery.md": write_gallery(),
@@ -113,51 +119,51 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/enums.md": write_enums(),
         "reference/files.md": write_files(),
         "tables/reasons.md": write_reasons(),
-        "tables/faults.json": to_json(
-            {"schema": "cudnn-backend-py/faults", "version": 1, "faults": known_issue_rows()}
+        "tables/faults.json": format_json(
+            {"schema": "cudnn-backend-py/faults", "version": 1, "faults": list_known_issues()}
         ),
-        "tables/operations.json": to_json(
-            {"schema": "cudnn-backend-py/operations", "version": 1, "operations": operation_rows()}
+        "tables/operations.json": format_json(
+            {"schema": "cudnn-backend-py/operations", "version": 1, "operations": list_operations()}
         ),
         "llms.txt": "",  # on_post_build
-        "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(lookup_table(), ensure_ascii=False)};\n",
+        "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(make_lookup_table(), ensure_ascii=False)};\n",
     }
     texts["tutorials/notebook.md"], pictures = _read_notebook()
     for name, picture in pictures.items():
         files.append(File.generated(config, f"tutorials/{name}", content=picture))
-    linked = {str(path.relative_to(ROOT)) for path in graph_files()}
-    for place in PAGES:
+    linked = {str(path.relative_to(ROOT)) for path in find_graph_files()}
+    for place in GENERATED_PAGES:
         if place.endswith(".md") and place != "README.md":
-            linked |= _linked_files((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place))
+            linked |= _find_linked_files((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place))
     for file in files.documentation_pages():
-        linked |= _linked_files(file.content_string, posixpath.dirname(f"docs/{file.src_uri}"))
+        linked |= _find_linked_files(file.content_string, posixpath.dirname(f"docs/{file.src_uri}"))
     for name, text in texts.items():
         if (stub := files.get_file_from_path(name)) is not None:
             files.remove(stub)
         files.append(File.generated(config, name, content=text))
     for place in sorted(linked):
-        files.append(File.generated(config, _site_path(place), abs_src_path=str(ROOT / place)))
+        files.append(File.generated(config, _make_site_path(place), abs_src_path=str(ROOT / place)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Change links that leave ``docs/`` to the copies in the site."""
-    if page.file.src_uri in WIDE:
+    if page.file.src_uri in PAGES_WITH_WIDE_TABLES:
         page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
         return markdown
     if page.file.src_uri == "tables/index.md":
-        for name, place in MADE.items():
+        for name, place in GENERATED_DATA_FILES.items():
             markdown = markdown.replace(name, f"[{name.strip('`')}]({place})")
-    return _relink(markdown, posixpath.dirname(f"docs/{page.file.src_uri}"), page.file.src_uri)
+    return _rewrite_links(markdown, posixpath.dirname(f"docs/{page.file.src_uri}"), page.file.src_uri)
 
 
-_pages: list[tuple[str, str, str]] = []
+_navigation_pages: list[tuple[str, str, str]] = []
 
 
 def on_nav(nav: Navigation, **_: Any) -> None:
     """Keep the pages in their order, for llms.txt."""
-    _pages[:] = [
+    _navigation_pages[:] = [
         ((page if page.parent is None else page.parent).title, page.file.src_uri, page.file.url) for page in nav.pages
     ]
 
@@ -181,18 +187,18 @@ def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
     lines = [f"# {config.site_name}\n\n> {config.site_description}\n"]
     section = None
-    for group, _, url in _pages:
+    for group, _, url in _navigation_pages:
         if group != section:
             lines.append(f"\n## {group}\n\n")
             section = group
-        title, first = _first_words((site / url).read_text(encoding="utf-8"))
+        title, first = _read_heading_and_first_sentence((site / url).read_text(encoding="utf-8"))
         lines.append(f"- [{title}]({url}): {first}\n")
     lines.append("\n## Tables as JSON\n\n")
     lines += [f"- [{path.name}](tables/{path.name})\n" for path in sorted((site / "tables").glob("*.json"))]
     (site / "llms.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def _first_words(page: str) -> tuple[str, str]:
+def _read_heading_and_first_sentence(page: str) -> tuple[str, str]:
     """Return the heading and the first sentence of a page."""
     body = page.partition("<article")[2]
     title = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.DOTALL)

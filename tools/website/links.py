@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["dead_links"]
+__all__ = ["find_dead_links"]
 
 
-class _Reader(HTMLParser):
+class _LinkParser(HTMLParser):
     """The ids of a page, and its links."""
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class _Reader(HTMLParser):
         self.links += [value for name in ("href", "src") if (value := given.get(name)) is not None]
 
 
-def dead_links(site: Path) -> list[str]:
+def find_dead_links(site: Path) -> list[str]:
     """Return one line of text for each dead link."""
-    pages: dict[Path, _Reader] = {}
+    pages: dict[Path, _LinkParser] = {}
     for path in sorted(site.rglob("*.html")):
-        pages[path.resolve()] = reader = _Reader()
+        pages[path.resolve()] = reader = _LinkParser()
         reader.feed(path.read_text(encoding="utf-8"))
     dead = []
     for path, reader in pages.items():
@@ -40,11 +40,13 @@ def dead_links(site: Path) -> list[str]:
             continue
         name = path.relative_to(site.resolve())
         links = dict.fromkeys(reader.links)
-        dead += [f"{name}: {link}: {why}" for link in links if (why := _error(link, path, pages)) is not None]
+        dead += [
+            f"{name}: {link}: {why}" for link in links if (why := _describe_link_error(link, path, pages)) is not None
+        ]
     return dead
 
 
-def _error(link: str, path: Path, pages: dict[Path, _Reader]) -> str | None:
+def _describe_link_error(link: str, path: Path, pages: dict[Path, _LinkParser]) -> str | None:
     parts = urlsplit(link)
     if parts.scheme in ("https", "mailto", "data", "javascript"):
         return None
@@ -62,6 +64,6 @@ def _error(link: str, path: Path, pages: dict[Path, _Reader]) -> str | None:
 
 
 if __name__ == "__main__":
-    found = dead_links(Path(sys.argv[1]))
+    found = find_dead_links(Path(sys.argv[1]))
     print("\n".join(found) or "every link leads somewhere")
     raise SystemExit(bool(found))

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
 from cudnn_backend_py.diagnose.framework_messages import COMMANDS, HOW, MESSAGES, STATUSES, Message
@@ -20,13 +20,13 @@ from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.system.version import version_numbers
-from tools.website.reasons import Entry, entries, message_anchor, rules
+from tools.website.reasons import ReasonEntry, list_entries, list_rules, make_message_anchor
 
 __all__ = [
     "ROOT",
-    "graph_files",
-    "known_issue_rows",
-    "operation_rows",
+    "find_graph_files",
+    "list_known_issues",
+    "list_operations",
     "write_commands",
     "write_enums",
     "write_files",
@@ -40,11 +40,11 @@ ROOT = Path(__file__).parents[2]
 # gallery
 
 
-def _docstring(path: Path) -> str:
+def _read_docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
-def graph_files() -> list[Path]:
+def find_graph_files() -> list[Path]:
     """Return the examples that have a graph and can be read without cuDNN."""
     return [
         path
@@ -60,10 +60,10 @@ def write_gallery() -> str:
         "Graphs to copy, each with the command that judges it. Boxes are operations with their results, rounded boxes "
         "are tensors in memory, and dashed boxes are virtual tensors. [Plots](#plots) are at the end.\n"
     ]
-    for path in graph_files():
+    for path in find_graph_files():
         text = path.read_text(encoding="utf-8")
         graph = load_graph_file(str(path))
-        title, _, rest = _docstring(path).partition("\n")
+        title, _, rest = _read_docstring(path).partition("\n")
         found = re.search(r"cudnn-backend explain \S.*", rest)
         command = found[0] if found else f"cudnn-backend explain examples/{path.name} --target h100"
         lines = "\n".join(str(op) for op in graph.ops)
@@ -72,9 +72,9 @@ def write_gallery() -> str:
             f'<div class="drawing" tabindex="0" role="group" aria-label="drawing of {path.stem}" markdown="0">'
             f"{draw_graph(graph)}</div>\n\n"
             f"```console\n$ {command}\n```\n\n"
-            f'??? note "The graph as text"\n\n    ```text\n{_indent(lines)}\n    ```\n\n'
+            f'??? note "The graph as text"\n\n    ```text\n{_indent_text(lines)}\n    ```\n\n'
             f'??? note "The file"\n\n    [{path.name}](files/examples/{path.name}){{ download }}\n\n'
-            f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
+            f"    ```python\n{_indent_text(text.rstrip())}\n    ```\n"
         )
     parts.append(
         "\n## Plots { #plots }\n\nTFLOP/s of attention, by `cudnn-backend plan compare --plot`; the figures are in "
@@ -86,20 +86,20 @@ def write_gallery() -> str:
     return "".join(parts)
 
 
-def _indent(text: str) -> str:
+def _indent_text(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
 # commands
 
 
-def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+def _list_commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
             one = command.commands[name]
             if not one.hidden:
                 yield f"{path} {name}", one
-                yield from _commands(one, f"{path} {name}")
+                yield from _list_commands(one, f"{path} {name}")
 
 
 def write_commands() -> str:
@@ -108,8 +108,8 @@ def write_commands() -> str:
         "# Commands\n\nThe help of every command. Common options, exit codes and completion: "
         "[The command line](../how-to/command-line.md).\n"
     ]
-    commands = dict(_commands(main, "cudnn-backend"))
-    for title, names in SECTIONS.items():
+    commands = dict(_list_commands(main, "cudnn-backend"))
+    for title, names in HELP_SECTIONS.items():
         parts.append(f"\n## {title}\n")
         for name, command in commands.items():
             if name.split()[1] in names:
@@ -130,24 +130,24 @@ def write_enums() -> str:
         "of their enum: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
     ]
     for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
-        rows = [f"| `{one.name}` | {int(one)} | {_version_added(one.since)} |" for one in enum]
+        rows = [f"| `{one.name}` | {int(one)} | {_format_added_version(one.since)} |" for one in enum]
         parts.append(f"\n## {enum.__name__}\n\n| name | value | since |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "".join(parts)
 
 
-def _version_added(version: tuple[int, ...] | None) -> str:
+def _format_added_version(version: tuple[int, ...] | None) -> str:
     return "" if version is None else ".".join(map(str, version))
 
 
 # files
 
-_CODE = (".py", ".c", ".h", ".cpp", ".cu")
+_CODE_SUFFIXES = (".py", ".c", ".h", ".cpp", ".cu")
 
 
-def _first_line(path: Path) -> str:
+def _read_first_line(path: Path) -> str:
     """Return the first line of a module's docstring, or the first sentence of a C file's first comment."""
     if path.suffix == ".py":
-        return plain_roles(_docstring(path).partition("\n")[0])
+        return plain_roles(_read_docstring(path).partition("\n")[0])
     text = path.read_text(encoding="utf-8")
     comment = re.match(r"/\*.*?\*/|(?://[^\n]*\n)+", text, re.DOTALL)
     words = " ".join(re.sub(r"^(/\*|\*/| \*|//)|\*/$", "", comment[0] if comment else "", flags=re.MULTILINE).split())
@@ -164,9 +164,9 @@ def write_files() -> str:
     rooms = sorted(path.parent for path in package.glob("*/__init__.py"))
     for room in (*rooms, package):
         found = room.rglob("*") if room != package else room.glob("*")
-        files = sorted(path for path in found if path.suffix in _CODE)
+        files = sorted(path for path in found if path.suffix in _CODE_SUFFIXES)
         rows = [
-            f"| `{path.relative_to(room).as_posix()}` | {_first_line(path).replace('|', chr(92) + '|')} |"
+            f"| `{path.relative_to(room).as_posix()}` | {_read_first_line(path).replace('|', chr(92) + '|')} |"
             for path in files
         ]
         title = f"`{room.name}/`" if room != package else "The folder above"
@@ -179,7 +179,7 @@ def write_files() -> str:
 
 def write_reasons() -> str:
     """Return the page of cuDNN's reasons, by rule."""
-    found = list(entries())
+    found = list(list_entries())
     versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
     parts = [
         "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
@@ -192,30 +192,30 @@ def write_reasons() -> str:
         f"{len(found):,} reasons of cuDNN {', '.join(versions)} for refused graphs, by the rule that reads them. Their "
         "numbers are those of one example graph; `cudnn-backend explain` finds the cause for your own graph.\n"
     ]
-    parts.append(_message_section())
-    for rule in rules():
+    parts.append(_write_message_section())
+    for rule in list_rules():
         mine = [entry for entry in found if entry.rule == rule.name]
         parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
-        parts += map(_reason_mark, mine)
+        parts += map(_format_reason_mark, mine)
     return "".join(parts)
 
 
-def _message_section() -> str:
+def _write_message_section() -> str:
     """Return the section of program messages: meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in HOW.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
-    parts += map(_message_mark, (*MESSAGES, *STATUSES))
+    parts += map(_format_message_mark, (*MESSAGES, *STATUSES))
     return "".join(parts)
 
 
-def _message_mark(row: Message) -> str:
+def _format_message_mark(row: Message) -> str:
     commands = [row.command] if row.command else ["why", "frontend", "log"]
     helps = " ".join(COMMANDS[name] for name in commands)
     program = f" Printed by {row.program}." if row.program else ""
-    return f"\n### {row.title} {{ #{message_anchor(row)} }}\n\n{row.meaning}{program}\n\n{row.fix} {helps}\n"
+    return f"\n### {row.title} {{ #{make_message_anchor(row)} }}\n\n{row.meaning}{program}\n\n{row.fix} {helps}\n"
 
 
-def _reason_mark(entry: Entry) -> str:
+def _format_reason_mark(entry: ReasonEntry) -> str:
     statement = re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(entry.statement.split()), quote=False))
     said = f"\n`{entry.status}`"
     if entry.expression:
@@ -228,7 +228,7 @@ def _reason_mark(entry: Entry) -> str:
 # tables as JSON
 
 
-def known_issue_rows() -> list[dict[str, Any]]:
+def list_known_issues() -> list[dict[str, Any]]:
     """Return every known issue as plain data."""
     return [
         {
@@ -247,7 +247,7 @@ def known_issue_rows() -> list[dict[str, Any]]:
     ]
 
 
-def operation_rows() -> list[dict[str, str]]:
+def list_operations() -> list[dict[str, str]]:
     """Return the first table of docs/operations.md as plain data."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     table = page.partition("<!-- kinds -->")[2].partition("<!-- end of kinds -->")[0]
@@ -256,6 +256,6 @@ def operation_rows() -> list[dict[str, str]]:
     return [dict(zip(head, (cell.replace("`", "") for cell in row), strict=True)) for row in rows]
 
 
-def to_json(data: Any) -> str:
+def format_json(data: Any) -> str:
     """Return data as JSON, with a line per row if it is a list of rows."""
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cudnn_backend_py.diagnose.report.drawing import draw_file
 from examples.forum_two_matmul import graph
 
-__all__ = ["draw"]
+__all__ = ["draw_readme_picture"]
 
 
-def draw() -> str:
+def draw_readme_picture() -> str:
     """Return the drawing as a stand-alone file, in the colours of the reader's system."""
     return draw_file(graph(), {"s"})

@@ -1,6 +1,6 @@
 """The site's entries for cuDNN's reasons, each with its rule.
 
-``docs/assets/reasons.js`` finds the entry of a text in the browser, from :func:`lookup_table`.
+``docs/assets/reasons.js`` finds the entry of a text in the browser, from :func:`make_lookup_table`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,26 @@ from cudnn_backend_py.diagnose.causes.phrases import PHRASES
 from cudnn_backend_py.diagnose.causes.rule_texts import BY_STATUS, RuleText, read_rules, rule_name
 from cudnn_backend_py.diagnose.framework_messages import MESSAGES, STATUSES, Message
 
-__all__ = ["Entry", "Rule", "entries", "key_of", "lookup_table", "message_anchor", "rules"]
+__all__ = [
+    "ReasonEntry",
+    "RuleHeading",
+    "list_entries",
+    "list_rules",
+    "make_lookup_table",
+    "make_message_anchor",
+    "make_search_key",
+]
 
-TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
+REASONS_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
 
-def key_of(text: str) -> str:
+def make_search_key(text: str) -> str:
     """Return a key of a reason without numbers, spaces and punctuation."""
     return " ".join("0" if word[0].isdigit() else word for word in re.findall(r"[a-z_]+|\d+", text.lower()))
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleHeading:
     """A heading of the page: a rule of diagnosis, or a group of reasons without a rule."""
 
     name: str
@@ -41,7 +49,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReasonEntry:
     """A reason, its rule, and the versions and architectures that gave it."""
 
     status: str
@@ -64,12 +72,12 @@ class Entry:
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def list_rules() -> tuple[RuleHeading, ...]:
     """Return the headings of the page, in the order in which rules are applied."""
-    return tuple(Rule(one.name, one.title, _describe(one)) for one in read_rules())
+    return tuple(RuleHeading(one.name, one.title, _split_rule_docstring(one)) for one in read_rules())
 
 
-def _describe(rule: RuleText) -> str:
+def _split_rule_docstring(rule: RuleText) -> str:
     """Return the parts of a rule's docstring as Markdown; for the last three headings only the text."""
     if set(rule.parts) == {"Problem"}:
         return rule.problem
@@ -77,31 +85,31 @@ def _describe(rule: RuleText) -> str:
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
+def list_entries() -> tuple[ReasonEntry, ...]:
     """Return an entry for every reason of the table."""
-    return tuple(_entries(json.loads(TABLE.read_text(encoding="utf-8"))))
+    return tuple(_make_entries(json.loads(REASONS_TABLE_PATH.read_text(encoding="utf-8"))))
 
 
-def _entries(table: dict[str, Any]) -> Iterator[Entry]:
+def _make_entries(table: dict[str, Any]) -> Iterator[ReasonEntry]:
     taken: set[str] = set()
     for row in table["reasons"]:
         words = "-".join(re.findall(r"[a-z0-9]+", row["text"].lower())[:10])[:60].strip("-")
         anchor = next(name for n in range(1, 1000) if (name := f"{words}-{n}" if n > 1 else words) not in taken)
         taken.add(anchor)
         more = (tuple(row["operations"]), tuple(row["versions"]), tuple(row["sm"]))
-        yield Entry(row["status"], row["text"], *more, rule_name(row["status"], row["text"]), anchor)
+        yield ReasonEntry(row["status"], row["text"], *more, rule_name(row["status"], row["text"]), anchor)
 
 
-def lookup_table() -> dict[str, Any]:
+def make_lookup_table() -> dict[str, Any]:
     """Return the browser's search data: keys of reasons, and patterns of rules."""
-    by_name = {rule.name: rule for rule in rules()}
+    by_name = {rule.name: rule for rule in list_rules()}
     reasons = [
-        [key_of(one.text), key_of(one.statement), one.anchor, one.statement, by_name[one.rule].title]
-        for one in entries()
+        [make_search_key(one.text), make_search_key(one.statement), one.anchor, one.statement, by_name[one.rule].title]
+        for one in list_entries()
     ]
     statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in BY_STATUS.items()]
     patterns = [
-        [_for_browser(phrase.pattern), by_name[name].anchor, by_name[name].title]
+        [_convert_pattern_for_browser(phrase.pattern), by_name[name].anchor, by_name[name].title]
         for phrase in sorted(PHRASES, key=lambda one: bool(one.rule))
         if (name := phrase.rule or ("device" if phrase.needs else "vague" if phrase.vague else ""))
     ]
@@ -111,21 +119,21 @@ def lookup_table() -> dict[str, Any]:
         "statuses": statuses,
         "patterns": patterns,
         "none": [none.anchor, none.title],
-        "messages": [_message_row(row) for row in MESSAGES],
-        "message_statuses": [_message_row(row) for row in STATUSES],
+        "messages": [_make_message_row(row) for row in MESSAGES],
+        "message_statuses": [_make_message_row(row) for row in STATUSES],
     }
 
 
-def _message_row(row: Message) -> list[str]:
-    return [row.pattern, message_anchor(row), row.title, row.program]
+def _make_message_row(row: Message) -> list[str]:
+    return [row.pattern, make_message_anchor(row), row.title, row.program]
 
 
-def message_anchor(row: Message) -> str:
+def make_message_anchor(row: Message) -> str:
     """Return the anchor of a program's message on the page."""
     return f"message-{row.code}"
 
 
-def _for_browser(pattern: str) -> str:
+def _convert_pattern_for_browser(pattern: str) -> str:
     """Return a pattern without inline flags: letters of either case become sets of both."""
 
     def either(text: str) -> str:

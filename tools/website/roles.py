@@ -8,10 +8,10 @@ import griffe
 
 from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
 
-__all__ = ["Roles"]
+__all__ = ["DocstringRoleExtension"]
 
 
-class Roles(griffe.Extension):
+class DocstringRoleExtension(griffe.Extension):
     """Rewrite every docstring into Markdown."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Compare attention for a grid of shapes or a log: cuDNN by version and config, and other implementations.
+"""Time attention of a grid of shapes or of a log: cuDNN versions, engine configs and other implementations.
 
 Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
 where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is queried in a
@@ -43,70 +43,79 @@ from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (
     TORCH_BACKENDS,
-    differentiate,
-    flash_attn_calls,
-    load_operators,
     make_buffers,
-    torch_calls,
+    make_flash_attn_calls,
+    make_torch_calls,
+    prepare_backward_call,
+    prepare_torch_operators,
 )
-from .figures import Record, draw_points, new_figure
-from .problems import DIRECTIONS, Direction, build_graph, count_flops, format_problem
-from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
+from .figures import RecordTables, draw_point_chart, load_figure_class
+from .problems import DIRECTIONS, Direction, build_problem_graph, count_flops, format_problem
+from .timing import (
+    KEEP_BUSY_US,
+    call_in_context,
+    make_batches_in_context,
+    measure_gpu_times,
+    measure_host_times,
+    summarize_microseconds,
+)
 
 __all__ = [
-    "LITTLE_GRID",
-    "WHOLE_GRID",
-    "Case",
+    "FULL_GRID_TOKENS",
+    "SMALL_GRID_TOKENS",
     "Comparison",
-    "as_markdown",
-    "as_text",
-    "compare",
-    "compared_shapes",
-    "draw",
-    "fastest",
-    "grid_shapes",
-    "grid_table",
-    "make_cases",
+    "ComparisonCase",
+    "draw_comparison",
+    "find_fastest",
+    "format_markdown",
+    "format_text",
+    "make_comparison_cases",
+    "make_forty_problems",
+    "make_grid_problems",
+    "make_grid_table",
     "make_shape_cases",
     "read_log_cases",
     "read_record",
-    "run_command",
+    "run_compare_command",
+    "run_comparison",
 ]
 
-OURS: tuple[Shapes, ...] = ("exact", "any")
-WHOLE_GRID = (1024, 16384)  # tokens of a batch
-LITTLE_GRID = (1024,)
-SEQUENCES = (128, 512, 2048, 8192)
+OUR_SHAPE_POLICIES: tuple[Shapes, ...] = ("exact", "any")
+FULL_GRID_TOKENS = (1024, 16384)  # tokens of a batch
+SMALL_GRID_TOKENS = (1024,)
+SEQUENCE_LENGTHS = (128, 512, 2048, 8192)
 HOST_BOUND_US = 100.0  # GPU time up to which host time is measured
-MOST_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several times
+MAX_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several times
 
 
 # What is compared
 
 
 @dataclass(frozen=True)
-class Case:
+class ComparisonCase:
     """One row of a comparison: an attention problem or a graph, in one direction.
 
-    ``why_alone`` is the reason why torch is not timed, empty where it is.
+    ``reason_without_torch`` is the reason why torch is not timed, empty where it is.
     """
 
     name: str
     direction: Direction
     problem: Attention | None = None
     graph: Graph | None = None
-    why_alone: str = ""
+    reason_without_torch: str = ""
 
-    def graph_for(self, plans: TimedPlans) -> Graph:
+    def build_graph_for_plans(self, plans: TimedPlans) -> Graph:
         """Return the graph to judge with a cuDNN version."""
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
         major, minor, patch = plans.facts["version"]
-        return build_graph(self.problem, self.direction, (major, minor, patch), plans.facts["sm"])
+        return build_problem_graph(self.problem, self.direction, (major, minor, patch), plans.facts["sm"])
 
 
-def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...] = SEQUENCES) -> Iterator[Attention]:
+def make_grid_problems(
+    tokens: tuple[int, ...] = FULL_GRID_TOKENS, sequences: tuple[int, ...] = SEQUENCE_LENGTHS
+) -> Iterator[Attention]:
     """Yield the problems: head dims 64 and 128, causal or not, few and many tokens, one with grouped heads."""
     for head_dim in (64, 128):
         heads = 2048 // head_dim
@@ -120,10 +129,10 @@ def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...]
             yield _make_dense_problem(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
 
 
-def compared_shapes() -> Iterator[Attention]:
+def make_forty_problems() -> Iterator[Attention]:
     """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, cross attention."""
-    yield from grid_shapes()
-    for seq in SEQUENCES[1:]:
+    yield from make_grid_problems()
+    for seq in SEQUENCE_LENGTHS[1:]:
         yield _make_dense_problem(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
         yield _make_dense_problem(16384 // seq, 16, seq, 96, causal=True)
         yield _make_dense_problem(16384 // seq, 8, seq, 256, causal=True)
@@ -139,13 +148,13 @@ def _make_dense_problem(batch: int, heads: int, seq_q: int, head_dim: int, **opt
     return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
 
 
-GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
-    "--grid=whole": compared_shapes,
-    "--grid=little": lambda: grid_shapes(LITTLE_GRID, SEQUENCES[:2]),
+SHAPE_GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
+    "--grid=whole": make_forty_problems,
+    "--grid=little": lambda: make_grid_problems(SMALL_GRID_TOKENS, SEQUENCE_LENGTHS[:2]),
 }
 
 
-def make_cases(what: str) -> list[Case]:
+def make_comparison_cases(what: str) -> list[ComparisonCase]:
     """Return the cases of a command line: ``--grid=whole``, ``--grid=little``, or a cuDNN log.
 
     Raises
@@ -153,16 +162,18 @@ def make_cases(what: str) -> list[Case]:
     UsageError
         ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
     """
-    grid = GRIDS.get(what)
+    grid = SHAPE_GRIDS.get(what)
     return read_log_cases(what) if grid is None else make_shape_cases(grid())
 
 
-def make_shape_cases(problems: Iterable[Attention]) -> list[Case]:
+def make_shape_cases(problems: Iterable[Attention]) -> list[ComparisonCase]:
     """Return two cases for each problem, forward and backward."""
-    return [Case(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
+    return [
+        ComparisonCase(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS
+    ]
 
 
-def read_log_cases(path: str) -> list[Case]:
+def read_log_cases(path: str) -> list[ComparisonCase]:
     """Return the distinct attention graphs of a cuDNN log.
 
     Raises
@@ -170,7 +181,7 @@ def read_log_cases(path: str) -> list[Case]:
     UsageError
         ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
     """
-    found: list[Case] = []
+    found: list[ComparisonCase] = []
     graphs = list(read_graphs(open_log(path)))
     for number, item in enumerate(graphs, 1):
         use = None if item.graph is None else read_attention(item.graph)
@@ -183,7 +194,7 @@ def read_log_cases(path: str) -> list[Case]:
         name = (
             format_problem(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
         )
-        found.append(Case(f"graph {number}: {name}", direction, plain, item.graph, why))
+        found.append(ComparisonCase(f"graph {number}: {name}", direction, plain, item.graph, why))
     if not found:
         faults = [item.fault.headline for item in graphs if item.fault is not None]
         raise UsageError(
@@ -196,18 +207,28 @@ def read_log_cases(path: str) -> list[Case]:
     return found
 
 
-_TYPES = (DataType.HALF, DataType.BFLOAT16)
-_UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "dropout_mask", "sink", "block_mask")
+_PLAIN_TYPES = (DataType.HALF, DataType.BFLOAT16)
+_OPTIONS_OF_NO_PLAIN_PROBLEM = (
+    "padding",
+    "ragged",
+    "bias",
+    "alibi",
+    "score_modifier",
+    "dropout",
+    "dropout_mask",
+    "sink",
+    "block_mask",
+)
 
 
 def _to_plain_problem(p: Attention) -> tuple[Attention | None, str]:
     """Return the problem in the dense form without options that torch and others accept, or why there is none."""
-    options = [name for name in (*_UNLIKE, "page_size") if getattr(p, name)]
+    options = [name for name in (*_OPTIONS_OF_NO_PLAIN_PROBLEM, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
         options.append("a window")
     if p.right_bound == 0 and p.alignment != "top_left" and p.seq_q != p.seq_kv:
         options.append(f"causal from the {p.alignment.replace('_', ' ')}")
-    if p.data_type not in _TYPES:
+    if p.data_type not in _PLAIN_TYPES:
         options.append(p.data_type.name)
     if p.head_dim != p.head_dim_v or p.kv_heads != p.v_heads:
         options.append("values of another width")
@@ -256,24 +277,24 @@ class Comparison:
         return shlex.join(["cudnn-backend", "plan", "compare", self.what, *versions, *target, *much])
 
 
-def _our_contenders(
+def _make_our_contenders(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
     """Yield (name, call, context) for each of our attention functions that supports the problem; note the plans."""
     torch_ops.clear_plans()
-    for shapes in OURS:
+    for shapes in OUR_SHAPE_POLICIES:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
         call: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=p.causal, shapes=shapes)
         try:
-            made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
+            made = prepare_backward_call(call, (q, k, v), buffers) if direction == "backward" else call
             made()
         except CudnnBackendError:  # this shape has no class here
             continue
-        plans[f"ours, {shapes}"] = _last_plan()
+        plans[f"ours, {shapes}"] = _describe_last_plan()
         yield f"ours, {shapes}", made, None
 
 
-def _last_plan() -> str:
+def _describe_last_plan() -> str:
     """Return the engine config of the operators' latest plan, and the bounds of a class."""
     pool = shared_pool()
     held = pool.find(pool.list_keys()[-1])
@@ -284,39 +305,41 @@ def _last_plan() -> str:
     return str(made.plan.tag) + ("" if bounds is None else f" for b, s_q, s_kv up to {', '.join(map(str, bounds))}")
 
 
-def _torch_contenders(
+def _make_torch_contenders(
     p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Return (call, context) of each contender that takes torch tensors; note our plans."""
     (buffers,) = make_buffers(p, direction)
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
-    backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MOST_SCORES]
+    backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MAX_SCORES]
     found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, call, context in _our_contenders(p, direction, buffers, plans):
+    for name, call, context in _make_our_contenders(p, direction, buffers, plans):
         found[name] = call, context or nullcontext
-    for name, call, context in torch_calls(p, direction, buffers, backends):
+    for name, call, context in make_torch_calls(p, direction, buffers, backends):
         found[name] = call, context
-    for name, call in flash_attn_calls(p, direction, buffers):
+    for name, call in make_flash_attn_calls(p, direction, buffers):
         found[name] = call, nullcontext
     return found
 
 
-def _make_row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool) -> dict[str, Any]:
+def _make_comparison_row(
+    case: ComparisonCase, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool
+) -> dict[str, Any]:
     plans: dict[str, str] = {}
-    notes = [case.why_alone] if case.why_alone else []
+    notes = [case.reason_without_torch] if case.reason_without_torch else []
     clock = [time.perf_counter()]
     with ThreadPoolExecutor(max(1, len(children))) as pool:
-        asked = {name: pool.submit(_build, child, case) for name, child in children.items()}
+        asked = {name: pool.submit(_build_plan, child, case) for name, child in children.items()}
         calls = {}
         if has_torch and case.problem is not None:
-            calls = _torch_contenders(case.problem, case.direction, plans)
+            calls = _make_torch_contenders(case.problem, case.direction, plans)
         built = {name: future.result() for name, future in asked.items()}
     clock.append(time.perf_counter())
     gpu: dict[str, dict[str, float]] = {}
     host: dict[str, dict[str, float]] = {}
     configs: dict[str, list[dict[str, Any]]] = {}
     for name, child in children.items():
-        title = _format_title(child)
+        title = _format_row_title(child)
         configs[title] = _select_timed(built[name], child, rounds)
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
         for suffix, one in _select_first_and_best(configs[title]):
@@ -324,44 +347,46 @@ def _make_row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_t
             if "host" in one:
                 host[title + suffix] = one["host"]
     clock.append(time.perf_counter())
-    on_gpu = {name: once_within(context, call) for name, (call, context) in calls.items()}
-    timed = gpu_times(on_gpu, rounds, ahead_us=AHEAD_US) if on_gpu else {}
-    gpu |= {name: microseconds(timing) for name, timing in timed.items()}
+    on_gpu = {name: call_in_context(context, call) for name, (call, context) in calls.items()}
+    timed = measure_gpu_times(on_gpu, rounds, ahead_us=KEEP_BUSY_US) if on_gpu else {}
+    gpu |= {name: summarize_microseconds(timing) for name, timing in timed.items()}
     short = {
-        name: within(context, call) for name, (call, context) in calls.items() if timed[name].median_us < HOST_BOUND_US
+        name: make_batches_in_context(context, call)
+        for name, (call, context) in calls.items()
+        if timed[name].median_us < HOST_BOUND_US
     }
-    on_host = host_times(short, HOST_BATCHES, HOST_CALLS) if short else {}
-    host |= {name: microseconds(timing) for name, timing in on_host.items()}
+    on_host = measure_host_times(short, HOST_BATCHES, HOST_CALLS) if short else {}
+    host |= {name: summarize_microseconds(timing) for name, timing in on_host.items()}
     clock.append(time.perf_counter())
     spent = {
         what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
     }
-    return {**_format_header(case), "plans": plans, "gpu": gpu, "host": host, "fastest": fastest(gpu)} | {
+    return {**_format_table_header(case), "plans": plans, "gpu": gpu, "host": host, "fastest": find_fastest(gpu)} | {
         "configs": configs,
         "notes": notes,
         "seconds": spent,
     }
 
 
-def _format_title(child: TimedPlans) -> str:
+def _format_row_title(child: TimedPlans) -> str:
     return f"cuDNN {child.facts['cudnn']}"
 
 
-def _build(child: TimedPlans, case: Case) -> BuiltPlans:
-    return child.build(case.graph_for(child))
+def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
+    return child.build(case.build_graph_for_plans(child))
 
 
 def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
     """Return the timed configs with their times."""
     times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
-        {**config, "gpu": microseconds(Timing.of(found["cold"]))}
-        | ({"host": microseconds(Timing.of(found["host"]))} if found["host"] else {})
+        {**config, "gpu": summarize_microseconds(Timing.of(found["cold"]))}
+        | ({"host": summarize_microseconds(Timing.of(found["host"]))} if found["host"] else {})
         for config, found in zip(built.configs, times, strict=False)
     ]
 
 
-def _format_header(case: Case) -> dict[str, Any]:
+def _format_table_header(case: ComparisonCase) -> dict[str, Any]:
     flops = {} if case.problem is None else {"flops": count_flops(case.problem, case.direction)}
     return {"shape": case.name, "direction": case.direction, **flops}
 
@@ -376,7 +401,7 @@ def _select_first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[
         yield ", best config", best
 
 
-def fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def find_fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the contender with the smallest median, and those it does not beat beyond noise."""
     if not times:
         return []
@@ -385,22 +410,34 @@ def fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [first, *(name for name in others if not best.beats(Timing(**times[name])))]
 
 
-def _describe_row(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
+def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
     """Return the row of a described GPU: the plans in the order of the heuristics."""
-    plans, notes = {}, [case.why_alone] if case.why_alone else []
+    plans, notes = {}, [case.reason_without_torch] if case.reason_without_torch else []
     with ThreadPoolExecutor(len(children)) as pool:
-        for child, built in pool.map(lambda child: (child, _build(child, case)), children.values()):
+        for child, built in pool.map(lambda child: (child, _build_plan(child, case)), children.values()):
             if built.refused:
-                notes.append(f"{_format_title(child)}: {built.refused}")
+                notes.append(f"{_format_row_title(child)}: {built.refused}")
             else:
-                plans[_format_title(child)] = ", ".join(config["tag"] for config in built.configs)
-    return {**_format_header(case), "plans": plans, "notes": notes}
+                plans[_format_row_title(child)] = ", ".join(config["tag"] for config in built.configs)
+    return {**_format_table_header(case), "plans": plans, "notes": notes}
 
 
-_RECORD = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
-_ROW = {"shape": str, "direction": str, "plans": Mapping[str, str], "notes": tuple[str, ...]}  # of every row
-_TIMED = {"gpu": Mapping[str, Timing], "host": Mapping[str, Timing], "fastest": tuple[str, ...]}  # of rows with times
-_SAME = ("schema", "gpu_name", "described", "torch", "torch_cudnn", "versions", "cases")  # of records in one
+_RECORD_FIELDS = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
+_ROW_FIELDS = {"shape": str, "direction": str, "plans": Mapping[str, str], "notes": tuple[str, ...]}  # of every row
+_TIMED_ROW_FIELDS = {
+    "gpu": Mapping[str, Timing],
+    "host": Mapping[str, Timing],
+    "fastest": tuple[str, ...],
+}  # of rows with times
+_FIELDS_THAT_MUST_MATCH = (
+    "schema",
+    "gpu_name",
+    "described",
+    "torch",
+    "torch_cudnn",
+    "versions",
+    "cases",
+)  # of records in one
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
@@ -413,12 +450,12 @@ def read_record(path: str | Path) -> dict[str, Any]:
     """
     try:
         found = read_json(path, code="compare-resume")
-        parts = read_fields(_RECORD, found, f"the record {path}", code="compare-resume")
+        parts = read_fields(_RECORD_FIELDS, found, f"the record {path}", code="compare-resume")
         read_fields({"resumed": tuple[Any, ...]}, {"resumed": [], **found}, f"the record {path}", code="compare-resume")
         for row in parts["rows"]:
-            more: dict[str, Any] = {} if "described" in found else dict(_TIMED)
+            more: dict[str, Any] = {} if "described" in found else dict(_TIMED_ROW_FIELDS)
             more |= {"flops": float} if "flops" in row else {}
-            read_fields(_ROW | more, row, f"a row of {path}", code="compare-resume")
+            read_fields(_ROW_FIELDS | more, row, f"a row of {path}", code="compare-resume")
         shlex.split(parts["command"])
     except ValueError as error:  # shlex's too
         said = error.headline if isinstance(error, GraphError | UsageError) else error
@@ -428,7 +465,10 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
 def _reuse_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the rows of an earlier record by shape and direction, if it has the same settings and GPU."""
-    told = [{name: one.get(name) for name in _SAME} | {"command": _without_limit(one)} for one in (earlier, record)]
+    told = [
+        {name: one.get(name) for name in _FIELDS_THAT_MUST_MATCH} | {"command": _remove_time_limit(one)}
+        for one in (earlier, record)
+    ]
     for name, there in told[0].items():
         if there != told[1][name]:
             raise UsageError(
@@ -438,17 +478,17 @@ def _reuse_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[t
     return {(row["shape"], row["direction"]): row for row in earlier["rows"]}
 
 
-def _without_limit(record: Mapping[str, Any]) -> list[str]:
+def _remove_time_limit(record: Mapping[str, Any]) -> list[str]:
     return [word for word in shlex.split(record["command"]) if not word.startswith("--limit=")]
 
 
-def compare(
+def run_comparison(
     wanted: Comparison,
     *,
     step: Callable[[str], object] = str,
     earlier: Mapping[str, Any] | None = None,
-    keep: Callable[[Record], object] = id,
-) -> Record:
+    keep: Callable[[RecordTables], object] = id,
+) -> RecordTables:
     """Return the record of a comparison: with times on a GPU, with plans only for a described one.
 
     Parameters
@@ -466,9 +506,9 @@ def compare(
         ``no-gpu`` where there is none and no target is named; ``cudnn-version-not-installed``.
     UsageError
         ``unknown-target``, ``compare-resume`` where `earlier` is of another comparison, GPU or version, and what
-        :func:`make_cases` refuses.
+        :func:`make_comparison_cases` refuses.
     """
-    cases = make_cases(wanted.what)
+    cases = make_comparison_cases(wanted.what)
     if wanted.target is not None:
         find_profile(wanted.target)
     elif not library().driver.devices or library().driver.kind != "real":
@@ -482,14 +522,16 @@ def compare(
         "command": wanted.command,
         "shapes": len({case.name for case in cases}),
         "cases": len(cases),
-        **(_describe_torch() if wanted.target is None else {"described": find_profile(wanted.target).title}),
+        **(_describe_torch_and_gpu() if wanted.target is None else {"described": find_profile(wanted.target).title}),
     }
     rows: list[dict[str, Any]] = []
     before: float = 0.0 if earlier is None else earlier["seconds"]
     began = time.perf_counter()
 
-    def so_far() -> Record:
-        return Record({**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, all_tables)
+    def so_far() -> RecordTables:
+        return RecordTables(
+            {**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, format_all_tables
+        )
 
     with ExitStack() as held:
         children = {
@@ -501,7 +543,7 @@ def compare(
         kept = {}
         if earlier is not None:
             kept = _reuse_rows(earlier, record)
-            record["resumed"] = [*earlier.get("resumed", []), _describe_part(earlier)]
+            record["resumed"] = [*earlier.get("resumed", []), _describe_earlier_run(earlier)]
         for case in cases:
             if (row := kept.get((case.name, case.direction))) is not None:
                 rows.append(row)
@@ -510,20 +552,20 @@ def compare(
                 continue
             step(f"{case.name} {case.direction}")
             if wanted.target is not None:
-                rows.append(_describe_row(case, children))
+                rows.append(_make_row_without_gpu(case, children))
             else:
-                rows.append(_make_row(case, children, wanted.rounds, record["torch"] is not None))
+                rows.append(_make_comparison_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
             keep(so_far())
         return so_far()
 
 
-def _describe_part(record: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_earlier_run(record: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the earlier part of a continued record: date, commit, number of cores."""
     return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
-def _describe_torch() -> dict[str, Any]:
+def _describe_torch_and_gpu() -> dict[str, Any]:
     """Describe torch and the GPU, after preparing the operators and their compiled step."""
     try:
         import torch
@@ -531,7 +573,7 @@ def _describe_torch() -> dict[str, Any]:
         torch = None
     if torch is None or not torch.cuda.is_available():
         return {"gpu_name": shared_target().profile.title, "torch": None}
-    load_operators()
+    prepare_torch_operators()
     facts = {"gpu_name": torch.cuda.get_device_name(), "torch": torch.__version__}
     return {**facts, "torch_cudnn": torch.backends.cudnn.version()}
 
@@ -547,7 +589,7 @@ def _release_memory() -> None:
 # How it is reported
 
 
-def _format_cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:
+def _format_table_cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:
     cells = []
     for name in names:
         timing = row[what].get(name)
@@ -556,20 +598,20 @@ def _format_cells(row: Mapping[str, Any], what: str, names: list[str], mark: str
     return cells
 
 
-def _contender_names(record: Mapping[str, Any]) -> list[str]:
+def _list_contender_names(record: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for row in record["rows"] for name in row["gpu"]))
 
 
-def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
+def make_grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     """Return the table of GPU times or host times."""
-    names = _contender_names(record)
+    names = _list_contender_names(record)
     table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
     table.add_column("")
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right")
     for row in record["rows"]:
-        table.add_row(row["shape"], row["direction"], *_format_cells(row, what, names, "{} *"))
+        table.add_row(row["shape"], row["direction"], *_format_table_cells(row, what, names, "{} *"))
     return table
 
 
@@ -584,7 +626,7 @@ def _format_machine(record: Mapping[str, Any]) -> str:
     return f"{record['gpu_name']}, cuDNN {versions}, {torch}, Python {facts['python']}, {record['date']}"
 
 
-def _format_head(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
+def _format_report_head(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
     if "described" in record:
         return [
             f"Plans of {record['described']}, described: cuDNN {' and '.join(record['versions'])}, {record['date']}. "
@@ -594,20 +636,20 @@ def _format_head(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
     return [f"{told}the fastest on the GPU is {bold}."]
 
 
-def as_markdown(record: Mapping[str, Any]) -> str:
+def format_markdown(record: Mapping[str, Any]) -> str:
     """Return both tables as Markdown with the machine."""
-    lines = [*_format_head(record), ""]
+    lines = [*_format_report_head(record), ""]
     if "described" in record:
         lines += ["| shape | direction | plans |", "|---|---|---|"]
         lines += [f"| {row['shape']} | {row['direction']} | {_select_reported_plans(row)} |" for row in record["rows"]]
     else:
-        names = _contender_names(record)
+        names = _list_contender_names(record)
         lines += [
             "| shape | direction | " + " | ".join(names) + " | plans |",
             "|---|---|" + "---:|" * len(names) + "---|",
         ]
         for row in record["rows"]:
-            gpu, host = (_format_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
+            gpu, host = (_format_table_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
             lines.append(
                 f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_select_reported_plans(row)} |"
@@ -628,35 +670,39 @@ def _list_missing_rows(record: Mapping[str, Any], bullet: str) -> list[str]:
         f"{bullet}{note} ({rows[0] if len(rows) == 1 else f'{len(rows)} rows, the first {rows[0]}'})"
         for note, rows in counted.items()
     ]
-    lines += [f"{bullet}{line}" for line in _list_unstarted(record)]
+    lines += [f"{bullet}{line}" for line in _list_unstarted_cases(record)]
     return ["", *lines] if lines else []
 
 
-def _list_unstarted(record: Mapping[str, Any]) -> list[str]:
+def _list_unstarted_cases(record: Mapping[str, Any]) -> list[str]:
     left = record.get("cases", 0) - len(record["rows"])
-    return [f"{left} of {record.get('cases')} cases were not begun: the time was over"] if left > 0 else []
+    return [f"{left} of {record.get('cases')} cases were not started: the time limit was reached"] if left > 0 else []
 
 
-def all_tables(record: Mapping[str, Any]) -> list[Table]:
+def format_all_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of GPU and host times, if any, and of the plans."""
     plans = WordTable("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
-    return [*(grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
+    return [*(make_grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
 
 
-def as_text(record: Mapping[str, Any]) -> str:
+def format_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that repeats the comparison."""
-    lines = (*_format_head(record, bold="marked *"), *_list_missing_rows(record, ""), f"again: {record['command']}")
-    return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
+    lines = (
+        *_format_report_head(record, bold="marked *"),
+        *_list_missing_rows(record, ""),
+        f"again: {record['command']}",
+    )
+    return table_text(*format_all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _format_shape(row: Mapping[str, Any]) -> str:
+def _format_shape_with_plans(row: Mapping[str, Any]) -> str:
     """Return a shape with the plans of the cuDNN versions below it."""
     return "\n".join([row["shape"], *(plan for name, plan in row["plans"].items() if name.startswith("cuDNN "))])
 
 
-def draw(record: Mapping[str, Any], path: Path) -> None:
+def draw_comparison(record: Mapping[str, Any], path: Path) -> None:
     """Draw TFLOP/s by shape, one picture per direction; the suffix of the path gives the format.
 
     Raises
@@ -666,48 +712,50 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     """
     figures = {
         direction: {
-            _format_shape(row): {name: row["flops"] / timing["median_us"] / 1e6 for name, timing in row["gpu"].items()}
+            _format_shape_with_plans(row): {
+                name: row["flops"] / timing["median_us"] / 1e6 for name, timing in row["gpu"].items()
+            }
             for row in record["rows"]
             if row["direction"] == direction and "flops" in row
         }
         for direction in DIRECTIONS
     }
     title = f"{_format_machine(record)}\n{record['command']}"
-    draw_points({f"{name}, TFLOP/s": rows for name, rows in figures.items() if rows}, path, title)
+    draw_point_chart({f"{name}, TFLOP/s": rows for name, rows in figures.items() if rows}, path, title)
 
 
-def run_command(
+def run_compare_command(
     wanted: Comparison,
     style: str,
     plot: Path | None,
     resumed: str | None = None,
-    keep: Callable[[Record], object] = id,
+    keep: Callable[[RecordTables], object] = id,
 ) -> str:
     """Run a comparison and return it as ``text``, ``json`` or ``markdown``; draw it if a path is given.
 
     Parameters
     ----------
     resumed, keep
-        The path of the earlier record of :func:`compare`, and what it calls after each row.
+        The path of the earlier record of :func:`run_comparison`, and what it calls after each row.
 
     Raises
     ------
     EnvironmentNotReady
-        As :func:`compare`; ``matplotlib-missing``, before anything is measured.
+        As :func:`run_comparison`; ``matplotlib-missing``, before anything is measured.
     UsageError
-        As :func:`compare` and :func:`read_record`.
+        As :func:`run_comparison` and :func:`read_record`.
     """
     earlier = None if resumed is None else read_record(resumed)
     if plot is not None:
-        new_figure()
+        load_figure_class()
     console = open_console(stderr=True)
     with console.status("") if console.is_terminal else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
-        record = compare(wanted, step=step, earlier=earlier, keep=keep)
-    for line in _list_unstarted(record):
-        console.print(f"{line}; --resume goes on with the record")
+        record = run_comparison(wanted, step=step, earlier=earlier, keep=keep)
+    for line in _list_unstarted_cases(record):
+        console.print(f"{line}; --resume continues the record")
     if plot is not None:
-        draw(record, plot)
+        draw_comparison(record, plot)
     if style == "json":
         return write_record(record, None) + "\n"
-    return as_markdown(record) if style == "markdown" else as_text(record)
+    return format_markdown(record) if style == "markdown" else format_text(record)

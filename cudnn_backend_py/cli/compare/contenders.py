@@ -1,4 +1,4 @@
-"""Other implementations of attention: torch's backends and flash-attn; and the buffers of all."""
+"""Attention of torch's backends and flash-attn for comparisons, and the buffers of all contenders."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .problems import Direction
 
 __all__ = [
     "TORCH_BACKENDS",
-    "differentiate",
-    "flash_attn_calls",
-    "load_operators",
     "make_buffers",
-    "settle",
-    "torch_calls",
+    "make_flash_attn_calls",
+    "make_torch_calls",
+    "prepare_backward_call",
+    "prepare_torch_operators",
+    "wait_for_background_plans",
 ]
 
 
@@ -52,12 +52,12 @@ TORCH_BACKENDS = {
     "torch efficient": "EFFICIENT_ATTENTION",
     "torch math": "MATH",
 }
-FLASH_ATTN = {"flash_attn": "flash-attn", "flash_attn_interface": "flash-attn 3"}
-FUSED = tuple(TORCH_BACKENDS)[:3]
+FLASH_ATTN_PACKAGES = {"flash_attn": "flash-attn", "flash_attn_interface": "flash-attn 3"}
+FUSED_TORCH_BACKENDS = tuple(TORCH_BACKENDS)[:3]
 
 
-def torch_calls(
-    p: Attention, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = FUSED
+def make_torch_calls(
+    p: Attention, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = FUSED_TORCH_BACKENDS
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, call, context) for each torch backend that supports the problem."""
     import torch
@@ -74,18 +74,20 @@ def torch_calls(
         try:
             with context(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of torch, why a backend is not for this problem
-                made = differentiate(call, (q, k, v), buffers, settled=False) if direction == "backward" else call
+                made = (
+                    prepare_backward_call(call, (q, k, v), buffers, settled=False) if direction == "backward" else call
+                )
                 made()
         except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
         yield name, made, context
 
 
-def flash_attn_calls(
+def make_flash_attn_calls(
     p: Attention, direction: Direction, buffers: Mapping[str, Any]
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (name, call) for each installed flash-attn package that supports the problem."""
-    for module, title in FLASH_ATTN.items():
+    for module, title in FLASH_ATTN_PACKAGES.items():
         try:
             made = importlib.import_module(module)
         except ImportError:
@@ -94,7 +96,7 @@ def flash_attn_calls(
         call: Callable[[], Any] = partial(made.flash_attn_func, *x, causal=p.causal)
         if direction == "backward":
             gradient = {"do": buffers["do"].transpose(1, 2)}
-            call = differentiate(call, tuple(x), gradient, settled=False)
+            call = prepare_backward_call(call, tuple(x), gradient, settled=False)
         try:
             call()
         except (RuntimeError, TypeError, AssertionError):  # it does not support the problem, or this GPU
@@ -102,8 +104,8 @@ def flash_attn_calls(
         yield f"{title} {getattr(made, '__version__', '')}".strip(), call
 
 
-def load_operators() -> str:
-    """Prepare torch's operators and their compiled step, which a first process builds; return their state."""
+def prepare_torch_operators() -> str:
+    """Prepare our torch operators and build their compiled step if missing; return its state."""
     import torch
 
     torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
@@ -111,23 +113,25 @@ def load_operators() -> str:
     return EXTENSION.state
 
 
-def settle(call: Callable[[], Any]) -> None:
-    """Repeat a call until background plans are in use and the compiled step has them."""
+def wait_for_background_plans(call: Callable[[], Any]) -> None:
+    """Repeat a call until it uses the plans that are built in the background."""
     for _ in range(2):
         for _ in range(10):
             call()
         shared_pool().wait()
 
 
-def differentiate(
+def prepare_backward_call(
     call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
 ) -> Callable[[], Any]:
-    """Run the forward pass of a call, settled first by default; return a function that runs its backward pass."""
+    """Run the forward pass of a call, and return a function that runs its backward pass.
+
+    By default the forward pass first waits for plans that are built in the background."""
     import torch
 
     for x in inputs:
         x.requires_grad_(True)
     if settled:  # a call of another library builds nothing in the background
-        settle(call)
+        wait_for_background_plans(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

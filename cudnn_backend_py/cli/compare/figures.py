@@ -1,4 +1,4 @@
-"""Records shown as tables in notebooks, and plots of figures."""
+"""Tables and plots of recorded measurements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.table import Table
 from ...errors import EnvironmentNotReady
 from ...printable import brief
 
-__all__ = ["Record", "draw_points", "new_figure"]
+__all__ = ["RecordTables", "draw_point_chart", "load_figure_class"]
 
 
-class Record(dict[str, Any]):
+class RecordTables(dict[str, Any]):
     """A record of figures as plain data, shown as tables in a notebook."""
 
     def __init__(self, figures: Mapping[str, Any], tables: Callable[[Mapping[str, Any]], Sequence[Table]]) -> None:
@@ -31,7 +31,7 @@ class Record(dict[str, Any]):
         return show_tables(*self._tables(self))
 
 
-def draw_points(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
+def draw_point_chart(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
     """Write a picture of points: per label of an axis groups, per group a point for each name; the ending of
     the path says its format.
 
@@ -41,7 +41,7 @@ def draw_points(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
         ``matplotlib-missing``.
     """
     most = max((len(groups) for groups in figures.values()), default=1)
-    figure = new_figure()(figsize=(max(8, 0.45 * most + 3), 5 * max(1, len(figures))), layout="constrained")
+    figure = load_figure_class()(figsize=(max(8, 0.45 * most + 3), 5 * max(1, len(figures))), layout="constrained")
     figure.suptitle(title, fontsize=7)
     names = dict.fromkeys(name for groups in figures.values() for points in groups.values() for name in points)
     for axes, (label, groups) in zip(
@@ -59,7 +59,7 @@ def draw_points(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
     figure.savefig(path)
 
 
-def new_figure() -> Any:
+def load_figure_class() -> Any:
     """Return matplotlib's class of figures.
 
     Raises

@@ -10,7 +10,7 @@ from ...graph.attention import Attention, sdpa_backward, sdpa_forward
 from ...graph.data_types import DATA_TYPES
 from ...system.version import VersionTuple
 
-__all__ = ["DIRECTIONS", "Direction", "build_graph", "count_flops", "format_problem"]
+__all__ = ["DIRECTIONS", "Direction", "build_problem_graph", "count_flops", "format_problem"]
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -29,7 +29,7 @@ def count_flops(p: Attention, direction: Direction) -> float:
     return one_way * (2.5 if direction == "backward" else 1.0)
 
 
-def build_graph(p: Attention, direction: Direction, version: VersionTuple, sm: int) -> Graph:
+def build_problem_graph(p: Attention, direction: Direction, version: VersionTuple, sm: int) -> Graph:
     """Return the graph for a cuDNN version and an architecture; the forward pass writes statistics."""
     if direction == "backward":
         return sdpa_backward(p, version=version, sm=sm)

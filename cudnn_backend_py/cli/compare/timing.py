@@ -10,18 +10,27 @@ from ...execution import timing
 from ...execution.timing import AHEAD, Batch, GpuClock, repeat, rotate
 from ...tuning.statistics import Timing
 
-__all__ = ["AHEAD_US", "gpu_times", "host_times", "microseconds", "once_within", "within"]
+__all__ = [
+    "KEEP_BUSY_US",
+    "call_in_context",
+    "make_batches_in_context",
+    "measure_gpu_times",
+    "measure_host_times",
+    "summarize_microseconds",
+]
 
-AHEAD_US = 1500.0  # more than a torch operator and its backward pass take on the host
-_MOST_CYCLES_PER_US = 2000  # of the clocks of GPUs
+KEEP_BUSY_US = 1500.0  # more than a torch operator and its backward pass take on the host
+_MAX_CYCLES_PER_US = 2000  # of the clocks of GPUs
 
 
-def microseconds(timing: Timing) -> dict[str, float]:
+def summarize_microseconds(timing: Timing) -> dict[str, float]:
     """Return the median, quartiles and count of a timing, rounded."""
     return {name: round(value, 3) for name, value in asdict(timing).items()}
 
 
-def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0) -> dict[str, Timing]:
+def measure_gpu_times(
+    contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0
+) -> dict[str, Timing]:
     """Return the GPU times with a cold L2 cache, in the contenders' order.
 
     Parameters
@@ -41,12 +50,12 @@ def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead
         for number in range(rounds):
             for name in rotate(list(contenders), number):
                 if ahead_us:
-                    torch.cuda._sleep(int(ahead_us * _MOST_CYCLES_PER_US))
+                    torch.cuda._sleep(int(ahead_us * _MAX_CYCLES_PER_US))
                 times[name] += clock.sample(contenders[name], stream, flushes=AHEAD)
     return {name: Timing.of(found) for name, found in times.items()}
 
 
-def host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
+def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
     """Return host microseconds per call, as :func:`cudnn_backend_py.execution.timing.host_times`."""
     import torch
 
@@ -54,8 +63,8 @@ def host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dic
     return {name: Timing.of(found) for name, found in times.items()}
 
 
-def within(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
-    """Return batches of the same call, each batch in its own context."""
+def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
+    """Return a batch function that repeats a call, each batch inside a new context."""
     timed = repeat(call)
 
     def run(batch: int, calls: int) -> float:
@@ -65,8 +74,8 @@ def within(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
     return run
 
 
-def once_within(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that makes each call in its own context."""
+def call_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that makes one call inside a new context."""
 
     def run() -> None:
         with context():

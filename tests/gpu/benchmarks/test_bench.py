@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.problems import Effort
-from benchmarks.run import CHILDREN, run_bench
+from benchmarks.problems import RepetitionCounts
+from benchmarks.run import FRESH_PROCESS_MODES, run_all_benchmarks
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.alone
 ATTENTION_PROBLEM = Attention(
     batch=2, heads=8, kv_heads=2, seq_q=1024, head_dim=64, causal=True, data_type=DataType.BFLOAT16
 )
-SMALL_EFFORT = Effort((ATTENTION_PROBLEM,), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
+SMALL_EFFORT = RepetitionCounts((ATTENTION_PROBLEM,), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
 
 
 @pytest.fixture(scope="module")
 def bench_record(tmp_path_factory: pytest.TempPathFactory) -> Any:
     output = tmp_path_factory.mktemp("bench") / "bench.json"
-    record = run_bench(output, effort=SMALL_EFFORT)
+    record = run_all_benchmarks(output, effort=SMALL_EFFORT)
     assert json.loads(output.read_text()) == json.loads(json.dumps(record))
     return record
 
@@ -55,7 +55,7 @@ def test_gpu_times_are_plausible(bench_record: Any) -> None:
 
 def test_fresh_processes_are_timed(bench_record: Any) -> None:
     ways = set(bench_record["fresh"])
-    assert ways >= set(CHILDREN) - {"cudnn-frontend"}
+    assert ways >= set(FRESH_PROCESS_MODES) - {"cudnn-frontend"}
     totals = {way: figures["total"] for way, figures in bench_record["fresh"].items()}
     assert totals["ahead of time"] < totals["cold"]
     ours = bench_record["fresh"]["our frontend"]

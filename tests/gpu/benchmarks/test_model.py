@@ -11,21 +11,21 @@ torch = pytest.importorskip("torch", reason="did not run: torch is not installed
 
 @pytest.fixture(scope="module")
 def small_effort() -> Any:
-    from benchmarks.model.gpt import Sizes
-    from benchmarks.model.measure import Effort
+    from benchmarks.model.gpt import ModelSizes
+    from benchmarks.model.measure import WorkAmount
 
-    return Effort(Sizes(2, 2, 16, 16, 256), 20, 128, 2, 64, 48, 3, 24, 3, 3)
+    return WorkAmount(ModelSizes(2, 2, 16, 16, 256), 20, 128, 2, 64, 48, 3, 24, 3, 3)
 
 
 @pytest.fixture(scope="module")
 def plain_measurements(small_effort: Any) -> Any:
-    from benchmarks.model.measure import WAYS, measure_provider
+    from benchmarks.model.measure import BATCH_LAYOUTS, measure_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
-    for way in WAYS:
+    for way in BATCH_LAYOUTS:
         found |= measure_provider("torch plain", way, small_effort, "cpu", lambda: begun.append(way))  # noqa: B023
-    assert begun == list(WAYS)
+    assert begun == list(BATCH_LAYOUTS)
     return found
 
 
@@ -36,15 +36,15 @@ def test_the_loss_of_the_model_decreases(plain_measurements: Any) -> None:
 
 
 def test_packed_and_padded_models_start_with_the_same_weights(small_effort: Any) -> None:
-    from benchmarks.model.gpt import Gpt, packed_batches, padded_batches
+    from benchmarks.model.gpt import Gpt, make_packed_batches, make_padded_batches
 
     one, two = (Gpt(small_effort.sizes, device="cpu").tokens.weight for _ in range(2))
     assert torch.equal(one, two)
-    for batch in packed_batches(3, 128, 64, small_effort.sizes, 1, "cpu"):
+    for batch in make_packed_batches(3, 128, 64, small_effort.sizes, 1, "cpu"):
         assert batch.cu is not None
         lengths = batch.cu.diff()
         assert (int(batch.cu[-1]), int(lengths.max()), len(lengths)) == (batch.real, batch.longest, batch.sequences)
-    padded = padded_batches(3, 2, 64, small_effort.sizes, 1, "cpu")
+    padded = make_padded_batches(3, 2, 64, small_effort.sizes, 1, "cpu")
     assert len({batch.longest for batch in padded}) == 3
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
@@ -69,7 +69,11 @@ def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
             begin, end = prompts.cu[row : row + 2].tolist()
             text = torch.cat([prompts.tokens[begin:end], served.tails[:4, row]])
             ends = torch.tensor([0, len(text)])
-            whole = model(text, torch.arange(len(text)), lambda _, q, k, v: plain.packed(q, k, v, ends, len(text)))  # noqa: B023
+            whole = model(
+                text,
+                torch.arange(len(text)),
+                lambda _, q, k, v: plain.attend_packed(q, k, v, ends, len(text)),  # noqa: B023
+            )
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
@@ -89,11 +93,11 @@ def test_packed_tokens_are_padded_and_unpadded() -> None:
     from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
     class PaddedAttention(TorchCudnn):
-        padded = TorchDefault.padded
+        padded = TorchDefault.attend_padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
-    found, want = (maker.packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
+    found, want = (maker.attend_packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
     torch.testing.assert_close(found, want)
     given = torch.randn_like(want)
     for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.cli.compare.comparison import Comparison, as_markdown, as_text, compare
+from cudnn_backend_py.cli.compare.comparison import Comparison, format_markdown, format_text, run_comparison
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.logs import LOG_FOLDER
@@ -20,7 +20,7 @@ def test_the_graphs_of_a_log_are_compared() -> None:
     """The plan of the graph that torch logged is timed next to torch's backends on the same shape."""
     log = str(LOG_FOLDER / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
-    record = compare(wanted)
+    record = run_comparison(wanted)
     assert [row["direction"] for row in record["rows"]] == ["forward", "backward"]
     title = f"cuDNN {record['versions'][0]}"
     for row in record["rows"]:
@@ -29,7 +29,7 @@ def test_the_graphs_of_a_log_are_compared() -> None:
         assert row["gpu"][title]["samples"] == 7
         assert row["host"][title]["median_us"] > 1
         assert set(row["fastest"]) <= set(row["gpu"])
-    for text in (as_text(record), as_markdown(record)):
+    for text in (format_text(record), format_markdown(record)):
         assert wanted.command in text
         assert record["rows"][0]["plans"][title] in text
 

@@ -9,8 +9,8 @@ import pytest
 
 from cudnn_backend_py.info import collect_info
 from tests.support.figures import add_figure
-from tools.records.built_runs import WORKERS, run_in_child
-from tools.records.operations_page import AGREES, REFUSED, gpu_and_version, read_records
+from tools.records.built_runs import WORKER_COUNT, run_in_child
+from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_records
 
 from ...support.built import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
 from ...support.gpus import get_current_sm, get_least_expected_count
@@ -19,7 +19,7 @@ from ...support.gpus import get_current_sm, get_least_expected_count
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKER_COUNT) as pool:
         found = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
     add_figure("graphs of operations", seen={name: item["said"] for name, item in found.items()})
     return found
@@ -34,7 +34,7 @@ def test_supported_graphs_agree_with_the_interpreter(outcomes: dict[str, dict[st
 
 
 def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes: dict[str, dict[str, Any]]) -> None:
-    where = gpu_and_version(collect_info())
+    where = read_gpu_and_version(collect_info())
     record = read_records().get(where)
     if record is None:
         pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
 from tests.support.figures import add_figure
-from tools.records.edge_runs import RANDOM, random_names, run_many
+from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, run_cases_in_children
 
 from ...support.gpus import is_measured_here, skip_if_not_measured
 
@@ -21,7 +21,7 @@ RecordsByCase = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def edge_case_results() -> RecordsByCase:
     """Return the results of every edge case, on each engine that cuDNN has for it."""
-    found = {record["name"]: record for record in run_many([*EDGE_CASES, *REFUSED_EDGE_CASES])}
+    found = {record["name"]: record for record in run_cases_in_children([*EDGE_CASES, *REFUSED_EDGE_CASES])}
     add_figure(
         "edges of operations",
         outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
@@ -34,7 +34,10 @@ def edge_case_results() -> RecordsByCase:
 @pytest.fixture(scope="module")
 def random_problem_results() -> RecordsByCase:
     """Return the results of every random problem."""
-    found = {record["name"]: record for record in run_many(random_names(RANDOM))}
+    found = {
+        record["name"]: record
+        for record in run_cases_in_children(list_random_problem_names(RANDOM_PROBLEMS_PER_FAMILY))
+    }
     for family in OPERATION_FAMILIES:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
         add_figure(
@@ -70,7 +73,7 @@ def test_cudnn_refuses_the_listed_cases(edge_case_results: RecordsByCase, name: 
     assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]
 
 
-@pytest.mark.parametrize("number", range(RANDOM))
+@pytest.mark.parametrize("number", range(RANDOM_PROBLEMS_PER_FAMILY))
 def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
     random_problem_results: RecordsByCase, number: int
 ) -> None:
@@ -80,7 +83,7 @@ def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
     assert record["outcome"] == "agrees" or record.get("faults") == ["gradient-padded-unevenly"], record
 
 
-@pytest.mark.parametrize("number", range(RANDOM))
+@pytest.mark.parametrize("number", range(RANDOM_PROBLEMS_PER_FAMILY))
 def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(
     random_problem_results: RecordsByCase, number: int
 ) -> None:

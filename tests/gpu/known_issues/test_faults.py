@@ -53,7 +53,7 @@ from tests.known_issues import EXAMPLES, make_example_graph
 from tests.known_issues.convolution import make_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
-from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
+from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
 from ...support.gpus import get_least_expected_count, is_measured_here, list_measured_gpus
 
@@ -286,8 +286,8 @@ def compare_as_campaign(
     for answer in plans:
         for kind in kinds if answer.plan is not None else ():
             assert answer.plan is not None
-            found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.arithmetic())
-            words += found.wrong
+            found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.get_arithmetic())
+            words += found.wrong_texts
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
@@ -309,8 +309,8 @@ def run_filter_gradient_with_split_k() -> str:
         with suppress(CudnnStatusError):
             answer = PlanOrRefusal(build_plan(config), config)
             assert answer.plan is not None
-            found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.arithmetic())
-            words, ran = words + found.wrong, True
+            found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.get_arithmetic())
+            words, ran = words + found.wrong_texts, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
 

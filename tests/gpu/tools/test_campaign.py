@@ -10,9 +10,9 @@ from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode,
 from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.target import Target
-from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import find_plan, run_and_compare
-from tools.campaign.runner import Options, run_campaign
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
+from tools.campaign.plan_check import find_plan, run_and_compare
+from tools.campaign.runner import CampaignOptions, run_campaign
 
 from ...support.gpus import get_least_expected_count, skip_if_not_measured
 
@@ -29,14 +29,14 @@ def is_reported_wrong(graph: Graph, data: str, target: Target) -> bool:
     if got.plan is None:
         return False
     try:
-        return bool(run_and_compare(got.plan, graph, data, 0, got.arithmetic())[0].wrong)
+        return bool(run_and_compare(got.plan, graph, data, 0, got.get_arithmetic())[0].wrong_texts)
     finally:
         got.plan.close()
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
 def test_cudnn_computes_random_graphs_right(gpu: Target, family: str) -> None:
-    graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
+    graphs = [make_random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
     offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
@@ -63,8 +63,8 @@ def test_a_wrong_scale_in_the_interpreter_is_found_and_reduced(gpu: Target, monk
 
 
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
-    found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
+    found = run_campaign(CampaignOptions(seconds=60, most=30, processes=2, reduce_s=5))
     assert found.total_counts()["graphs"] == 30
     assert found.total_counts()["compared"] >= get_least_expected_count("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
-    assert set(found.counts) <= set(FAMILIES)
+    assert set(found.counts) <= set(GRAPH_FAMILIES)

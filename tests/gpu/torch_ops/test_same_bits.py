@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.same_bits import check_group, random_problems
+from benchmarks.same_bits import compare_group_of_problems, make_random_problems
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
 from tests.support.figures import add_figure
 from tests.support.torch_reference import fill_pages
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 TensorTuple = tuple[Any, ...]
-RANDOM_PROBLEMS = random_problems(40, seed=7)
+RANDOM_PROBLEMS = make_random_problems(40, seed=7)
 CALL_COUNT = 100
 SHAPE_ORDERS = (((2, 70),), ((8, 1000), (2, 70)), ((2, 128), (2, 65), (2, 70)), ((1, 20), (8, 1000), (3, 90), (2, 70)))
 
@@ -60,7 +60,7 @@ def call_other_shapes() -> None:
 def test_equal_calls_have_equal_bits(first: int) -> None:
     clear_plans()
     problems = RANDOM_PROBLEMS[first : first + 10]
-    rows, refused = check_group(problems, CALL_COUNT)
+    rows, refused = compare_group_of_problems(problems, CALL_COUNT)
     several = [row for row in rows if " s1x" not in row["problem"]]
     single = [row for row in rows if " s1x" in row["problem"]]
     add_figure(

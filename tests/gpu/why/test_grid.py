@@ -30,7 +30,9 @@ def list_differences(record: dict[str, Any]) -> list[str]:
         ours = find_blocker(call, machine)
         gate = ours.gate if ours else None
         reported = find_gate_by_message(tuple(answer["words"]))
-        short = {name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE.get(name)}
+        short = {
+            name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE_CASE.get(name)
+        }
         if answer["cudnn"] != (gate in (None, "order")):
             found.append(f"{short}: torch {answer['cudnn']} {reported}, ours {gate}")
         elif not answer["cudnn"] and reported is not None and reported != gate:

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.c_calls import compile_program, first_result_program
-from benchmarks.frontend_graph import build
-from benchmarks.judge import judge_record, verdict_lines
-from benchmarks.problems import QUICK, SHAPES, SMALL
-from benchmarks.tables import draw_tflops, fresh_table, gpu_table, host_table, ragged_table
+from benchmarks.c_calls import compile_program, make_first_result_program
+from benchmarks.frontend_graph import build_frontend_attention
+from benchmarks.judge import compare_record_with_limits, format_limit_lines
+from benchmarks.problems import LARGE_PROBLEMS, QUICK_REPETITIONS, SMALL_PROBLEM
+from benchmarks.tables import draw_tflops, make_fresh_process_table, make_gpu_table, make_host_table, make_ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, count_flops, format_problem
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
@@ -46,18 +46,18 @@ def h100_target() -> Any:
 
 
 def attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
-    return build_graph(problem, direction, target.library.version, target.sm)
+    return build_problem_graph(problem, direction, target.library.version, target.sm)
 
 
 def test_the_20_benchmark_shapes_cover_the_options() -> None:
-    assert len({format_problem(shape) for shape in SHAPES}) == len(SHAPES) == 20
-    assert {shape.seq_q for shape in SHAPES} >= {512, 16384}
+    assert len({format_problem(shape) for shape in LARGE_PROBLEMS}) == len(LARGE_PROBLEMS) == 20
+    assert {shape.seq_q for shape in LARGE_PROBLEMS} >= {512, 16384}
     types = {DataType.HALF, DataType.BFLOAT16}
     for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "data_type": types}.items():
-        assert {getattr(shape, of) for shape in SHAPES} == values
-    assert sum(shape.kv_heads < shape.heads for shape in SHAPES) >= 3
-    assert set(QUICK.shapes) <= set(SHAPES)
-    assert any(shape.kv_heads < shape.heads for shape in QUICK.shapes)
+        assert {getattr(shape, of) for shape in LARGE_PROBLEMS} == values
+    assert sum(shape.kv_heads < shape.heads for shape in LARGE_PROBLEMS) >= 3
+    assert set(QUICK_REPETITIONS.shapes) <= set(LARGE_PROBLEMS)
+    assert any(shape.kv_heads < shape.heads for shape in QUICK_REPETITIONS.shapes)
 
 
 def test_the_fresh_process_benchmark_builds_the_small_problem(
@@ -67,32 +67,38 @@ def test_the_fresh_process_benchmark_builds_the_small_problem(
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
-    assert Attention(**fresh_process.SIZES, causal=True) == SMALL
+    assert Attention(**fresh_process.ATTENTION_SIZES, causal=True) == SMALL_PROBLEM
     steps: list[str] = []
     graph, tensors = fresh_process.build_by_frontend(frontend, DescribedHandle(h100_target), steps.append)
     assert steps == ["validate", "operation graph", "heuristics", "build plans"]
-    assert [tuple(one.get_dim()) for one in tensors] == [SMALL.dims(name) for name in ("q", "k", "v", "o", "stats")]
-    same, _ = build(frontend, DescribedHandle(h100_target), replace(SMALL, stats=True), "forward")
+    assert [tuple(one.get_dim()) for one in tensors] == [
+        SMALL_PROBLEM.dims(name) for name in ("q", "k", "v", "o", "stats")
+    ]
+    same, _ = build_frontend_attention(
+        frontend, DescribedHandle(h100_target), replace(SMALL_PROBLEM, stats=True), "forward"
+    )
     assert graph.get_plan_name_at_index(0) == same.get_plan_name_at_index(0)
 
 
 def test_flops_equal_the_formula() -> None:
-    assert count_flops(SMALL, "forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
-    assert count_flops(SMALL, "backward") == 2.5 * count_flops(SMALL, "forward")
+    assert count_flops(SMALL_PROBLEM, "forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
+    assert count_flops(SMALL_PROBLEM, "backward") == 2.5 * count_flops(SMALL_PROBLEM, "forward")
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_supports_every_shape(h100_target: Any, direction: Any) -> None:
     refused = [
         format_problem(shape)
-        for shape in (SMALL, *SHAPES)
+        for shape in (SMALL_PROBLEM, *LARGE_PROBLEMS)
         if not OperationGraph(attention_graph(h100_target, shape, direction), h100_target).heuristics("A").configs
     ]
     assert not refused
 
 
 def test_a_config_tag_gives_engine_and_knobs(h100_target: Any) -> None:
-    (config, *_) = OperationGraph(attention_graph(h100_target, SMALL, "forward"), h100_target).heuristics("A").configs
+    (config, *_) = (
+        OperationGraph(attention_graph(h100_target, SMALL_PROBLEM, "forward"), h100_target).heuristics("A").configs
+    )
     choice = EngineChoice.parse(config.tag)
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
     with pytest.raises(ValueError, match="engine-tag: 'no plan' is not an engine tag"):
@@ -101,8 +107,8 @@ def test_a_config_tag_gives_engine_and_knobs(h100_target: Any) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_our_frontend_builds_the_measured_graphs(h100_target: Any, direction: Any) -> None:
-    problem = replace(SMALL, stats=direction == "forward")
-    graph, tensors = build(frontend, DescribedHandle(h100_target), problem, direction)
+    problem = replace(SMALL_PROBLEM, stats=direction == "forward")
+    graph, tensors = build_frontend_attention(frontend, DescribedHandle(h100_target), problem, direction)
     assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
     assert graph.get_workspace_size() >= 0
 
@@ -113,7 +119,7 @@ def test_our_frontend_builds_packed_sequences(h100_target: Any, direction: Any) 
     size = {"batch": 8, "heads": 12, "seq_q": 512, "head_dim": 64}
     totals = {} if is_forward else {"max_total_seq_q": 1024, "max_total_seq_kv": 1024}
     problem = Attention(**size, causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward, **totals)
-    _, tensors = build(frontend, DescribedHandle(h100_target), problem, direction)
+    _, tensors = build_frontend_attention(frontend, DescribedHandle(h100_target), problem, direction)
     moved = [*"qkvo", "stats", *(() if is_forward else ("do", "dq", "dk", "dv"))]
     for name in moved:
         offset = tensors[name].get_ragged_offset()
@@ -124,7 +130,7 @@ def test_our_frontend_builds_packed_sequences(h100_target: Any, direction: Any) 
 def test_our_frontend_builds_decoding_with_a_paged_cache(h100_target: Any) -> None:
     size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
     problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
-    graph, tensors = build(frontend, DescribedHandle(h100_target), problem, "forward")
+    graph, tensors = build_frontend_attention(frontend, DescribedHandle(h100_target), problem, "forward")
     assert tuple(tensors["page_table_k"].get_dim()) == (64, 1, 20, 1)
     assert graph.get_workspace_size() >= 0
 
@@ -167,7 +173,7 @@ def benchmark_record(**changes: Any) -> dict[str, Any]:
     }
     us = {"ours": timing_record(100.0), "ours, autotuned": timing_record(90.0), "cudnn-frontend": timing_record(101.0)}
     row = {
-        "shape": format_problem(SHAPES[0]),
+        "shape": format_problem(LARGE_PROBLEMS[0]),
         "direction": "forward",
         "flops": 1e9,
         "us": us,
@@ -183,7 +189,7 @@ def benchmark_record(**changes: Any) -> dict[str, Any]:
         "cudnn-frontend": theirs,
         "C program": theirs,
     }
-    made = {"host": {"problem": format_problem(SMALL), "forward": host, "backward": dict(host)}}
+    made = {"host": {"problem": format_problem(SMALL_PROBLEM), "forward": host, "backward": dict(host)}}
     made["ragged"] = {
         "C loop": timing_record(15.0),
         "same pointers": timing_record(15.5),
@@ -195,7 +201,7 @@ def benchmark_record(**changes: Any) -> dict[str, Any]:
 
 
 def passed_criteria(made: dict[str, Any]) -> dict[str, bool | None]:
-    return {item["name"]: item["passed"] for item in judge_record(made)}
+    return {item["name"]: item["passed"] for item in compare_record_with_limits(made)}
 
 
 def test_good_measurements_meet_every_criterion() -> None:
@@ -253,32 +259,32 @@ def test_significant_time_differences_are_defined_as_in_tuning() -> None:
 def test_a_plan_timed_twice_shows_no_difference() -> None:
     """The limit comes from a run on an H200: all plans compared with the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
-    judged = {item["name"]: item["value"] for item in judge_record(made)}
+    judged = {item["name"]: item["value"] for item in compare_record_with_limits(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
 
 
 def test_a_criterion_without_measurements_neither_passes_nor_fails() -> None:
-    empty = {"problem": format_problem(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
+    empty = {"problem": format_problem(SMALL_PROBLEM), "c loop": "not measured", "forward": {}, "backward": {}}
     assert set(passed_criteria(benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
 def test_printed_tables_show_the_measurements() -> None:
     made = benchmark_record()
-    made["accepted"] = judge_record(made)
+    made["accepted"] = compare_record_with_limits(made)
     out = io.StringIO()
     console = Console(file=out, width=200)
     for table in (
-        host_table(made),
-        ragged_table(made),
-        gpu_table(made),
-        fresh_table(made),
-        fresh_table({"fresh": {}}),
+        make_host_table(made),
+        make_ragged_table(made),
+        make_gpu_table(made),
+        make_fresh_process_table(made),
+        make_fresh_process_table({"fresh": {}}),
     ):
         console.print(table)
     text = out.getvalue()
     assert all(words in text for words in ("fresh pointers", "13.00", "100.0 (10)", "+11.1%", "800.0"))
-    lines = verdict_lines(made)
+    lines = format_limit_lines(made)
     assert "pass: host, forward: same pointers / C loop: 1.04, at most 1.15" in lines
     assert all(line.startswith("pass: ") for line in lines)
 
@@ -313,8 +319,8 @@ def test_a_killed_matrix_benchmark_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_generated_c_program_builds_the_same_plan(h100_target: Any, tmp_path: Path) -> None:
-    graph = attention_graph(h100_target, SMALL, "forward")
-    text, workspace = first_result_program(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
+    graph = attention_graph(h100_target, SMALL_PROBLEM, "forward")
+    text, workspace = make_first_result_program(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
     calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
     assert calls.load(h100_target.library.path.encode()) == 0
     calls.plan()

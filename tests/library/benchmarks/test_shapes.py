@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks import shape_classes, torch_calls
 from benchmarks.endurance import any_shape, capture_soak
-from benchmarks.judge import judge_record
+from benchmarks.judge import compare_record_with_limits
 from benchmarks.model import run as model
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.cli.compare import comparison as grid
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, format_problem
 from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
 
@@ -23,35 +23,35 @@ def timing_record(median: float, spread: float = 0.1) -> dict[str, float]:
 
 
 def passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
-    return {item["name"]: item["passed"] for item in judge_record(made, accepted)}
+    return {item["name"]: item["passed"] for item in compare_record_with_limits(made, accepted)}
 
 
 # the shapes
 
 
 def test_the_grid_covers_the_options() -> None:
-    shapes = list(grid.grid_shapes())
+    shapes = list(grid.make_grid_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) > 25
     assert {(shape.head_dim, shape.causal) for shape in shapes} == {(d, c) for d in (64, 128) for c in (True, False)}
-    assert {shape.seq_q for shape in shapes} == set(grid.SEQUENCES)
+    assert {shape.seq_q for shape in shapes} == set(grid.SEQUENCE_LENGTHS)
     assert any(shape.kv_heads != shape.heads for shape in shapes)
-    assert any(shape.batch == 1 and shape.seq_q <= 1024 for shape in grid.grid_shapes((128,), (128,)))
+    assert any(shape.batch == 1 and shape.seq_q <= 1024 for shape in grid.make_grid_problems((128,), (128,)))
 
 
 def test_random_shapes_are_distinct_and_bounded() -> None:
-    shapes = shape_classes.random_shapes(200)
+    shapes = shape_classes.make_random_shapes(200)
     assert len({format_problem(shape) for shape in shapes}) == 200
-    assert shapes == shape_classes.random_shapes(200)
-    assert all(shape.batch * shape.seq_q <= 1.5 * shape_classes.MOST_TOKENS for shape in shapes)
+    assert shapes == shape_classes.make_random_shapes(200)
+    assert all(shape.batch * shape.seq_q <= 1.5 * shape_classes.MAX_TOKENS for shape in shapes)
     assert min(shape.seq_q for shape in shapes) < 128 < 4096 < max(shape.seq_q for shape in shapes)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target = open_target("h200")
-    for shape in shape_classes.random_shapes(5):
+    for shape in shape_classes.make_random_shapes(5):
         assert (
-            OperationGraph(build_graph(shape, direction, target.library.version, target.sm), target)
+            OperationGraph(build_problem_graph(shape, direction, target.library.version, target.sm), target)
             .heuristics("A")
             .configs
         )
@@ -59,32 +59,35 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
 
 
 def test_the_first_shape_class_contains_all_new_shapes() -> None:
-    shapes, classes = any_shape.random_shapes(100_000), any_shape.class_bounds()
+    shapes, classes = any_shape.make_random_shapes(100_000), any_shape.find_class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(bounds_for_call(b, s, s).batch, bounds_for_call(b, s, s).q) for b, s in shapes} <= set(classes)
     assert 2 * len(classes) < plan_pool._MOST, "the pool must hold the plans of both passes"
     most = any_shape.BATCHES * any_shape.LENGTHS
-    assert len(any_shape.random_shapes(most + 1)) == most
+    assert len(any_shape.make_random_shapes(most + 1)) == most
 
 
 # acceptance and report
 
 
 def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
-    assert grid.fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == ["a", "b"]
-    assert grid.fastest({}) == []
+    assert grid.find_fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == [
+        "a",
+        "b",
+    ]
+    assert grid.find_fastest({}) == []
 
 
 def test_the_shape_grid_is_reported_as_markdown() -> None:
     times = {"ours, exact": timing_record(10.0), "torch flash": timing_record(12.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
-    record = {"rows": [row | {"fastest": grid.fastest(times)}], "environment": facts, "gpu_name": "H200"}
-    text = grid.as_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
+    record = {"rows": [row | {"fastest": grid.find_fastest(times)}], "environment": facts, "gpu_name": "H200"}
+    text = grid.format_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
     assert "| b1 | forward | **10.0** | 12.0 | ours, exact `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
-    assert grid.grid_table(record).row_count == 1
+    assert grid.make_grid_table(record).row_count == 1
 
 
 def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:
@@ -95,11 +98,11 @@ def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:
         "adaptive": timing_record(10.1),
     }
     rows = [{"direction": direction, "us": us} for direction in DIRECTIONS for _ in range(10)]
-    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTED).values()) == {True}
+    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {True}
     slow = {**us, "any": timing_record(16.0), "adaptive": timing_record(10.5)}
     rows = [{"direction": direction, "us": slow} for direction in DIRECTIONS]
-    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTED).values()) == {False}
-    assert set(passed_criteria({"rows": []}, shape_classes.ACCEPTED).values()) == {None}
+    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {False}
+    assert set(passed_criteria({"rows": []}, shape_classes.ACCEPTANCE_LIMITS).values()) == {None}
 
 
 def test_growing_memory_is_not_accepted() -> None:
@@ -108,23 +111,23 @@ def test_growing_memory_is_not_accepted() -> None:
 
     good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": memory_samples(0)}
     good["compared"] = 200
-    forward = passed_criteria(good, any_shape.ACCEPTED)
+    forward = passed_criteria(good, any_shape.ACCEPTANCE_LIMITS)
     assert [name for name, found in forward.items() if found is None] == [
         "host time of the first backward pass of a shape, median, ms",
         "host time of the first backward pass of a shape, p99, ms",
     ]
-    slow = passed_criteria(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTED)
+    slow = passed_criteria(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTANCE_LIMITS)
     assert list(slow.values())[2:4] == [False, True]
     good["first_backward_ms"] = {"median": 0.1, "p99": 0.5}
-    assert set(passed_criteria(good, any_shape.ACCEPTED).values()) == {True}
-    grown = passed_criteria(good | {"points": memory_samples(1 << 20)}, any_shape.ACCEPTED)
+    assert set(passed_criteria(good, any_shape.ACCEPTANCE_LIMITS).values()) == {True}
+    grown = passed_criteria(good | {"points": memory_samples(1 << 20)}, any_shape.ACCEPTANCE_LIMITS)
     assert [name for name, found in grown.items() if not found] == [
         "host memory after the first tenth, bytes more",
         "GPU memory after the first tenth, bytes more",
     ]
-    value = judge_record(good, any_shape.ACCEPTED)[-1]["value"]
+    value = compare_record_with_limits(good, any_shape.ACCEPTANCE_LIMITS)[-1]["value"]
     assert value == 0.26, "small errors must be reported too"
-    unknown = passed_criteria(good | {"compared": 0}, any_shape.ACCEPTED)
+    unknown = passed_criteria(good | {"compared": 0}, any_shape.ACCEPTANCE_LIMITS)
     assert list(unknown.values())[-1] is None, "without comparisons the criterion must be undecided"
 
 
@@ -132,29 +135,29 @@ def test_every_graph_replay_must_be_checked() -> None:
     good = {"largest_relative_error": 0.001, "replays": 10, "counted": 10, "build_in_capture": "plan-in-capture"}
     good["asked"] = 10
     good["points"] = [{"resident_bytes": 1, "gpu_bytes": 1}] * 2
-    assert set(passed_criteria(good, capture_soak.ACCEPTED).values()) == {True}
-    bad = passed_criteria(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTED)
+    assert set(passed_criteria(good, capture_soak.ACCEPTANCE_LIMITS).values()) == {True}
+    bad = passed_criteria(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTANCE_LIMITS)
     assert list(bad.values()).count(False) == 2
-    ended = passed_criteria(good | {"asked": 20}, capture_soak.ACCEPTED)
+    ended = passed_criteria(good | {"asked": 20}, capture_soak.ACCEPTANCE_LIMITS)
     assert [name for name, right in ended.items() if not right] == ["replays there was no time for"]
 
 
 def test_operators_are_accepted_by_torchs_host_time() -> None:
     peers = {"ours": timing_record(10.0), "torch cudnn": timing_record(19.0), "torch flash": timing_record(17.0)}
-    us = {f"dense, b1: {way}": dict(peers) for way in torch_calls.PASSES}
+    us = {f"dense, b1: {way}": dict(peers) for way in torch_calls.PASS_NAMES}
     us["packed, b4: no gradients"] = {
         "ours": timing_record(20.0),
         "torch varlen": timing_record(60.0),
         "C loop": timing_record(15.0),
     }
-    found = passed_criteria({"us": us}, torch_calls.ACCEPTED)
+    found = passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS)
     assert len(found) == 8
     assert set(found.values()) == {True}
     us["dense, b1: backward"]["ours"] = timing_record(18.0)
-    assert [name for name, good in passed_criteria({"us": us}, torch_calls.ACCEPTED).items() if not good] == [
+    assert [name for name, good in passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS).items() if not good] == [
         "dense, backward: ours / torch flash"
     ]
-    assert set(passed_criteria({"us": {}}, torch_calls.ACCEPTED).values()) == {None}
+    assert set(passed_criteria({"us": {}}, torch_calls.ACCEPTANCE_LIMITS).values()) == {None}
 
 
 # the model
@@ -166,7 +169,7 @@ def epoch_record(step: float, first: float, losses: list[float]) -> dict[str, An
 
 
 def training_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
-    epochs: dict[str, Any] = {name: epoch_record(step, first, losses) for name in model.EPOCHS}
+    epochs: dict[str, Any] = {name: epoch_record(step, first, losses) for name in model.EPOCH_NAMES}
     epochs["same weights"] = {"losses": [round(losses[0], 1)], "gradients": [[losses[1] / round(losses[0], 1)]]}
     served = {"prefill_ms": 1.0, "first_decode_ms": 1.0, "decode_ms": 1.0, "tokens_per_second": 9, "loss": losses[0]}
     return {"packed": epochs, "padded": epochs, "serving": served, "serving, captured": served}
@@ -174,17 +177,17 @@ def training_record(step: float, first: float, losses: list[float]) -> dict[str,
 
 def test_the_model_is_accepted_by_comparison_with_torch_flash() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
-    assert set(passed_criteria(made, model.ACCEPTED).values()) == {None}
+    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
     made["makers"] |= {
         "ours, adaptive": training_record(9.0, 1.0, [5.01, 4.0]),
         "torch cudnn": training_record(9.0, 9.0, [5.0, 4.0]),
     }
-    assert set(passed_criteria(made, model.ACCEPTED).values()) == {True}
-    assert model.model_table(made).row_count == 20
+    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {True}
+    assert model.make_model_table(made).row_count == 20
     made["makers"]["ours, adaptive"] = training_record(11.0, 8.0, [6.0, 4.0])
-    assert set(passed_criteria(made, model.ACCEPTED).values()) == {False}
+    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {False}
     made["makers"]["ours, adaptive"] = training_record(9.0, 1.0, [5.0, math.nan])
-    assert not passed_criteria(made, model.ACCEPTED)["packed: losses apart from those of torch flash"]
+    assert not passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: losses apart from those of torch flash"]
 
 
 def test_a_provider_stopped_by_its_time_limit_is_not_compared_further() -> None:
@@ -199,15 +202,15 @@ def test_a_provider_stopped_by_its_time_limit_is_not_compared_further() -> None:
         "packed": training_record(9.0, 9.0, [5.0, 9.0])["padded"],
     }
     made["makers"]["torch cudnn"]["packed"]["first epoch"] |= {"steps": 1, "losses": [5.0]}
-    found = passed_criteria(made, model.ACCEPTED)
+    found = passed_criteria(made, model.ACCEPTANCE_LIMITS)
     assert found["packed: first epoch, ours, adaptive / torch cudnn"]
     assert found["packed: losses apart from those of torch flash"]
     assert found["serving: losses apart from those of torch flash"]
     made["makers"]["ours, adaptive"]["packed"]["first epoch"]["steps"] = 0
-    assert passed_criteria(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
+    assert passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: first epoch, ours, adaptive / torch cudnn"] is None
 
 
 def test_missing_measurements_are_reported() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
-    assert set(passed_criteria(made, model.ACCEPTED).values()) == {None}
-    assert model.model_table(made).row_count == 20
+    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
+    assert model.make_model_table(made).row_count == 20

@@ -1,4 +1,4 @@
-"""Plans built for a verdict: one that does not compile has a cause, and remedies are built if builds are requested."""
+"""Tests of verdicts with built plans: cause of a failed compilation, and remedies that compile."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.library.diagnose.test_rules import make_backward, make_forward
 from tests.support.child import measure_children_cpu_s
 from tests.support.zoo import VARIED_GRAPHS
 
-MODES = ("A", "FALLBACK")
-SECONDS = 40.0  # limit of processor time for any machine, however busy; the time is printed
-MXFP8 = find_case("mxfp8 d512")
+HEURISTICS_MODES = ("A", "FALLBACK")
+CPU_LIMIT_S = 40.0  # limit of processor time for any machine, however busy; the time is printed
+MXFP8_CASE = find_case("mxfp8 d512")
 
 
-def attention_that_does_not_compile() -> Graph:
+def make_attention_that_does_not_compile() -> Graph:
     """Return a graph that passes its support check on sm_100, but its only plan does not compile."""
     return make_backward(head_dim=256)
 
 
-def matmul_without_batch_dim() -> Graph:
+def make_matmul_without_batch_dim() -> Graph:
     """Return a matmul of float32 matrices without a batch dim."""
     g = GraphBuilder("matrices", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (64, 32)), g.tensor("b", (32, 48)), name="y", virtual=False)
@@ -55,9 +55,9 @@ def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "backw
 @pytest.mark.parametrize(
     ("make", "found", "change"),
     [
-        (attention_that_does_not_compile, ("is 256",), "256 -> 128"),
-        (MXFP8.graph, ("q, k is 512",), "512 -> 128"),
-        (matmul_without_batch_dim, ("other dims",), "[64, 32] -> [1, 64, 32]"),
+        (make_attention_that_does_not_compile, ("is 256",), "256 -> 128"),
+        (MXFP8_CASE.graph, ("q, k is 512",), "512 -> 128"),
+        (make_matmul_without_batch_dim, ("other dims",), "[64, 32] -> [1, 64, 32]"),
     ],
     ids=["backward", "mxfp8", "matrices"],
 )
@@ -71,7 +71,7 @@ def test_plan_that_does_not_compile_has_a_cause(
         verdict = own.run_query(Query(graph, "sm100", build=True))
     took_s = measure_children_cpu_s() - start
     print(f"{took_s:.2f} s: {verdict.cause}")
-    assert took_s < SECONDS
+    assert took_s < CPU_LIMIT_S
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "plan")
     cause = verdict.cause
     assert cause is not None
@@ -87,7 +87,7 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
     """The progress line shows each variation, and the time limit applies to each of them."""
     steps: list[str] = []
     with Judge(step=steps.append) as judge_with_steps:
-        judge_with_steps.run_query(Query(attention_that_does_not_compile(), "sm100", build=True))
+        judge_with_steps.run_query(Query(make_attention_that_does_not_compile(), "sm100", build=True))
     numbers = [int(step.split()[3]) for step in steps if step.startswith("plan, of variation ")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 1
@@ -97,8 +97,8 @@ def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
     """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
     padded = next(one for one in changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
-        assert supports(padded.graph, target, MODES)
-        assert not builds(padded.graph, target, MODES).found
+        assert supports(padded.graph, target, HEURISTICS_MODES)
+        assert not builds(padded.graph, target, HEURISTICS_MODES).found
     for build, asked in ((False, "support check"), (True, "built")):
         cause = judge.run_query(Query(make_backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
@@ -112,25 +112,25 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
     with using("sm100") as target:
         graph = next(
             one.graph
-            for one in changes(attention_that_does_not_compile(), ("layout",))
+            for one in changes(make_attention_that_does_not_compile(), ("layout",))
             if one.title.startswith("v: strides -> row-major")
         )
-        case = Case((), graph, target, MODES, budget=Budget())
+        case = Case((), graph, target, HEURISTICS_MODES, budget=Budget())
         assert not case.supports(graph)
         assert case.supports(make_forward())
 
 
-def test_a_bounded_number_of_variations_is_built() -> None:
+def test_whatif_builds_a_bounded_number_of_variations() -> None:
     """The bound does not depend on time: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
-        case = Case((), make_forward(), target, MODES, budget=Budget(8))
+        case = Case((), make_forward(), target, HEURISTICS_MODES, budget=Budget(8))
         assert [case.run_query(make_forward()) for _ in range(3)] == [True, True, None]
     with using("sm100") as target:
-        case = Case((), attention_that_does_not_compile(), target, MODES, budget=Budget(1))
-        assert [case.run_query(attention_that_does_not_compile()) for _ in range(2)] == [False, None]
+        case = Case((), make_attention_that_does_not_compile(), target, HEURISTICS_MODES, budget=Budget(1))
+        assert [case.run_query(make_attention_that_does_not_compile()) for _ in range(2)] == [False, None]
 
 
-def test_a_search_for_the_cause_that_takes_too_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variation counts as not supported, and a line reports that time ran out."""
 
     def loop_forever(*_given: object) -> bool:
@@ -141,7 +141,7 @@ def test_a_search_for_the_cause_that_takes_too_long_is_reported(monkeypatch: pyt
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._PATIENCE", 600)
     with collect_reports() as lines, using("sm90") as target:
-        assert not Case((), make_forward(), target, MODES, budget=Budget()).supports(make_forward())
+        assert not Case((), make_forward(), target, HEURISTICS_MODES, budget=Budget()).supports(make_forward())
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
 
 
@@ -180,7 +180,7 @@ def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> 
 
 
 def test_no_variation_is_built_if_no_cause_is_requested() -> None:
-    verdict = explain(attention_that_does_not_compile(), "sm100", build=True, causes=False)
+    verdict = explain(make_attention_that_does_not_compile(), "sm100", build=True, causes=False)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
     assert "1 engine configs passed" in verdict.cause.headline
@@ -191,8 +191,8 @@ def test_no_variation_is_built_if_no_cause_is_requested() -> None:
 
 
 def test_whatif_finds_remedies_for_a_graph_that_does_not_compile(judge: Judge) -> None:
-    found = whatif(attention_that_does_not_compile(), "sm100", build=True, judge=judge)
-    assert whatif(attention_that_does_not_compile(), "sm100") == []
+    found = whatif(make_attention_that_does_not_compile(), "sm100", build=True, judge=judge)
+    assert whatif(make_attention_that_does_not_compile(), "sm100") == []
     kinds = {remedy.kinds for remedy in found}
     print([remedy.title for remedy in found])
     assert ("smaller_head_dim",) in kinds
@@ -221,7 +221,7 @@ def test_whatif_changes_nothing_in_a_supported_graph(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
-def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
+def test_unbuilt_remedies_are_marked_as_unbuilt(tmp_path: Path) -> None:
     done = run_on_graph(
         tmp_path,
         "explain",
@@ -252,7 +252,7 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
 # only FALLBACK
 
 
-def double_convolution() -> Graph:
+def make_double_convolution() -> Graph:
     """Return a convolution that mode A refuses on sm_90."""
     g = GraphBuilder("doubles", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
     g.convolution(g.tensor("x", (2, 16, 16, 16)), g.tensor("w", (32, 16, 5, 5)), padding=1, name="y", virtual=False)
@@ -260,13 +260,13 @@ def double_convolution() -> Graph:
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool) -> None:
-    verdict = judge.run_query(Query(double_convolution(), "sm90", build=build))
+def test_explain_reports_a_graph_that_only_fallback_supports(judge: Judge, build: bool) -> None:
+    verdict = judge.run_query(Query(make_double_convolution(), "sm90", build=build))
     assert verdict.supported
     why = verdict.only_fallback
     assert why is not None
     assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
-    alone = judge.run_query(Query(double_convolution(), "sm90", modes=("A",)))
+    alone = judge.run_query(Query(make_double_convolution(), "sm90", modes=("A",)))
     assert alone.outcome is Outcome.NOT_SUPPORTED
     assert alone.cause is not None
     assert why.headline == alone.cause.headline
@@ -276,20 +276,22 @@ def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool
 
 
 @pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
-def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
-    graph = make_forward() if "A" in modes else double_convolution()
+def test_verdict_of_a_graph_that_mode_a_supports_does_not_mention_fallback(
+    judge: Judge, modes: tuple[str, ...]
+) -> None:
+    graph = make_forward() if "A" in modes else make_double_convolution()
     verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
     assert verdict.only_fallback is None
 
 
 def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="double_convolution()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_double_convolution()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
     assert second.endswith("for a program without FALLBACK: --mode A")
     assert run_on_graph(
-        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="double_convolution()"
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="make_double_convolution()"
     ).stdout.startswith("NOT SUPP")
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.cli.compare import comparison as compare
-from cudnn_backend_py.cli.compare.contenders import torch_calls
-from cudnn_backend_py.cli.compare.problems import build_graph, count_flops, format_problem
+from cudnn_backend_py.cli.compare.contenders import make_torch_calls
+from cudnn_backend_py.cli.compare.problems import build_problem_graph, count_flops, format_problem
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
@@ -26,9 +26,9 @@ from cudnn_backend_py.plans.select import Selection, candidates
 from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_or_none
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
-LOG = str(LOG_FOLDER / "torch-training-9.19.0.log.gz")
+TRAINING_LOG = str(LOG_FOLDER / "torch-training-9.19.0.log.gz")
 
 
 def run_plan_compare(*arguments: str) -> FinishedChild:
@@ -43,16 +43,16 @@ def make_timing(median: float) -> dict[str, float]:
 
 
 def test_forty_shapes_are_compared_in_both_directions() -> None:
-    shapes = list(compare.compared_shapes())
+    shapes = list(compare.make_forty_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
-    assert set(compare.grid_shapes()) < set(shapes)
+    assert set(compare.make_grid_problems()) < set(shapes)
     assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
     assert {shape.data_type.name for shape in shapes} == {"BFLOAT16", "HALF"}
     other = [shape for shape in shapes if shape.seq_kv != shape.seq_q]
     assert [(shape.seq_q, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
     assert "s4096/128" in format_problem(other[0])
     assert count_flops(other[0], "forward") == 4 * 4 * 16 * 4096 * 128 * 64
-    cases = compare.make_cases("--grid=whole")
+    cases = compare.make_comparison_cases("--grid=whole")
     assert [(case.name, case.direction) for case in cases[:2]] == [
         (format_problem(shapes[0]), "forward"),
         (format_problem(shapes[0]), "backward"),
@@ -61,20 +61,20 @@ def test_forty_shapes_are_compared_in_both_directions() -> None:
 
 
 def test_each_attention_graph_of_a_log_is_a_case() -> None:
-    cases = compare.make_cases(LOG)
+    cases = compare.make_comparison_cases(TRAINING_LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
-    assert all(case.problem is not None and not case.why_alone for case in cases)
+    assert all(case.problem is not None and not case.reason_without_torch for case in cases)
     with pytest.raises(UsageError, match="has no attention among its 1 logged graphs"):
-        compare.make_cases(str(LOG_FOLDER / "forum-9.1.1.log.gz"))
+        compare.make_comparison_cases(str(LOG_FOLDER / "forum-9.1.1.log.gz"))
 
 
-def test_the_error_names_attention_that_could_not_be_rebuilt(tmp_path: Path) -> None:
+def test_plan_compare_names_attention_graphs_that_could_not_be_rebuilt(tmp_path: Path) -> None:
     log = tmp_path / "odd.log"
     text = (LOG_FOLDER / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
     with pytest.raises(UsageError, match="compare-no-attention") as caught:
-        compare.make_cases(str(log))
+        compare.make_comparison_cases(str(log))
     assert "1 could not be rebuilt, the first: " in str(caught.value.sections["cause"])
     assert "HALFISH" in str(caught.value.sections["cause"])
 
@@ -98,9 +98,9 @@ def test_problems_that_torchs_backends_compute_differently_are_not_compared(opti
     assert words.endswith(why)
 
 
-def test_a_plain_problem_is_recognized_in_its_graph() -> None:
-    for problem in compare.compared_shapes():
-        use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
+def test_plain_attention_problem_is_recognized_in_its_graph() -> None:
+    for problem in compare.make_forty_problems():
+        use = read_attention(build_problem_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
         assert compare._to_plain_problem(use.problem) == (problem, "")
 
@@ -109,7 +109,9 @@ def test_a_plain_problem_is_recognized_in_its_graph() -> None:
 
 
 def test_plans_for_a_described_gpu_are_listed_and_reproducible() -> None:
-    done = run_plan_compare(LOG, "--target", "h100", "--cudnn", OLDER_VERSION, "--cudnn", "default", "--format", "json")
+    done = run_plan_compare(
+        TRAINING_LOG, "--target", "h100", "--cudnn", OLDER_VERSION, "--cudnn", "default", "--format", "json"
+    )
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["described"] == "NVIDIA H100 SXM5 80GB"
@@ -126,28 +128,28 @@ def test_plans_for_a_described_gpu_are_listed_and_reproducible() -> None:
     again = run_plan_compare(*words[3:], "--format", "json")
     assert again.code == 0, again.stderr
     assert json.loads(again.stdout)["rows"] == record["rows"]
-    text = compare.as_text(record)
+    text = compare.format_text(record)
     assert "Time is not judged" in text
     assert record["rows"][0]["plans"][f"cuDNN {OLDER_VERSION}+cu12"] in text
-    assert record["command"] in compare.as_markdown(record)
+    assert record["command"] in compare.format_markdown(record)
 
 
 def test_a_record_that_reached_its_time_limit_can_be_resumed(tmp_path: Path) -> None:
     """Existing rows are kept; the new rows equal those of a complete run."""
     path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
-    assert run_plan_compare(LOG, *target, str(path)).code == 0
+    assert run_plan_compare(TRAINING_LOG, *target, str(path)).code == 0
     whole = json.loads(path.read_text())
     kept = {**whole["rows"][2], "notes": ["kept"]}
     path.write_text(json.dumps({**whole, "rows": [kept], "seconds": 100.0}))
-    assert run_plan_compare(LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
+    assert run_plan_compare(TRAINING_LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
     record = json.loads(path.read_text())
     assert record["rows"] == [*whole["rows"][:2], kept, *whole["rows"][3:]]
     assert record["seconds"] > 100
     assert [(part["rows"], part["seconds"]) for part in record["resumed"]] == [(1, 100.0)]
     assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
-    none = run_plan_compare(LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
-    assert (none.code, "6 of 6 cases were not begun" in none.stderr) == (0, True)
-    other = run_plan_compare(LOG, "--resume", str(path), "--configs", "1", *target, str(path))
+    none = run_plan_compare(TRAINING_LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
+    assert (none.code, "6 of 6 cases were not started" in none.stderr) == (0, True)
+    other = run_plan_compare(TRAINING_LOG, "--resume", str(path), "--configs", "1", *target, str(path))
     assert (other.code, "compare-resume" in other.stderr) == (2, True)
     assert json.loads(path.read_text()) == record
 
@@ -160,15 +162,15 @@ def test_an_invalid_record_cannot_be_resumed(tmp_path: Path, text: str) -> None:
         compare.read_record(path)
 
 
-def test_each_row_is_reported_at_once() -> None:
+def test_each_comparison_row_is_reported_when_it_is_finished() -> None:
     shown: list[int] = []
-    record = compare.compare(
-        compare.Comparison(LOG, target="h100"), keep=lambda so_far: shown.append(len(so_far["rows"]))
+    record = compare.run_comparison(
+        compare.Comparison(TRAINING_LOG, target="h100"), keep=lambda so_far: shown.append(len(so_far["rows"]))
     )
     assert shown == list(range(1, len(record["rows"]) + 1))
 
 
-def test_timing_without_a_gpu_is_refused() -> None:
+def test_plan_compare_without_a_gpu_is_refused() -> None:
     done = run_plan_compare("--grid", "little")
     assert done.code == 2
     assert "no-gpu" in done.stderr
@@ -178,14 +180,14 @@ def test_timing_without_a_gpu_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([LOG, "--grid", "little", "--target", "h100"], "--grid"),
+        ([TRAINING_LOG, "--grid", "little", "--target", "h100"], "--grid"),
         (["--target", "h100", "--plot", "x.svg"], "--plot draws times"),
         (["--target", "h1000"], "unknown-target"),
         (["--target", "h100", "--cudnn", "9.1.1"], "cudnn-version-not-installed"),
         ([str(LOG_FOLDER / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
     ],
 )
-def test_invalid_arguments_are_refused(arguments: list[str], words: str) -> None:
+def test_plan_compare_refuses_invalid_arguments(arguments: list[str], words: str) -> None:
     done = run_plan_compare(*arguments)
     assert done.code == 2
     assert words in done.stderr
@@ -205,10 +207,10 @@ def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
 
 
-def test_the_first_configs_are_those_whose_plans_can_be_built() -> None:
+def test_configs_that_do_not_compile_are_skipped() -> None:
     """The first config of this graph passes the check, but does not compile."""
     target = shared_target("h100")
-    question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
+    question = OperationGraph(make_random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
     alone = [None if plan is None else plan.tag for plan in map(_build_or_none, configs)]
     tags = [tag for tag in alone if tag is not None]
@@ -220,12 +222,12 @@ def test_the_first_configs_are_those_whose_plans_can_be_built() -> None:
 # report
 
 
-def make_record() -> dict[str, Any]:
+def make_comparison_record() -> dict[str, Any]:
     gpu = {"cuDNN 9.19.0": make_timing(10.0), "ours, exact": make_timing(10.1), "torch flash": make_timing(15.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"cuDNN 9.19.0": "eng2"}, "gpu": gpu, "flops": 1e9}
     more = {
         "host": {"torch flash": make_timing(20.0)},
-        "fastest": compare.fastest(gpu),
+        "fastest": compare.find_fastest(gpu),
         "configs": {},
         "notes": ["no GPU"],
     }
@@ -239,20 +241,20 @@ def make_record() -> dict[str, Any]:
     }
 
 
-def test_a_record_is_shown_with_versions_plans_and_its_command() -> None:
-    text = compare.as_text(make_record())
+def test_comparison_report_shows_versions_plans_and_its_command() -> None:
+    text = compare.format_text(make_comparison_record())
     assert "10.0 *" in text
     assert "10.1 *" in text
     assert "15.0 *" not in text
-    for shown in (text, compare.as_markdown(make_record())):
+    for shown in (text, compare.format_markdown(make_comparison_record())):
         for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend plan compare --rounds=9"):
             assert words in shown
         assert "no GPU (b1 forward)" in shown
-        assert "2 of 3 cases were not begun" in shown
-    assert "| 15.0 / 20.0 |" in compare.as_markdown(make_record())
+        assert "2 of 3 cases were not started" in shown
+    assert "| 15.0 / 20.0 |" in compare.format_markdown(make_comparison_record())
 
 
-def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
+def test_report_shows_another_config_only_if_it_is_faster_beyond_noise() -> None:
     first, same, faster = ({"tag": name, "gpu": make_timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
     assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
     assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
@@ -264,11 +266,11 @@ def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
 
 def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("nothing must be measured"))
+    monkeypatch.setattr(compare, "run_comparison", lambda *_, **__: pytest.fail("nothing must be measured"))
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
+        compare.run_compare_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        compare.draw(make_record(), tmp_path / "x.svg")
+        compare.draw_comparison(make_comparison_record(), tmp_path / "x.svg")
 
 
 def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,4 +295,4 @@ def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         problem = Attention(batch=1, heads=1, seq_q=64, head_dim=64, causal=True)
-        assert not list(torch_calls(problem, "forward", dict.fromkeys("qkv", Tensor())))
+        assert not list(make_torch_calls(problem, "forward", dict.fromkeys("qkv", Tensor())))

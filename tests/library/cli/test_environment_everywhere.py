@@ -1,4 +1,4 @@
-"""Every entry point reports an environment problem: doctor, whatif, matrix, log, build, plan selection, frontend.
+"""Tests that every command and API reports an environment problem instead of a verdict.
 
 Each query runs in a child with libraries that are mixed or incomplete; only files are changed.
 """
@@ -24,11 +24,11 @@ from cudnn_backend_py.native.find import cudnn_places
 from tests.support.child import OLDER_VERSION, FinishedChild, make_older_cudnn_environment, run_code, run_python
 from tests.support.logs import LOG_FOLDER
 
-MIXED = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
-NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
+MIXED_LIBRARIES_PROBLEM = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
+NVRTC_PROBLEM = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
 
 
-SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
+ATTENTION_SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
 
 
 def older_library_folder() -> Path:
@@ -36,7 +36,7 @@ def older_library_folder() -> Path:
 
 
 @pytest.fixture
-def mixed_cudnn(tmp_path: Path) -> dict[str, str]:
+def environment_with_mixed_cudnn(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a child with a cuDNN that has engines of another version."""
     source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
     folder = tmp_path / "lib"
@@ -51,7 +51,7 @@ def mixed_cudnn(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def invalid_nvrtc(tmp_path: Path) -> dict[str, str]:
+def environment_with_invalid_nvrtc(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a child with a cuDNN that needs NVRTC, and with an invalid NVRTC library."""
     (tmp_path / "nothing.c").write_text("int nothing;")
     built = tmp_path / "libnvrtc.so.12"
@@ -63,20 +63,23 @@ def invalid_nvrtc(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def graph_file(tmp_path: Path) -> str:
     path = tmp_path / "graph.json"
-    path.write_text(json.dumps(graph_to_json(attention.sdpa_forward(**SIZES))))
+    path.write_text(json.dumps(graph_to_json(attention.sdpa_forward(**ATTENTION_SIZES))))
     return str(path)
 
 
-def run_command(environment: dict[str, str], *arguments: str) -> FinishedChild:
+def run_cudnn_backend_command(environment: dict[str, str], *arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment=environment)
 
 
-@pytest.mark.parametrize("broken", ["mixed_cudnn", "invalid_nvrtc"])
+@pytest.mark.parametrize("broken", ["environment_with_mixed_cudnn", "environment_with_invalid_nvrtc"])
 def test_commands_report_the_environment_problem_without_a_verdict(
     broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
-    code, words = {"mixed_cudnn": MIXED, "invalid_nvrtc": NO_NVRTC}[broken]
+    code, words = {
+        "environment_with_mixed_cudnn": MIXED_LIBRARIES_PROBLEM,
+        "environment_with_invalid_nvrtc": NVRTC_PROBLEM,
+    }[broken]
     versions = ("--cudnn", "default")
     for arguments in (
         ("explain", "-v", graph_file, "--target", "sm90"),
@@ -87,27 +90,32 @@ def test_commands_report_the_environment_problem_without_a_verdict(
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):
         if "--here" in arguments:  # which loads the library in its own process
-            done = run_command(environment, *arguments)
+            done = run_cudnn_backend_command(environment, *arguments)
         else:
             result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
             done = FinishedChild(result.exit_code, result.stdout, result.stderr)
         assert words in done.stdout + done.stderr, arguments
         assert done.code == 2, arguments
         assert "SUPPORTED" not in done.stdout, arguments
-    shown = json.loads(run_command(environment, "doctor", "--format", "json").stdout)
+    shown = json.loads(run_cudnn_backend_command(environment, "doctor", "--format", "json").stdout)
     named = {problem["code"]: problem for problem in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
-    assert f"cannot judge until this is fixed: {named[code]['headline']}" in run_command(environment, "doctor").stdout
+    assert (
+        f"cannot judge until this is fixed: {named[code]['headline']}"
+        in run_cudnn_backend_command(environment, "doctor").stdout
+    )
 
 
-def test_the_log_command_reports_the_environment_problem(mixed_cudnn: dict[str, str]) -> None:
-    done = run_command(mixed_cudnn, "log", str(LOG_FOLDER / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
-    assert MIXED[1] in done.stdout
+def test_the_log_command_reports_the_environment_problem(environment_with_mixed_cudnn: dict[str, str]) -> None:
+    done = run_cudnn_backend_command(
+        environment_with_mixed_cudnn, "log", str(LOG_FOLDER / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90"
+    )
+    assert MIXED_LIBRARIES_PROBLEM[1] in done.stdout
     assert done.code == 2
 
 
-FRONTEND = """
+FRONTEND_PROGRAM = """
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import attention, build, errors
 from cudnn_backend_py.frontend import cudnnGraphNotSupportedError
@@ -132,16 +140,18 @@ for run_query in (lambda: build(graph, "sm90", cache=False), lambda: select(grap
 """
 
 
-def test_frontend_graphs_and_plans_report_the_environment_problem(invalid_nvrtc: dict[str, str]) -> None:
-    lines = run_code(FRONTEND, environment=invalid_nvrtc).stdout.splitlines()
+def test_frontend_graphs_and_plans_report_the_environment_problem(
+    environment_with_invalid_nvrtc: dict[str, str],
+) -> None:
+    lines = run_code(FRONTEND_PROGRAM, environment=environment_with_invalid_nvrtc).stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
-        assert NO_NVRTC[1] in line
+        assert NVRTC_PROBLEM[1] in line
         assert "pip install --force-reinstall nvidia-cuda-nvrtc-cu12" in line
     assert lines[0].startswith("nvrtc-unusable ")
 
 
-BUILD_NOTHING = """
+FAILED_BUILD_PROGRAM = """
 from cudnn_backend_py import attention, build, errors
 try:
     build(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), "sm90", cache=False)
@@ -156,12 +166,12 @@ def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
     broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
+    assert run_code(FAILED_BUILD_PROGRAM, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21, cuDNN must use its own NVRTC"
+    assert run_code(FAILED_BUILD_PROGRAM, environment=inside).stdout == "", "since 9.21, cuDNN must use its own NVRTC"
 
 
-ALONE = """
+DOCTOR_PROGRAM = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -175,14 +185,14 @@ main()
 
 def test_doctor_needs_only_the_standard_library() -> None:
     for style in ("text", "json"):
-        done = run_python(["-c", ALONE, "doctor", "--format", style])
+        done = run_python(["-c", DOCTOR_PROGRAM, "doctor", "--format", style])
         assert done.code == 0, done.stderr
         assert "click is not installed" in done.stderr
         shown = done.stdout if style == "text" else json.loads(done.stdout)
         assert "environment" in shown
         assert "9.28.0" in (shown if isinstance(shown, str) else shown["cudnn"])
     for other in (["explain", "graph.json"], ["doctor", "--cudnn", "9.19.0"], []):
-        done = run_python(["-c", ALONE, *other])
+        done = run_python(["-c", DOCTOR_PROGRAM, *other])
         assert done.code == 2
         assert "the command line needs click" in done.stderr
         assert "Traceback" not in done.stderr
@@ -202,7 +212,7 @@ def test_a_running_judge_switches_to_a_newly_requested_library(monkeypatch: pyte
         assert judge.run_query(question).cudnn == own != OLDER_VERSION
 
 
-WHATIF = """
+WHATIF_PROGRAM = """
 from cudnn_backend_py import attention
 from cudnn_backend_py.diagnose import whatif
 from cudnn_backend_py.native import loaded_library
@@ -212,4 +222,4 @@ print(len(whatif(graph, "sm90")) > 0, loaded_library(), "libcudnn" in open("/pro
 
 
 def test_whatif_loads_no_cudnn_into_its_caller() -> None:
-    assert run_code(WHATIF).stdout == "True None False\n"
+    assert run_code(WHATIF_PROGRAM).stdout == "True None False\n"

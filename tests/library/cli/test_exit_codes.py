@@ -1,4 +1,4 @@
-"""Every command with every kind of invalid input: exit code 0, 1, 2 or 130, no traceback, no control characters."""
+"""Tests of exit codes and error output of every command with every kind of invalid input."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.bad_files import BAD_GRAPHS, EXECUTED_MARKER, list_commands_w
 from tests.support.child import ROOT
 from tests.support.mutations import assert_safe_to_print
 
-LINES = list_commands_with_bad_files()
-GRAPH = "examples/forum_two_matmul.py"
+COMMAND_LINES_WITH_BAD_FILES = list_commands_with_bad_files()
+GRAPH_FILE = "examples/forum_two_matmul.py"
 
 
 def iterate_commands(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
@@ -48,7 +48,7 @@ def run_command_line(arguments: list[str]) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend")
 
 
-def check_exit(done: Result, arguments: list[str], expected: int | None) -> None:
+def check_exit_and_output(done: Result, arguments: list[str], expected: int | None) -> None:
     """Check what every command line must satisfy: its exit code, no traceback, and safe output."""
     what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
     assert done.exit_code in (0, 1, 2, 130), what
@@ -63,24 +63,28 @@ def check_exit(done: Result, arguments: list[str], expected: int | None) -> None
     assert done.output or done.exit_code != 2, what
 
 
-def test_every_command_has_bad_input_in_the_table() -> None:
-    assert set(COMMANDS) == set(LINES)
-    assert len(BAD_GRAPHS) + len({arguments[-1] for lines in LINES.values() for arguments, _ in lines}) > 40
+def test_every_command_is_tested_with_bad_input() -> None:
+    assert set(COMMANDS) == set(COMMAND_LINES_WITH_BAD_FILES)
+    assert (
+        len(BAD_GRAPHS)
+        + len({arguments[-1] for lines in COMMAND_LINES_WITH_BAD_FILES.values() for arguments, _ in lines})
+        > 40
+    )
 
 
-@pytest.mark.parametrize("command", LINES)
+@pytest.mark.parametrize("command", COMMAND_LINES_WITH_BAD_FILES)
 def test_bad_input_gives_the_expected_exit_code(command: str, bad_files_folder: Path) -> None:
-    for arguments, code in LINES[command]:
-        check_exit(run_command_line(arguments), arguments, code)
+    for arguments, code in COMMAND_LINES_WITH_BAD_FILES[command]:
+        check_exit_and_output(run_command_line(arguments), arguments, code)
         assert not Path(EXECUTED_MARKER).exists(), f"{arguments} must not run a data file"
 
 
-class _ErrorWithoutText(Exception):
+class _UnprintableError(Exception):
     def __str__(self) -> str:
         raise ValueError
 
 
-RAISED: dict[BaseException, int] = {
+EXIT_CODE_BY_EXCEPTION: dict[BaseException, int] = {
     KeyboardInterrupt(): 130,
     click.Abort(): 130,
     MemoryError(): 2,
@@ -92,7 +96,7 @@ RAISED: dict[BaseException, int] = {
     KeyError("x"): 2,
     AssertionError(): 2,
     EOFError(): 2,
-    _ErrorWithoutText(): 2,
+    _UnprintableError(): 2,
     SystemExit(1): 1,
     SystemExit(5): 2,
     SystemExit("words"): 2,
@@ -103,7 +107,7 @@ RAISED: dict[BaseException, int] = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_exception_gives_its_exit_code(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error, code in RAISED.items():
+    for error, code in EXIT_CODE_BY_EXCEPTION.items():
 
         def raise_error(error: BaseException = error, **_: object) -> None:
             raise error
@@ -132,7 +136,7 @@ def test_an_internal_error_is_reported_and_its_traceback_is_available(monkeypatc
 
 
 def test_verdicts_and_plan_builds_have_their_exit_codes(bad_files_folder: Path) -> None:
-    graph = str(ROOT / GRAPH)
+    graph = str(ROOT / GRAPH_FILE)
     assert run_command_line(["explain", graph, "--target", "l40s"]).exit_code == 1
     assert run_command_line(["plan", "build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
     assert not Path("p.plan").exists()
@@ -152,7 +156,7 @@ def test_verdicts_and_plan_builds_have_their_exit_codes(bad_files_folder: Path) 
         assert Path("out").stat().st_size > 100
 
 
-def test_the_line_of_a_failing_graph_file_is_shown(bad_files_folder: Path) -> None:
+def test_error_names_the_failing_line_of_a_graph_file(bad_files_folder: Path) -> None:
     Path("g.py").write_text("import beside\nprint('hello')\n\ndef graph():\n    return beside.make()\n")
     Path("beside.py").write_text("def make():\n    return 1 / 0\n")
     done = run_command_line(["explain", "g.py", "--target", "sm80", "--format", "json"])
@@ -180,11 +184,11 @@ def test_modules_next_to_a_graph_file_do_not_shadow_others(tmp_path: Path) -> No
 
 def test_a_warning_precedes_the_run_of_a_listed_python_file(bad_files_folder: Path) -> None:
     done = run_command_line(["check", "python.toml"])
-    assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which is run now;")
+    assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which runs now;")
     assert "warning" not in run_command_line(["check", "graph.toml"]).stderr
     Path("list.txt").write_text("none.py\n")
     done = run_command_line(["run", "--batch", "list.txt", "--target", "sm80"])
-    assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which is run now;")
+    assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which runs now;")
 
 
 @pytest.mark.parametrize("module", ["frontend", "why", "audit"])
@@ -231,10 +235,10 @@ def test_characters_outside_the_locale_are_escaped(tmp_path: Path) -> None:
     assert "gr\\xf6\\xdfe.json is no JSON" in done.stderr or "gr\\udcc3" in done.stderr
 
 
-def test_another_cudnn_has_the_same_exit_codes() -> None:
-    assert run_in_shell("explain", GRAPH, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
+def test_child_process_with_another_cudnn_has_the_same_exit_codes() -> None:
+    assert run_in_shell("explain", GRAPH_FILE, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
     assert run_in_shell("explain", "no such.json", "--cudnn", "9.19.0").returncode == 2
-    missing = run_in_shell("explain", GRAPH, "--cudnn", "9.99.0")
+    missing = run_in_shell("explain", GRAPH_FILE, "--cudnn", "9.99.0")
     assert (missing.returncode, missing.stdout) == (2, "")
 
 

@@ -1,4 +1,4 @@
-"""First use: short verdicts, programs with cuDNN's log, doctor, caches, the log in every command."""
+"""Tests of the commands that a new user runs first: explain, log, doctor and cache."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from cudnn_backend_py.diagnose.report.summary import COLUMNS, summary_text
 from cudnn_backend_py.generated.enums import DataType
 from examples.forum_two_matmul import graph as forum
 from tests.support.child import ROOT, FinishedChild, run_python
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
 TARGETS = ("a100", "l40s", "h100", "b200", "t4")
-FAMILIES = ("fusion", "convolution", "norm", "matmul", "pointwise")
+GRAPH_FAMILIES = ("fusion", "convolution", "norm", "matmul", "pointwise")
 
 
-def run_command(*arguments: str, **environment: str) -> FinishedChild:
+def run_cudnn_backend_command(*arguments: str, **environment: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment={**os.environ, **environment})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: str) -> None:
     for seed in range(15):
-        verdict = explain(random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
+        verdict = explain(make_random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
         text = summary_text(verdict)
         lines = text.splitlines()
         assert len(lines) <= 8, text
@@ -39,7 +39,7 @@ def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: st
             assert not verdict.cause.remedy or any(line.startswith(("remedy", "fix")) for line in lines), text
 
 
-def test_a_short_verdict_has_environment_problems_and_known_issues() -> None:
+def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
     text = summary_text(explain(forum()))
     assert text.startswith("COULD NOT BE JUDGED: graph 'forum_two_matmul'")
     assert "there is no GPU in this process" in text
@@ -52,20 +52,20 @@ def test_a_short_verdict_has_environment_problems_and_known_issues() -> None:
     assert "issue    " in summary_text(verdict)
 
 
-def test_several_graphs_give_the_largest_exit_code(tmp_path: Path) -> None:
+def test_explain_of_several_graphs_returns_the_largest_exit_code(tmp_path: Path) -> None:
     g = GraphBuilder("good", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False, data_type="f16")
     save_graph(g.graph(), tmp_path / "good.json")
     save_graph(forum(), tmp_path / "refused.json")
     files = [str(tmp_path / name) for name in ("good.json", "refused.json")]
-    done = run_command("explain", *files, "--target", "l40s")
+    done = run_cudnn_backend_command("explain", *files, "--target", "l40s")
     assert done.code == 1, done.stderr
     first, second = done.stdout.split("\n\n")
     assert first.startswith("SUPPORTED, not built: graph 'good'")
     assert second.startswith("NOT SUPPORTED: graph 'forum_two_matmul'")
-    verdicts = json.loads(run_command("explain", *files, "--target", "l40s", "--format", "json").stdout)
+    verdicts = json.loads(run_cudnn_backend_command("explain", *files, "--target", "l40s", "--format", "json").stdout)
     assert [verdict["graph"] for verdict in verdicts] == ["good", "forum_two_matmul"]
-    whole = run_command("explain", files[1], "--target", "l40s", "-v").stdout
+    whole = run_cudnn_backend_command("explain", files[1], "--target", "l40s", "-v").stdout
     assert "CUDNN_STATUS_NOT_SUPPORTED" in whole
     assert len(whole.splitlines()) > 30
 
@@ -73,23 +73,23 @@ def test_several_graphs_give_the_largest_exit_code(tmp_path: Path) -> None:
 def test_the_log_command_runs_a_program_with_cudnns_log(tmp_path: Path) -> None:
     program = [sys.executable, str(ROOT / "examples/level0_two_matmul.py"), "--target", "l40s"]
     kept = tmp_path / "kept.log"
-    done = run_command("log", "--target", "l40s", "--keep", str(kept), "--", *program)
+    done = run_cudnn_backend_command("log", "--target", "l40s", "--keep", str(kept), "--", *program)
     assert done.code == 1, done.stderr
     assert "candidates" in done.stdout  # the program's own output
     assert "NOT SUPPORTED" in done.stdout
     assert "cudnnBackendFinalize" in kept.read_text()
-    missing = run_command("log", "--", str(tmp_path / "no program"))
+    missing = run_cudnn_backend_command("log", "--", str(tmp_path / "no program"))
     assert (missing.code, "program-not-started" in missing.stderr) == (2, True)
-    failing = run_command("log", "--", sys.executable, "-c", "import sys; sys.exit(7)")
+    failing = run_cudnn_backend_command("log", "--", sys.executable, "-c", "import sys; sys.exit(7)")
     assert (failing.code, "exit code 7" in failing.stderr) == (2, True)
     for wrong in (("log",), ("log", str(kept), "--", "true"), ("log", str(kept), "--keep", "x")):
-        assert run_command(*wrong).code == 2
+        assert run_cudnn_backend_command(*wrong).code == 2
 
 
 def test_doctor_exits_with_1_if_cudnn_cannot_be_loaded(tmp_path: Path) -> None:
-    assert run_command("doctor").code == 0
+    assert run_cudnn_backend_command("doctor").code == 0
     (tmp_path / "libcudnn.so.9").write_text("no library")
-    assert run_command("doctor", CUDNN_BACKEND_LIBRARY=str(tmp_path)).code == 1
+    assert run_cudnn_backend_command("doctor", CUDNN_BACKEND_LIBRARY=str(tmp_path)).code == 1
 
 
 def test_cache_clear_removes_the_selected_caches(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_cache_clear_removes_the_selected_caches(tmp_path: Path) -> None:
     answers.mkdir(parents=True)
     (answers / "one").write_text("x")
     places = {"XDG_CACHE_HOME": str(tmp_path), "CUDNN_BACKEND_CACHE": str(tmp_path / "store")}
-    assert run_command("cache", "clear", **places).code == 0
+    assert run_cudnn_backend_command("cache", "clear", **places).code == 0
     assert answers.exists()
-    done = run_command("cache", "clear", "--all", **places)
+    done = run_cudnn_backend_command("cache", "clear", "--all", **places)
     assert (done.code, answers.exists()) == (0, False), done.stderr
-    assert run_command("cache", "clear", "--versions", **places).code == 2
+    assert run_cudnn_backend_command("cache", "clear", "--versions", **places).code == 2
 
 
 @pytest.mark.parametrize("destination", ["stdout", "stderr"])
@@ -109,7 +109,7 @@ def test_cache_clear_removes_the_selected_caches(tmp_path: Path) -> None:
 def test_cudnns_log_is_written_to_stderr_but_not_to_the_report(name: str, destination: str, tmp_path: Path) -> None:
     save_graph(forum(), tmp_path / "g.json")
     options = {"explain": [], "matrix": ["--cudnn", "default", "--fresh"], "explain --whatif": ["--no-build"]}[name]
-    done = run_command(
+    done = run_cudnn_backend_command(
         *name.split(),
         str(tmp_path / "g.json"),
         *("--target", "sm80", "--format", "json", *options),

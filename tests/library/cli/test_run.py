@@ -32,17 +32,17 @@ from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
 
-LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
+FORUM_LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
 FRONTEND_JSON = ROOT / "tests/pure/importers/data/torch-frontend-1.18-sdpa.json"
-SEEDS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
+EXAMPLE_GRAPHS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 
 
-def run_command(*arguments: str | Path) -> Result:
+def run_run_command(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["run", *map(str, arguments)], prog_name="cudnn-backend")
 
 
 def run_trials(*arguments: str | Path) -> list[dict[str, Any]]:
-    done = run_command(*arguments, "--format", "json")
+    done = run_run_command(*arguments, "--format", "json")
     assert done.exit_code in (0, 1, 2), done.output
     report = json.loads(done.stdout)
     assert report["schema"] == "cudnn-backend-py/run"
@@ -58,7 +58,7 @@ def matmul_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs alone would need 8 GB, the scores 1 TB."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
     for name in ("make_inputs", "load_arrays", "expect"):
@@ -76,8 +76,8 @@ def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
 
 
-def test_for_a_described_gpu_the_planned_runs_are_shown(matmul_file: Path) -> None:
-    done = run_command(matmul_file, "--target", "h100", "--configs", "2")
+def test_run_for_a_described_gpu_shows_the_planned_runs(matmul_file: Path) -> None:
+    done = run_run_command(matmul_file, "--target", "h100", "--configs", "2")
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
@@ -91,7 +91,7 @@ def test_for_a_described_gpu_the_planned_runs_are_shown(matmul_file: Path) -> No
     assert [item["state"] for item in found["configs"]] == ["not run"] * 2
     words = shlex.split(found["configs"][1]["reproduce"])
     assert words[:3] == ["cudnn-backend", "run", str(matmul_file)]
-    assert run_command(*words[2:]).exit_code == 2
+    assert run_run_command(*words[2:]).exit_code == 2
 
 
 def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
@@ -104,32 +104,32 @@ def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     (found,) = run_trials(path, "--target", "h100")
     assert (found["state"], "BAD_PARAM" in found["words"]) == ("refused", True)
-    assert run_command(path, "--target", "h100").exit_code == 1
+    assert run_run_command(path, "--target", "h100").exit_code == 1
 
 
-def test_without_a_gpu_nothing_is_judged(matmul_file: Path) -> None:
-    done = run_command(matmul_file)
+def test_run_without_a_gpu_or_target_judges_nothing(matmul_file: Path) -> None:
+    done = run_run_command(matmul_file)
     assert done.exit_code == 2
     assert "no-gpu" in done.stderr
     assert "--target l40s" in done.stderr
 
 
-@pytest.mark.parametrize("name", SEEDS)
-def test_example_graphs_are_read(name: str) -> None:
-    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_small_dims(name))
+@pytest.mark.parametrize("name", EXAMPLE_GRAPHS)
+def test_run_reads_example_graphs(name: str) -> None:
+    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_list_small_dims(name))
     assert found["state"] in ("not run", "refused")
     assert found["outputs"] or found["state"] == "refused"
     if name.startswith("flash"):
         assert len(found["configs"]) > 1
 
 
-def _small_dims(name: str) -> list[str]:
+def _list_small_dims(name: str) -> list[str]:
     return ["q=1,0,128,64"] if name.startswith("flash") else ["q=0,0,0,0"]
 
 
-def test_cudnn_logs_and_frontend_json_are_read() -> None:
-    (found,) = run_trials(LOG, "--target", "h100")
-    assert found["reproduce"].startswith(f"cudnn-backend run {LOG} ")
+def test_run_reads_cudnn_logs_and_frontend_json() -> None:
+    (found,) = run_trials(FORUM_LOG, "--target", "h100")
+    assert found["reproduce"].startswith(f"cudnn-backend run {FORUM_LOG} ")
     (found,) = run_trials(
         FRONTEND_JSON, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2"
     )
@@ -161,7 +161,7 @@ def test_each_kind_of_data_makes_a_trial(matmul_file: Path, tmp_path: Path) -> N
     kinds = ("integers", "hostile", str(tmp_path / "mine.npz"))
     found = run_trials(matmul_file, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
     assert [(item["data"], item["seed"]) for item in found] == [(kind, 3) for kind in kinds]
-    done = run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
+    done = run_run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
     assert "2 trials: 2 not run" in done.stdout
 
 
@@ -178,7 +178,7 @@ def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: P
         ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),
     ):
         batch.write_text(f"{line}\n")
-        done = run_command("--batch", batch, "--target", "h100")
+        done = run_run_command("--batch", batch, "--target", "h100")
         assert done.exit_code == 2
         assert words in done.output
 
@@ -203,7 +203,7 @@ def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: P
         assert again["configs"] == [{**config, "mode": "named"}]
     for line in (f"{one} --cudnn", f"{one} --cudnn --seed 1", f"{one} --cudnn 9.19 --full"):
         batch.write_text(line)
-        done = run_command("--batch", batch, "--target", "h100")
+        done = run_run_command("--batch", batch, "--target", "h100")
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
@@ -242,11 +242,11 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
         assert {f"--graph={number}", "--dims=a=1,128,64"} <= set(shlex.split(item["reproduce"]))
 
 
-def test_text_and_progress_do_not_share_a_line(matmul_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "_PATIENCE_S", -1.0)
+def test_trial_text_and_progress_bar_are_on_separate_lines(matmul_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_PROGRESS_DELAY_S", -1.0)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
-    done = run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")
+    done = run_run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")
     assert "1/2" in done.stderr
     before = done.output.split("NOT RUN")[:-1]
     assert len(before) == 2
@@ -286,15 +286,15 @@ def test_an_unreadable_graph_does_not_stop_the_other_files(matmul_file: Path, tm
         ("--limit", "0"),
     ],
 )
-def test_wrong_arguments_have_exit_code_2(arguments: tuple[str, ...], matmul_file: Path) -> None:
-    done = run_command(*([matmul_file, "--target", "h100"] if arguments else []), *arguments)
+def test_run_with_wrong_arguments_exits_with_2(arguments: tuple[str, ...], matmul_file: Path) -> None:
+    done = run_run_command(*([matmul_file, "--target", "h100"] if arguments else []), *arguments)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
 
 def test_a_junit_report_is_written_to_the_output_file(matmul_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.xml"
-    assert run_command(matmul_file, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
+    assert run_run_command(matmul_file, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
     (case,) = ET.parse(path).getroot().iter("testcase")
     assert case.attrib["name"].startswith("NVIDIA H100")
     assert case.find("error") is not None
@@ -307,18 +307,23 @@ def make_trial(**facts: Any) -> Trial:
     return replace(run_graph(TYPICAL_GRAPHS["matmul"].make(), target="h100", configs=1), described=False, **facts)
 
 
-WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
+WRONG_COMPARISON = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
 
 
 @pytest.mark.parametrize(
     ("state", "comparison", "code", "said"),
     [
-        ("right", replace(WRONG, largest=0.5, drift=0.3, beyond=0), 0, "1 of 1 configs right, largest error 0.5"),
-        ("wrong", WRONG, 1, "wrong eng1: y: error 3"),
+        (
+            "right",
+            replace(WRONG_COMPARISON, largest=0.5, drift=0.3, beyond=0),
+            0,
+            "1 of 1 configs right, largest error 0.5",
+        ),
+        ("wrong", WRONG_COMPARISON, 1, "wrong eng1: y: error 3"),
         ("failed", None, 2, "failed eng1: SIGSEGV"),
     ],
 )
-def test_results_of_a_run_are_reported(
+def test_run_report_states_right_and_wrong_results(
     state: str, comparison: Comparison | None, code: int, said: str, matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing = Timing(12.5, 12.0, 13.0, 12)
@@ -334,12 +339,12 @@ def test_results_of_a_run_are_reported(
     )
     made = make_trial(state=state, words="", configs=(config,))
     monkeypatch.setattr(Runner, "run", lambda *_, **__: made)
-    done = run_command(matmul_file)
+    done = run_run_command(matmul_file)
     assert done.exit_code == code
     assert said in done.stdout
     assert ("again: cudnn-backend run x --configs=eng1" in done.stdout) == (state != "right")
     assert ("eng1 12.5 us cold, 12.5 us warm" in done.stdout) == (state == "right")
-    (case,) = ET.fromstring(run_command(matmul_file, "--format", "junit").stdout).iter("testcase")
+    (case,) = ET.fromstring(run_run_command(matmul_file, "--format", "junit").stdout).iter("testcase")
     assert [item.tag for item in case] == {"right": [], "wrong": ["failure"], "failed": ["error"]}[state]
 
 
@@ -362,7 +367,7 @@ def test_a_graph_without_an_engine_is_refused_with_cudnns_message() -> None:
     assert "is_pointwise_fusion" in found.words
 
 
-def test_one_config_is_selected_by_its_tag() -> None:
+def test_run_selects_one_engine_config_by_its_tag() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     every = run_graph(graph, target="h100", configs="all")
     assert len(every.configs) > 3
@@ -370,7 +375,7 @@ def test_one_config_is_selected_by_its_tag() -> None:
     assert one.tag == every.configs[2].tag
 
 
-def test_a_child_process_gives_the_same_results_and_errors() -> None:
+def test_run_in_a_child_process_gives_the_same_results_and_errors() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     with Runner() as runner:
         there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
@@ -402,7 +407,7 @@ def crash_at_second_config() -> None:
     runner_module.serve_trials()
 
 
-def test_a_crash_loses_only_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_of_one_config_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def start_crashing_child(_function: str, environment: Any) -> LastingChild:
         def environment_with_tests() -> dict[str, str]:
             given = environment()

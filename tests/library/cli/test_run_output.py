@@ -20,15 +20,19 @@ from cudnn_backend_py.tuning.trial.runner import Runner
 from cudnn_backend_py.tuning.trial.trial import OutputFacts
 from tests.support.built import TYPICAL_GRAPHS
 
-GOLDEN = Path(__file__).parent / "golden"
-FORMATS = {"text": "run.txt", "json": "run.json", "junit": "run.xml"}
+GOLDEN_FOLDER = Path(__file__).parent / "golden"
+GOLDEN_FILE_BY_FORMAT = {"text": "run.txt", "json": "run.json", "junit": "run.xml"}
 
-RIGHT = Comparison("y", 0.5, (0, 1), 0.25, 0.2500001, 1e-6, 0.3, 0, 512, 512)
-WRONG = replace(RIGHT, largest=3.0, where=(1, 2), got=0.5, wanted=0.25, bound=0.01, drift=2.0, beyond=17)
-SCALED = replace(RIGHT, drift=0.9, factor=1.01)
-NOT_A_NUMBER = replace(WRONG, largest=float("inf"), got=float("nan"))
-CONFIG = ConfigTrial(tag="eng1_k2=3", mode="A", state="right", comparisons=(RIGHT,), notes=("TENSOR_CORE",))
-BASE = Trial(
+RIGHT_COMPARISON = Comparison("y", 0.5, (0, 1), 0.25, 0.2500001, 1e-6, 0.3, 0, 512, 512)
+WRONG_COMPARISON = replace(
+    RIGHT_COMPARISON, largest=3.0, where=(1, 2), got=0.5, wanted=0.25, bound=0.01, drift=2.0, beyond=17
+)
+SCALED_COMPARISON = replace(RIGHT_COMPARISON, drift=0.9, factor=1.01)
+NAN_COMPARISON = replace(WRONG_COMPARISON, largest=float("inf"), got=float("nan"))
+CONFIG_TRIAL = ConfigTrial(
+    tag="eng1_k2=3", mode="A", state="right", comparisons=(RIGHT_COMPARISON,), notes=("TENSOR_CORE",)
+)
+BASE_TRIAL = Trial(
     graph="a graph",
     target="NVIDIA H200",
     sm=90,
@@ -43,37 +47,41 @@ BASE = Trial(
 )
 
 
-def reproduce_line(tag: str) -> str:
+def format_reproduce_line(tag: str) -> str:
     return f"cudnn-backend run graph.json --cudnn=9.19.0.56-full --data=uniform --seed=7 --configs={tag}"
 
 
-def sample_trials() -> Iterator[Trial]:
+def make_sample_trials() -> Iterator[Trial]:
     """Yield one trial of every state."""
-    timed = replace(CONFIG, build_s=0.5, workspace_bytes=64, cold=Timing(12.5, 12, 13, 12), warm=Timing(9, 8, 10, 12))
-    yield replace(BASE, configs=(timed, replace(CONFIG, tag="eng2", state="refused", words="too small")))
+    timed = replace(
+        CONFIG_TRIAL, build_s=0.5, workspace_bytes=64, cold=Timing(12.5, 12, 13, 12), warm=Timing(9, 8, 10, 12)
+    )
+    yield replace(BASE_TRIAL, configs=(timed, replace(CONFIG_TRIAL, tag="eng2", state="refused", words="too small")))
     wrong = [
-        replace(CONFIG, tag=f"eng{number}", state="wrong", words=str(item), comparisons=(item,))
-        for number, item in enumerate((WRONG, SCALED, NOT_A_NUMBER), 3)
+        replace(CONFIG_TRIAL, tag=f"eng{number}", state="wrong", words=str(item), comparisons=(item,))
+        for number, item in enumerate((WRONG_COMPARISON, SCALED_COMPARISON, NAN_COMPARISON), 3)
     ]
-    configs = tuple(replace(item, reproduce=reproduce_line(item.tag)) for item in wrong)
-    yield replace(BASE, state="wrong", configs=(CONFIG, *configs))
-    lost = replace(CONFIG, tag="eng6", state="failed", words="SIGSEGV: in <cuDNN> & so on", comparisons=())
-    yield replace(BASE, state="failed", configs=(replace(lost, reproduce=reproduce_line("eng6")),), lost="a fault")
-    yield replace(BASE, state="failed", words="graph-json: it is not whole", configs=(), outputs=())
-    yield replace(BASE, state="refused", words="NOT_SUPPORTED: this needs\ntwo lines", configs=(), outputs=())
-    yield replace(BASE, state="not compared", words="POINTWISE cannot be interpreted", configs=(), outputs=())
-    known = replace(CONFIG, state="not run", comparisons=())
+    configs = tuple(replace(item, reproduce=format_reproduce_line(item.tag)) for item in wrong)
+    yield replace(BASE_TRIAL, state="wrong", configs=(CONFIG_TRIAL, *configs))
+    lost = replace(CONFIG_TRIAL, tag="eng6", state="failed", words="SIGSEGV: in <cuDNN> & so on", comparisons=())
+    yield replace(
+        BASE_TRIAL, state="failed", configs=(replace(lost, reproduce=format_reproduce_line("eng6")),), lost="a fault"
+    )
+    yield replace(BASE_TRIAL, state="failed", words="graph-json: it is not whole", configs=(), outputs=())
+    yield replace(BASE_TRIAL, state="refused", words="NOT_SUPPORTED: this needs\ntwo lines", configs=(), outputs=())
+    yield replace(BASE_TRIAL, state="not compared", words="POINTWISE cannot be interpreted", configs=(), outputs=())
+    known = replace(CONFIG_TRIAL, state="not run", comparisons=())
     words = "h200 is a described GPU: nothing was run"
     unknown = (OutputFacts("y", "f32[2,128,2]", 512),)
     configs = (known, replace(known, tag="eng2"))
-    yield replace(BASE, state="not run", described=True, words=words, configs=configs, outputs=unknown)
+    yield replace(BASE_TRIAL, state="not run", described=True, words=words, configs=configs, outputs=unknown)
 
 
-def run_output(style: str, folder: Path) -> str:
+def format_sample_trials(style: str, folder: Path) -> str:
     """Return the output of ``run`` for the sample trials in one format."""
     path = folder / "graph.json"
     save_graph(TYPICAL_GRAPHS["matmul"].make(), path)
-    made = list(sample_trials())
+    made = list(make_sample_trials())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "run", lambda *_, **__: made.pop(0))
         done = CliRunner().invoke(main, ["run", *[str(path)] * len(made), "--format", style], prog_name="cudnn-backend")
@@ -82,31 +90,35 @@ def run_output(style: str, folder: Path) -> str:
     return str(done.stdout)
 
 
-@pytest.mark.parametrize("style", FORMATS)
-def test_output_equals_the_golden_file(style: str, tmp_path: Path) -> None:
-    assert run_output(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
+@pytest.mark.parametrize("style", GOLDEN_FILE_BY_FORMAT)
+def test_run_output_equals_the_golden_file(style: str, tmp_path: Path) -> None:
+    assert format_sample_trials(style, tmp_path) == (GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT[style]).read_text(
+        encoding="utf-8"
+    ), "run `make regen`"
 
 
-def test_the_formats_have_the_same_content() -> None:
-    report = json.loads((GOLDEN / FORMATS["json"]).read_text(encoding="utf-8"))
+def test_run_formats_have_the_same_content() -> None:
+    report = json.loads((GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT["json"]).read_text(encoding="utf-8"))
     assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
-    assert [item["state"] for item in report["trials"]] == [item.state for item in sample_trials()]
-    cases = list(ET.fromstring((GOLDEN / FORMATS["junit"]).read_text(encoding="utf-8")).iter("testcase"))
+    assert [item["state"] for item in report["trials"]] == [item.state for item in make_sample_trials()]
+    cases = list(
+        ET.fromstring((GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT["junit"]).read_text(encoding="utf-8")).iter("testcase")
+    )
     assert [[part.tag for part in case] for case in cases] == [
         *([], ["failure"], ["error"], ["error"], ["failure"], ["error"], ["error"])
     ]
 
 
 def test_every_wrong_or_failed_config_prints_its_reproduce_line() -> None:
-    text = (GOLDEN / FORMATS["text"]).read_text(encoding="utf-8")
-    for trial in sample_trials():
+    text = (GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT["text"]).read_text(encoding="utf-8")
+    for trial in make_sample_trials():
         for config in trial.failures:
-            assert f"again: {reproduce_line(config.tag)}\n" in text
+            assert f"again: {format_reproduce_line(config.tag)}\n" in text
 
 
 if __name__ == "__main__":
     import tempfile
 
-    for style, name in FORMATS.items():
+    for style, name in GOLDEN_FILE_BY_FORMAT.items():
         with tempfile.TemporaryDirectory() as folder:
-            (GOLDEN / name).write_text(run_output(style, Path(folder)), encoding="utf-8")
+            (GOLDEN_FOLDER / name).write_text(format_sample_trials(style, Path(folder)), encoding="utf-8")

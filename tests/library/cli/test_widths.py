@@ -1,4 +1,4 @@
-"""Every command at every width, in a pipe and in a terminal: the same text, the same exit code, never empty."""
+"""Tests that output and exit code of every command do not depend on the terminal width."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
 from tests.support.terminals import CommandOutput, run_command_at_width
 
-WIDTHS = (0, 1, 20, 80, 500)
+TERMINAL_WIDTHS = (0, 1, 20, 80, 500)
 COMMANDS = dict(iterate_commands(main))
-LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
-BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "good.json"\n'
+FORUM_LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
+BASELINE_TEXT = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "good.json"\n'
 
 # Output of each command, or an error if an answer needs a GPU, the network or a long time; a new command needs a line.
-LINES: dict[str, list[list[str]]] = {
+COMMAND_LINES: dict[str, list[list[str]]] = {
     "explain": [
         ["refused.json", "--target", "l40s", "--here"],
         ["good.json", "--whatif", "--target", "sm80", "--no-build"],
         ["good.json", "--output", "nowhere/r.zip"],
     ],
-    "log": [[str(LOG)], [str(LOG), "--breakdown"]],
+    "log": [[str(FORUM_LOG)], [str(FORUM_LOG), "--breakdown"]],
     "why": [["--format", "odd", "good.json"]],
     "graph lint": [["slow.json"]],
     "graph draw": [["good.json"]],
@@ -68,7 +68,7 @@ LINES: dict[str, list[list[str]]] = {
     "audit": [["--folder", "cases"]],
     "plan compare": [["good.json", "--grid", "little"]],
 }
-MODULES = sorted(
+RUNNABLE_MODULES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "cudnn_backend_py").rglob("__main__.py")
 )
 
@@ -85,7 +85,7 @@ def input_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile |= {"name": "::error::x", "title": "word " * 30 + "::error::y " + "word " * 30, "aliases": []}
     (place / "foreign.json").write_text(json.dumps(profile))
     (place / "cut.json").write_text("{")
-    (place / "baseline.toml").write_text(BASELINE)
+    (place / "baseline.toml").write_text(BASELINE_TEXT)
     return place
 
 
@@ -108,7 +108,7 @@ def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
     assert expected.code == call_once.code
     assert expected.out.strip() or expected.err.strip()
     for terminal in (False, True):
-        for width in WIDTHS:
+        for width in TERMINAL_WIDTHS:
             found = run_command_at_width(call, width, terminal=terminal)
             where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
             assert found.code == expected.code, where
@@ -122,12 +122,12 @@ def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    assert set(LINES) == set(COMMANDS)
+    assert set(COMMAND_LINES) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("command", LINES)
+@pytest.mark.parametrize("command", COMMAND_LINES)
 def test_every_command_prints_the_same_text_at_every_width(command: str) -> None:
-    for arguments in LINES[command]:
+    for arguments in COMMAND_LINES[command]:
         words = [*command.split(), *arguments]
         check_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
 
@@ -138,7 +138,7 @@ def test_every_help_page_has_the_same_text_at_every_width() -> None:
         check_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", RUNNABLE_MODULES)
 def test_the_help_of_every_module_has_the_same_text_at_every_width(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> No
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
     assert (
-        "f32" not in f"{[one.title for one in whatif(make_matmul_graph(2, 1, 2), 'sm90', shared_judge=shared_judge)]}"
+        "f32" not in f"{[one.title for one in whatif(make_matmul_graph(2, 1, 2), 'sm90', judge=shared_judge)]}"
     )
 
 

@@ -11,14 +11,14 @@ from cudnn_backend_py.diagnose import Judge, Outcome
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
-from tools.records.remedies import Cell, all_cells, check_remedies, query_of, refused_cells
+from tools.records.remedies import TableCell, check_remedies, list_all_cells, list_refused_cells, make_query
 
 AVAILABLE_VERSIONS = {library().version_text, *(item.short for item in store.list_installed())}
 VERSIONS_WITH_TABLE = [name for name in TABLES if name in AVAILABLE_VERSIONS]
 EVERY, EVERY_OF_NEWEST = 7, 2  # of the refused cells of an older version, and of the newest
 VERSION_WITHOUT_TABLE = "9.24.0"
 SAMPLE_SIZE = 80  # of all cells of that version; logs/remedies.json has all, and those of the tables
-REFUSED_CELLS = {version: refused_cells(TABLES[version]) for version in VERSIONS_WITH_TABLE}
+REFUSED_CELLS = {version: list_refused_cells(TABLES[version]) for version in VERSIONS_WITH_TABLE}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: 
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
     for cell in cells[::step]:
-        question = query_of(cell, version)
+        question = make_query(cell, version)
         if question is None:
             continue
         verdict = shared_judge.run_query(question)
@@ -49,8 +49,8 @@ def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: 
 )
 def test_remedies_for_a_version_without_a_table_work(shared_judge: Judge) -> None:
     refused, count = 0, 0
-    for cell in random.Random(VERSION_WITHOUT_TABLE).sample(all_cells(), SAMPLE_SIZE):
-        question = query_of(cell, VERSION_WITHOUT_TABLE)
+    for cell in random.Random(VERSION_WITHOUT_TABLE).sample(list_all_cells(), SAMPLE_SIZE):
+        question = make_query(cell, VERSION_WITHOUT_TABLE)
         verdict = None if question is None else shared_judge.run_query(question)
         if question is not None and verdict is not None and verdict.outcome is Outcome.NOT_SUPPORTED:
             refused += 1
@@ -60,8 +60,8 @@ def test_remedies_for_a_version_without_a_table_work(shared_judge: Judge) -> Non
 
 
 @pytest.mark.parametrize("cell", REFUSED_CELLS[library().version_text][::40], ids=", ".join)
-def test_plans_of_remedies_for_refusals_in_the_tables_are_built(shared_judge: Judge, cell: Cell) -> None:
-    question = query_of(cell, library().version_text, build=True)
+def test_plans_of_remedies_for_refusals_in_the_tables_are_built(shared_judge: Judge, cell: TableCell) -> None:
+    question = make_query(cell, library().version_text, build=True)
     assert question is not None
     verdict = shared_judge.run_query(question)
     assert not verdict.supported

@@ -32,7 +32,7 @@ from tests.support.refused_graphs import (
     make_norm_backward,
     make_weight_gradient_of_computed_image,
 )
-from tools.records.remedies import EFFECT
+from tools.records.remedies import EFFECT_PATTERN
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
@@ -63,7 +63,7 @@ def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> in
         if part.startswith("shared_judge for "):
             queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
-            queries += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
+            queries += [replace(question, graph=graph) for graph in offered[EFFECT_PATTERN.sub("", part)]]
     for one in queries:
         assert shared_judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
     return len(queries)

@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 from tools.records.upgraded import find_changed_graphs
 
 OLDEST_VERSION = "9.14.0"
@@ -51,7 +51,7 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
 
 def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> None:
     """Judge again with both versions, without the tested code: verdict, configs, and instructions of every kernel."""
-    graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in GRAPH_FAMILIES}
+    graphs = {family: make_random_graph(1, family, version=(9, 14, 0)) for family in GRAPH_FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST_VERSION, OLDER_VERSION, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
     assert len(found.changes) == len(GRAPH_FAMILIES)
@@ -67,7 +67,7 @@ def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> 
 def test_kernel_code_equals_that_of_a_fresh_process() -> None:
     """NVRTC 12.9 and that of cuDNN 9.28 compile a second kernel differently after a first one."""
     families = {"fusion": 910063, "norm backward": 910192}
-    graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
+    graphs = {family: make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False, workers=1)
     for one in together.changes:
         (alone,) = compare_versions(
@@ -121,7 +121,7 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> No
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
     done = run_command("diff", OLDEST_VERSION, OLDER_VERSION, "--target", "h100", "--format", "json", str(log))
-    assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
+    assert "skipped, because it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]

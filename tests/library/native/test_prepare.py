@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, READ, ROW, THREADS
-from tools.codegen.ptx import SOURCE
+from tools.codegen.ptx import CUDA_SOURCE
 
 HOST = """
 #define __device__
@@ -32,7 +32,7 @@ UNTOUCHED = 77
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     folder = tmp_path_factory.mktemp("prepare")
-    (folder / "host.cpp").write_text(HOST.replace("SOURCE", str(SOURCE)))
+    (folder / "host.cpp").write_text(HOST.replace("SOURCE", str(CUDA_SOURCE)))
     built = folder / "host.so"
     subprocess.run(["c++", "-shared", "-fPIC", "-O1", "-o", built, folder / "host.cpp"], check=True)
     library = ctypes.CDLL(str(built))
@@ -191,7 +191,7 @@ def test_rows_may_be_far_apart(launch: Launch) -> None:
 
 
 def test_python_and_c_agree_on_the_size_of_the_arguments(tmp_path: Path) -> None:
-    program = HOST.replace("SOURCE", str(SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
+    program = HOST.replace("SOURCE", str(CUDA_SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
     (tmp_path / "size.cpp").write_text(program)
     subprocess.run(["c++", "-o", tmp_path / "size", tmp_path / "size.cpp"], check=True)
     assert subprocess.run([tmp_path / "size"]).returncode * 8 == ROW.size

@@ -12,19 +12,19 @@ import pytest
 from cudnn_backend_py import library
 from cudnn_backend_py.system.child import TIMED_OUT
 from cudnn_backend_py.target import open_target
-from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import find_plan
-from tools.campaign.runner import Options, run_campaign
+from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
+from tools.campaign.plan_check import find_plan
+from tools.campaign.runner import CampaignOptions, run_campaign
 
-SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
+SHORT = CampaignOptions(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
 # Engines of Hopper support more than a third of most families.
-SUPPORTED = [name for name in FAMILIES if name not in ("block scale", "rope", "sdpa backward")]
+SUPPORTED = [name for name in GRAPH_FAMILIES if name not in ("block scale", "rope", "sdpa backward")]
 
 
 @pytest.mark.parametrize("family", SUPPORTED)
 def test_cudnn_supports_a_share_of_each_graph_family(family: str) -> None:
     target, version = open_target("h200"), library().version
-    answers = [find_plan(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
+    answers = [find_plan(make_random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
     assert sum(bool(one.engine) for one in answers) >= 6
     assert all(one.engine or one.words for one in answers)  # a refusal has cuDNN's message
 
@@ -38,7 +38,7 @@ def test_a_campaign_counts_and_stores_graphs_and_resumes(tmp_path: Path) -> None
     assert found.seconds["interpret"] > 0
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert {line["seed"] for line in lines} == set(range(12))
-    again = run_campaign(Options(target="h200", seconds=120, most=14, reduce_s=0), kept, resume=kept)
+    again = run_campaign(CampaignOptions(target="h200", seconds=120, most=14, reduce_s=0), kept, resume=kept)
     assert again.total_counts()["graphs"] == 14
     assert len(kept.read_text().splitlines()) == 14
 
@@ -46,8 +46,8 @@ def test_a_campaign_counts_and_stores_graphs_and_resumes(tmp_path: Path) -> None
 def test_a_graph_that_times_out_is_recorded_and_the_next_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.campaign import runner
 
-    monkeypatch.setattr(runner, "_FIRST_S", 0.0)
-    found = run_campaign(Options(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
+    monkeypatch.setattr(runner, "_FIRST_GRAPH_EXTRA_S", 0.0)
+    found = run_campaign(CampaignOptions(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
     assert found.total_counts()[TIMED_OUT] == 3
     assert [failure["outcome"] for failure in found.failures] == [TIMED_OUT] * 3
     assert {failure["seed"] for failure in found.failures} == {0, 1, 2}

@@ -20,7 +20,7 @@ GENERATED = Path(cudnn_backend_py.generated.__file__).parent
 
 @pytest.fixture(scope="module")
 def expected_files() -> dict[str, str]:
-    files, problems = codegen.generate(codegen.find_header())
+    files, problems = codegen.generate_files(codegen.find_header())
     assert problems == []
     return files
 
@@ -32,7 +32,7 @@ def copy_of_generated_files(tmp_path: Path) -> Path:
 
 
 def test_regenerated_files_equal_the_committed_ones(expected_files: dict[str, str]) -> None:
-    assert codegen.differences(expected_files, GENERATED) == "", "run `make regen`"
+    assert codegen.diff_generated_files(expected_files, GENERATED) == "", "run `make regen`"
 
 
 def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_check_finds_a_manual_edit_and_names_the_command(copy_of_generated_files
 def test_check_finds_a_missing_and_a_stray_file(copy_of_generated_files: Path, expected_files: dict[str, str]) -> None:
     (copy_of_generated_files / "prototypes.py").unlink()
     (copy_of_generated_files / "stray.py").write_text("x = 1\n")
-    diff = codegen.differences(expected_files, copy_of_generated_files)
+    diff = codegen.diff_generated_files(expected_files, copy_of_generated_files)
     assert "+++ generated/prototypes.py (regenerated)" in diff
     assert "-x = 1\n" in diff
 
@@ -69,15 +69,15 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "cudnn_graph.h"
     other.write_text(text.replace("#define CUDNN_GRAPH_MINOR 28", "#define CUDNN_GRAPH_MINOR 27"))
     with pytest.raises(SystemExit, match=r"\(9, 27, 0\).*pinned to \(9, 28, 0\)"):
-        codegen.generate(other)
+        codegen.generate_files(other)
 
 
 def problems_with_changed_header(old: str, new: str) -> list[str]:
     """Return the problems that the generator finds in a header with one change."""
     text = codegen.find_header().read_text()
     assert old in text
-    parsed = header.parse(text.replace(old, new))
-    return model.build(parsed, model.Facts(Path(codegen.__file__).parent / "facts.toml")).problems
+    parsed = header.parse_header(text.replace(old, new))
+    return model.build_model(parsed, model.FactsFile(Path(codegen.__file__).parent / "facts.toml")).problems
 
 
 def test_unknown_attribute_is_a_problem() -> None:
@@ -113,9 +113,9 @@ def test_an_unused_fact_is_a_problem() -> None:
     ],
 )
 def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], problem: str) -> None:
-    facts = model.Facts(Path(codegen.__file__).parent / "facts.toml")
+    facts = model.FactsFile(Path(codegen.__file__).parent / "facts.toml")
     facts.operations.append({"descriptors": ["OPERATION_TRANSPOSE"], **entry})
-    assert problem in model.build(header.parse(codegen.find_header().read_text()), facts).problems
+    assert problem in model.build_model(header.parse_header(codegen.find_header().read_text()), facts).problems
 
 
 def test_unreadable_declaration_stops_the_generator() -> None:
@@ -126,7 +126,7 @@ def test_unreadable_declaration_stops_the_generator() -> None:
 def test_the_parser_finds_every_declaration_of_the_header() -> None:
     """Count the declarations again by regular expressions."""
     text = codegen.find_header().read_text()
-    parsed = header.parse(text)
+    parsed = header.parse_header(text)
     names = set(
         re.findall(r"^\s*(?:typedef enum \{ )?(CUDNN_[A-Za-z0-9_]+)(?: CUDNN_DEPRECATED_ENUM)?\s+=", text, re.M)
     )

@@ -6,9 +6,9 @@ import re
 
 from cudnn_backend_py.native.find import nvrtc_places
 from cudnn_backend_py.native.prepare import ROW
-from tools.codegen.ptx import SOURCE, compile_ptx, ptx_header
+from tools.codegen.ptx import CUDA_SOURCE, compile_ptx, make_ptx_header
 
-PTX = SOURCE.with_suffix(".ptx").read_text()
+PTX = CUDA_SOURCE.with_suffix(".ptx").read_text()
 
 
 def ptx_properties(ptx: str) -> dict[str, str]:
@@ -21,16 +21,16 @@ def ptx_properties(ptx: str) -> dict[str, str]:
 
 
 def test_the_ptx_was_compiled_from_the_source_next_to_it() -> None:
-    assert PTX.startswith(ptx_header(SOURCE.read_bytes()) + "\n")
+    assert PTX.startswith(make_ptx_header(CUDA_SOURCE.read_bytes()) + "\n")
 
 
 def test_a_changed_source_has_another_mark() -> None:
-    assert ptx_header(SOURCE.read_bytes() + b" ") != ptx_header(SOURCE.read_bytes())
+    assert make_ptx_header(CUDA_SOURCE.read_bytes() + b" ") != make_ptx_header(CUDA_SOURCE.read_bytes())
 
 
 def test_source_compiles_to_equal_ptx_with_the_available_nvrtc() -> None:
     nvrtc = next(place.path for place in nvrtc_places(12) if place.path)
-    made = compile_ptx(nvrtc, SOURCE.read_bytes())
+    made = compile_ptx(nvrtc, CUDA_SOURCE.read_bytes())
     assert ptx_properties(made) == ptx_properties(PTX)
     assert made.splitlines()[0] == PTX.splitlines()[0]
 

@@ -8,17 +8,17 @@ from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.upgrade import changes_to_time
 from tests.support.child import OLDER_VERSION
-from tools.campaign.graphs import random_graph
+from tools.campaign.graphs import make_random_graph
 
 
 def test_only_changed_plans_are_timed() -> None:
     """A sum and a norm have equal code in both versions; so has a resample, but its engine has a new number."""
     graphs = {
-        "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
+        "sum": make_random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
-        "norm": random_graph(910021, "norm", version=(9, 14, 0)),
+        "norm": make_random_graph(910021, "norm", version=(9, 14, 0)),
         "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
-        "resample": random_graph(910024, "resample", version=(9, 14, 0)),
+        "resample": make_random_graph(910024, "resample", version=(9, 14, 0)),
     }
     found = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False)
     assert changes_to_time(found) == []  # of the GPU of this machine

@@ -14,13 +14,13 @@ from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.breakdown import Breakdown, break_down
 from tests.support.logs import LOG_FOLDER, read_log_text
 
-TORCH = LOG_FOLDER / "torch-attention-9.19.0.log.gz"
-FORUM = LOG_FOLDER / "forum-9.1.1.log.gz"
+TORCH_LOG = LOG_FOLDER / "torch-attention-9.19.0.log.gz"
+FORUM_LOG = LOG_FOLDER / "forum-9.1.1.log.gz"
 
 
 def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
     """The log's lines 31, 99 and 525 create, plan and run the first graph; lines 547, 592 and 1246 the second."""
-    found = break_down(TORCH)
+    found = break_down(TORCH_LOG)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(31, 1, 1, 1), (547, 1, 1, 1)]
     assert [one.plan_s for one in found.graphs] == [
         (pytest.approx(26.263514 - 26.223864),),
@@ -36,7 +36,7 @@ def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
 
 def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
     """It created one graph of two matmuls (line 1110) and queried heuristics, which returned no engine config."""
-    found = break_down(FORUM)
+    found = break_down(FORUM_LOG)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
     assert "2 matmul" in str(found)
@@ -95,12 +95,12 @@ def test_breakdown_of_the_forum_log_equals_its_descriptor_counts() -> None:
     ) == (1, 2)
     assert "EXECUTION_PLAN" not in text
     assert "Execute" not in text
-    (one,) = break_down(FORUM).graphs
+    (one,) = break_down(FORUM_LOG).graphs
     assert one.graph is not None
     assert (one.count, one.plans, one.executions, len(one.graph.ops)) == (1, 0, 0, 2)
 
 
-def _with_sequence_length(text: str, s: int) -> str:
+def _change_sequence_length(text: str, s: int) -> str:
     """Return the log of the same program at sequence length ``s``: other dims and strides, an hour later."""
     changes = {
         "[2,8,512,64]": f"[2,8,{s},64]",
@@ -119,9 +119,9 @@ def _with_sequence_length(text: str, s: int) -> str:
 
 
 def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
-    text = read_log_text(TORCH.name)
+    text = read_log_text(TORCH_LOG.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
-    parts = [first, _with_sequence_length(first, 640), first]
+    parts = [first, _change_sequence_length(first, 640), first]
     found = break_down(iter("\n".join(parts).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs if one.graph is not None] == [
         (2, 2, 2),
@@ -133,33 +133,33 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
     assert group.plan_s == pytest.approx(2 * (26.325987 - 26.223864) + 26.263514 - 26.223864)
 
 
-LONG, LIMIT = 70_000, 65_536
+OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 
 
-def _with_oversized_records(text: str) -> str:
+def _lengthen_records(text: str) -> str:
     """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
     def lengthen(found: re.Match[str]) -> str:
-        return found[1] + f"{found[2].count('dim')} " * LONG + found[2]
+        return found[1] + f"{found[2].count('dim')} " * OVERSIZED_RECORD_LENGTH + found[2]
 
     text = re.sub(r'("tensors":\[\{"name":")(.*)', lengthen, text)
     for kind in ("OPERATIONGRAPH", "EXECUTION_PLAN"):
         line = f"i!     descriptor: type=CUDNN_BACKEND_{kind}_DESCRIPTOR:"
-        text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * LONG};")
+        text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * OVERSIZED_RECORD_LENGTH};")
     records = re.split(r"(?m)^(?=[IWE]! CuDNN )", text)
-    return "".join(one if len(one) < LIMIT else one[:LIMIT] + "\n\n\n" for one in records)
+    return "".join(one if len(one) < RECORD_LENGTH_LIMIT else one[:RECORD_LENGTH_LIMIT] + "\n\n\n" for one in records)
 
 
 def test_graphs_with_truncated_records_are_counted() -> None:
     """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
-    found = break_down(iter(_with_oversized_records(read_log_text(TORCH.name)).splitlines(keepends=True)))
+    found = break_down(iter(_lengthen_records(read_log_text(TORCH_LOG.name)).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
 
 
 def test_a_plan_without_its_graph_is_counted() -> None:
     """The graph's own record is missing, as when another process writes into it."""
-    text = read_log_text(TORCH.name)
+    text = read_log_text(TORCH_LOG.name)
     at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
     head = text.rindex("I! CuDNN", 0, at)
     found = break_down(iter(text[head:].splitlines(keepends=True)))
@@ -167,7 +167,7 @@ def test_a_plan_without_its_graph_is_counted() -> None:
 
 
 def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
-    text = read_log_text(TORCH.name)
+    text = read_log_text(TORCH_LOG.name)
     other = text.replace("(v91900 ", "(v92000 ").replace('"cudnnVersion":91900', '"cudnnVersion":92000')
     found = break_down(iter((text + other).splitlines(keepends=True)))
     assert [(one.version, one.plans) for one in found.graphs] == [("9.19.0", 1)] * 2 + [("9.20.0", 1)] * 2
@@ -177,32 +177,32 @@ def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
 
 
 def test_a_plan_without_execution_has_no_executions() -> None:
-    text = read_log_text(TORCH.name)
+    text = read_log_text(TORCH_LOG.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
     assert " s from graphs to their plans\n" in str(found)
 
 
-def test_repeated_builds_are_reported() -> None:
-    text = read_log_text(TORCH.name)
+def test_breakdown_reports_repeated_builds_of_a_graph() -> None:
+    text = read_log_text(TORCH_LOG.name)
     found = break_down(iter((text + text).splitlines(keepends=True)))
     assert [group.plans for group in found.groups] == [2, 2]
     assert all("PlanCache" in group.advice for group in found.groups)
 
 
 def test_log_command_prints_the_breakdown_as_text_and_json() -> None:
-    run = CliRunner().invoke(main, ["log", str(TORCH), "--breakdown"])
+    run = CliRunner().invoke(main, ["log", str(TORCH_LOG), "--breakdown"])
     assert run.exit_code == 0
-    assert run.stdout == str(break_down(TORCH))
-    data = json.loads(CliRunner().invoke(main, ["log", str(FORUM), "--breakdown", "--format", "json"]).stdout)
+    assert run.stdout == str(break_down(TORCH_LOG))
+    data = json.loads(CliRunner().invoke(main, ["log", str(FORUM_LOG), "--breakdown", "--format", "json"]).stdout)
     assert (data["schema"], len(data["graphs"])) == ("cudnn-backend-py/log-breakdown", 1)
-    refused = CliRunner().invoke(main, ["log", str(FORUM), "--breakdown", "--target", "h100"])
+    refused = CliRunner().invoke(main, ["log", str(FORUM_LOG), "--breakdown", "--target", "h100"])
     assert refused.exit_code == 2
     assert "does not judge" in refused.stderr
 
 
-def test_known_issues_depend_on_the_gpu_of_the_log() -> None:
-    found = break_down(TORCH)
+def test_breakdown_reports_known_issues_of_the_gpu_of_the_log() -> None:
+    found = break_down(TORCH_LOG)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))
     assert "known issue" not in str(nothing)

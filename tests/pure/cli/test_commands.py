@@ -25,9 +25,9 @@ from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import options, output
-from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.cli.wheels import _without_option
+from cudnn_backend_py.cli.wheels import _remove_option
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import seal
@@ -40,21 +40,21 @@ from cudnn_backend_py.why.__main__ import _command as why_program
 from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.reporting import make_two_matmuls
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
 
-def walk_commands(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
+def list_commands(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
     """Yield the name and the command object of a command and of all its subcommands."""
     yield " ".join(before), command
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
-            yield from walk_commands(command.commands[name], *before, name)
+            yield from list_commands(command.commands[name], *before, name)
 
 
-COMMANDS = dict(walk_commands(main))
-PROGRAMS = {"python -m cudnn_backend_py.why": why_program, "python -m cudnn_backend_py.audit": audit_program}
-HELP = [[*words.split(), "--help"] for words in COMMANDS]
-LISTS = [
+ALL_COMMANDS = dict(list_commands(main))
+MODULE_PROGRAMS = {"python -m cudnn_backend_py.why": why_program, "python -m cudnn_backend_py.audit": audit_program}
+HELP_COMMAND_LINES = [[*words.split(), "--help"] for words in ALL_COMMANDS]
+LIST_COMMAND_LINES = [
     ["target", "list"],
     ["target", "show", "l40s"],
     ["target", "show", "l40s", "--format", "json"],
@@ -68,7 +68,7 @@ LISTS = [
     ["graph", "lint", "slow.json", "--format", "json"],
     ["graph", "lint", "good.json", "--format", "json"],
 ]
-ERRORS = [
+ERROR_COMMAND_LINES = [
     [],
     ["explan"],
     ["nothing-like-it"],
@@ -109,8 +109,8 @@ ERRORS = [
     ["why", "--formt", "json", "train.py"],
     ["why", "--format", "jsn", "train.py"],
 ]
-WIDE = {"help": HELP, "lists": LISTS, "errors": ERRORS}
-NARROW = [
+COMMAND_LINES_BY_FILE = {"help": HELP_COMMAND_LINES, "lists": LIST_COMMAND_LINES, "errors": ERROR_COMMAND_LINES}
+NARROW_COMMAND_LINES = [
     ["--help"],
     ["explain", "--help"],
     ["target", "list"],
@@ -151,7 +151,7 @@ def run_command(arguments: list[str], **environment: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend", env={"COLUMNS": "80", **environment})
 
 
-def run_all(lines: list[list[str]], folder: Path, **environment: str) -> str:
+def run_command_lines(lines: list[list[str]], folder: Path, **environment: str) -> str:
     """Run command lines and return their joined output, without parts that vary between machines."""
     parts = []
     for arguments in lines:
@@ -169,7 +169,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in cache_variables(tmp_path).items():
+    for name, value in make_cache_variables(tmp_path).items():
         monkeypatch.setenv(name, value)
     return tmp_path
 
@@ -180,19 +180,21 @@ def files(folder: Path) -> Path:
     return folder
 
 
-def cache_variables(folder: Path) -> dict[str, str]:
+def make_cache_variables(folder: Path) -> dict[str, str]:
     """Return the environment variables of the cache folders, set to paths inside ``folder``."""
     return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
 
 
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", COMMAND_LINES_BY_FILE)
 def test_command_output_equals_the_golden_file(name: str, files: Path) -> None:
-    assert run_all(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
+    assert run_command_lines(COMMAND_LINES_BY_FILE[name], files) == (GOLDEN_FOLDER / f"{name}.txt").read_text(
+        encoding="utf-8"
+    ), "run `make regen`"
 
 
 def test_command_output_in_forty_columns_equals_the_golden_file(files: Path) -> None:
-    text = run_all(NARROW, files, COLUMNS="40")
-    assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
+    text = run_command_lines(NARROW_COMMAND_LINES, files, COLUMNS="40")
+    assert text == (GOLDEN_FOLDER / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
     assert "..." not in text.replace("[ARGS]...", "").replace("GRAPH...", "")
     assert "…" not in text
     helps = text.partition("$ cudnn-backend target list")[0]
@@ -203,13 +205,13 @@ def test_command_output_in_forty_columns_equals_the_golden_file(files: Path) -> 
 
 
 def test_every_command_is_in_one_help_section() -> None:
-    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(
+    assert sorted(name for names in HELP_SECTIONS.values() for name in names) == sorted(
         name for name, command in main.commands.items() if not command.hidden
     )
 
 
 def test_no_command_summary_is_truncated_at_eighty_columns(folder: Path) -> None:
-    for words, command in COMMANDS.items():
+    for words, command in ALL_COMMANDS.items():
         if isinstance(command, click.Group):
             lines = run_command([*words.split(), "--help"]).stdout.splitlines()
             for name, one in command.commands.items():
@@ -231,14 +233,14 @@ def test_exit_codes_are_the_documented_ones() -> None:
 # Options
 
 
-def all_options() -> Iterator[tuple[str, click.Option]]:
-    for words, command in (COMMANDS | PROGRAMS).items():
+def list_all_options() -> Iterator[tuple[str, click.Option]]:
+    for words, command in (ALL_COMMANDS | MODULE_PROGRAMS).items():
         for one in command.params:
             if isinstance(one, click.Option):
                 yield words, one
 
 
-BEGINS = {
+HELP_TEXT_STARTS = {
     "--format": "The format: ",
     "--target": "A described GPU (l40s, sm89, a JSON file); ",
     "--cudnn": "Judge with this installed cuDNN",
@@ -246,7 +248,7 @@ BEGINS = {
     "--build": "Also build a plan: compilation can fail where the check passed.",
     "--cuda": "CUDA major version of the wheel.",
 }
-OUTPUT = {
+OUTPUT_HELP_TEXTS = {
     "plan build": "Write the plan here; required.",
     "plan tune": "Write the figures here, as JSON.",
     "target verify": "Write the answers here, as JSON; named after architecture and version if not given.",
@@ -259,29 +261,29 @@ METAVARS |= {"--limit": "SECONDS", "--budget": "SECONDS", "--reduce": "SECONDS",
 
 def test_options_have_consistent_names_metavars_and_help_texts() -> None:
     by_help = defaultdict(set)
-    for words, one in all_options():
+    for words, one in list_all_options():
         names, text = [name for name in one.opts if name.startswith("--")], one.help
         assert len(names) == 1, (words, names)
         assert text, (words, names)
         (name,) = names
-        assert text.startswith(BEGINS.get(name, "")), (words, name)
+        assert text.startswith(HELP_TEXT_STARTS.get(name, "")), (words, name)
         if name == "--output":
-            assert text == OUTPUT.get(words, "Write it here, not to standard output.")
+            assert text == OUTPUT_HELP_TEXTS.get(words, "Write it here, not to standard output.")
         if name in METAVARS:
             context = click.Context(click.Command("x"))
             assert (one.metavar or one.make_metavar(context)) == METAVARS[name], (words, name)
         if isinstance(one.type, output.OutputFile):
             assert name in ("--output", "--plot"), words
-        if isinstance(one.type, options.TargetName):
+        if isinstance(one.type, options.TargetParameter):
             assert name == "--target" or (words, name) == ("target verify", "--as"), words
-        if isinstance(one.type, options.InstalledVersion):
+        if isinstance(one.type, options.InstalledVersionParameter):
             assert name == "--cudnn", words
         by_help[text].add(name)
     assert {text: names for text, names in by_help.items() if len(names) > 1} == {}
 
 
 def test_every_list_command_can_print_json() -> None:
-    for words, command in COMMANDS.items():
+    for words, command in ALL_COMMANDS.items():
         forms = [one.type for one in command.params if "--format" in one.opts]
         if forms and words != "graph draw":
             assert isinstance(forms[0], group.Choice)
@@ -291,18 +293,18 @@ def test_every_list_command_can_print_json() -> None:
 
 
 def test_every_choice_option_suggests_the_nearest_value() -> None:
-    for words, command in COMMANDS.items():
+    for words, command in ALL_COMMANDS.items():
         for one in command.params:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
 def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
-    assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
-    assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
+    assert _remove_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
+    assert _remove_option(words[2:], "--cudnn") == ["matrix", "g"]
 
 
-def test_call_command_runs_in_the_current_python() -> None:
+def test_call_command_uses_the_current_python() -> None:
     command = call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
@@ -317,7 +319,7 @@ def test_call_command_runs_in_the_current_python() -> None:
     ],
 )
 def test_the_cudnn_option_is_not_passed_to_the_child_process(given: str, kept: str) -> None:
-    assert _without_option(given.split(), "--cudnn") == kept.split()
+    assert _remove_option(given.split(), "--cudnn") == kept.split()
 
 
 def test_output_format_follows_the_file_suffix(folder: Path) -> None:
@@ -441,7 +443,9 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
         ("explain g.json --cudnn", "", set()),
     ],
 )
-def test_completions_match_the_line(shell: str, line: str, incomplete: str, expected: set[str], folder: Path) -> None:
+def test_shell_completions_match_the_typed_text(
+    shell: str, line: str, incomplete: str, expected: set[str], folder: Path
+) -> None:
     chosen = get_completion_class(shell)
     assert chosen is not None
     completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
@@ -495,7 +499,7 @@ def test_progress_is_shown_only_on_terminals(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(sys, "stderr", written)
         monkeypatch.setenv("TERM", "xterm-256color")
         monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
-        with output.progress_line("asking") as step:
+        with output.show_progress_line("asking") as step:
             step("a\x1b[31m")
         assert bool(written.getvalue()) is terminal
         assert "\x1b[31m" not in written.getvalue()
@@ -507,10 +511,12 @@ def write_golden_files() -> None:
         folder = Path(name)
         write_input_files(folder)
         os.chdir(folder)
-        os.environ.update(cache_variables(folder))
-        for golden, lines in WIDE.items():
-            (GOLDEN / f"{golden}.txt").write_text(run_all(lines, folder), encoding="utf-8")
-        (GOLDEN / "narrow.txt").write_text(run_all(NARROW, folder, COLUMNS="40"), encoding="utf-8")
+        os.environ.update(make_cache_variables(folder))
+        for golden, lines in COMMAND_LINES_BY_FILE.items():
+            (GOLDEN_FOLDER / f"{golden}.txt").write_text(run_command_lines(lines, folder), encoding="utf-8")
+        (GOLDEN_FOLDER / "narrow.txt").write_text(
+            run_command_lines(NARROW_COMMAND_LINES, folder, COLUMNS="40"), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

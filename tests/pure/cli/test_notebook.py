@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.tables import ragged_table
+from benchmarks.tables import make_ragged_table
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
-from cudnn_backend_py.cli.compare.figures import Record
+from cudnn_backend_py.cli.compare.figures import RecordTables
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
@@ -28,50 +28,73 @@ from tests.pure.diagnose.test_page import ParsedPage
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 # A possible name: markup, terminal escapes, and long.
-NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
+HOSTILE_NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
 
 
-def graph_with_markup_in_names() -> Graph:
-    g = GraphBuilder(NAME)
-    g.pointwise(PointwiseMode.RELU_FWD, g.tensor(NAME, (1, 8, 8)), name=NAME + "y", virtual=False)
+def make_graph_with_markup_in_names() -> Graph:
+    g = GraphBuilder(HOSTILE_NAME)
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor(HOSTILE_NAME, (1, 8, 8)), name=HOSTILE_NAME + "y", virtual=False)
     return g.graph()
 
 
-GRAPH = graph_with_markup_in_names()
-REMEDY = Remedy(NAME, "exact", (NAME,), GRAPH, NAME, "9.28.0", True, make_verdict(GRAPH), (GRAPH,), ("align",), (NAME,))
-CHANGE = Change("align", NAME, "exact", (NAME,), (GRAPH,))
-CELL = Cell(Outcome.NOT_SUPPORTED, NAME, NAME, stage="engine config")
-FIGURES = {"schema": NAME, "date": "today", "gpu_name": NAME, "seconds": 1.0}
-TIMES = {"ragged": {NAME: {"median_us": 1.0, "low_us": 0.5, "high_us": 2.0}}}
+HOSTILE_GRAPH = make_graph_with_markup_in_names()
+HOSTILE_REMEDY = Remedy(
+    HOSTILE_NAME,
+    "exact",
+    (HOSTILE_NAME,),
+    HOSTILE_GRAPH,
+    HOSTILE_NAME,
+    "9.28.0",
+    True,
+    make_verdict(HOSTILE_GRAPH),
+    (HOSTILE_GRAPH,),
+    ("align",),
+    (HOSTILE_NAME,),
+)
+HOSTILE_CHANGE = Change("align", HOSTILE_NAME, "exact", (HOSTILE_NAME,), (HOSTILE_GRAPH,))
+HOSTILE_CELL = Cell(Outcome.NOT_SUPPORTED, HOSTILE_NAME, HOSTILE_NAME, stage="engine config")
+RECORD_FIGURES = {"schema": HOSTILE_NAME, "date": "today", "gpu_name": HOSTILE_NAME, "seconds": 1.0}
+RECORD_TIMES = {"ragged": {HOSTILE_NAME: {"median_us": 1.0, "low_us": 0.5, "high_us": 2.0}}}
 
-AS_HTML: dict[str, Any] = {
-    "verdict": make_verdict(GRAPH, target_title=NAME),
-    "matrix": make_matrix(NAME, "plain"),
-    "change": CHANGE,
-    "remedy": REMEDY,
-    "remedies": Remedies(GRAPH, [REMEDY, REMEDY]),
-    "since": Since(NAME, NAME, ("9.14.0", "9.28.0"), {"9.28.0": CELL}),
-    "record": Record(FIGURES | TIMES, lambda record: [ragged_table(record)]),
+VALUES_WITH_HTML: dict[str, Any] = {
+    "verdict": make_verdict(HOSTILE_GRAPH, target_title=HOSTILE_NAME),
+    "matrix": make_matrix(HOSTILE_NAME, "plain"),
+    "change": HOSTILE_CHANGE,
+    "remedy": HOSTILE_REMEDY,
+    "remedies": Remedies(HOSTILE_GRAPH, [HOSTILE_REMEDY, HOSTILE_REMEDY]),
+    "since": Since(HOSTILE_NAME, HOSTILE_NAME, ("9.14.0", "9.28.0"), {"9.28.0": HOSTILE_CELL}),
+    "record": RecordTables(RECORD_FIGURES | RECORD_TIMES, lambda record: [make_ragged_table(record)]),
 }
-AS_TEXT: dict[str, Any] = AS_HTML | {
-    "graph": GRAPH,
-    "tensor": GRAPH.tensors[0],
-    "operation": GRAPH.ops[0],
-    "candidate": Candidate("A", 0, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", NAME),)),
-    "plan record": PlanRecord("9.28.0", NAME, 90, NAME, {"ops": [NAME]}, NAME),
-    "support table": SupportTable("9.28.0", (NAME, NAME), {}),
+VALUES_WITH_REPR: dict[str, Any] = VALUES_WITH_HTML | {
+    "graph": HOSTILE_GRAPH,
+    "tensor": HOSTILE_GRAPH.tensors[0],
+    "operation": HOSTILE_GRAPH.ops[0],
+    "candidate": Candidate("A", 0, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", HOSTILE_NAME),)),
+    "plan record": PlanRecord("9.28.0", HOSTILE_NAME, 90, HOSTILE_NAME, {"ops": [HOSTILE_NAME]}, HOSTILE_NAME),
+    "support table": SupportTable("9.28.0", (HOSTILE_NAME, HOSTILE_NAME), {}),
     "upgrade": Upgrade("9.14.0", "9.28.0", (None, None), ()),
-    "change of versions": VersionChange(NAME, NAME, make_verdict(GRAPH), make_verdict(GRAPH)),
-    "checked": Checked(NAME, NAME, NAME, "9.28.0", "", CELL, True, NAME),
-    "trial": Trial(graph=NAME, target=NAME, sm=90, cudnn="9.28.0", data="uniform", seed=0, state="refused", words=NAME),
-    "config": ConfigTrial(tag=NAME, mode="A", state="failed", words=NAME),
+    "change of versions": VersionChange(
+        HOSTILE_NAME, HOSTILE_NAME, make_verdict(HOSTILE_GRAPH), make_verdict(HOSTILE_GRAPH)
+    ),
+    "checked": Checked(HOSTILE_NAME, HOSTILE_NAME, HOSTILE_NAME, "9.28.0", "", HOSTILE_CELL, True, HOSTILE_NAME),
+    "trial": Trial(
+        graph=HOSTILE_NAME,
+        target=HOSTILE_NAME,
+        sm=90,
+        cudnn="9.28.0",
+        data="uniform",
+        seed=0,
+        state="refused",
+        words=HOSTILE_NAME,
+    ),
+    "config": ConfigTrial(tag=HOSTILE_NAME, mode="A", state="failed", words=HOSTILE_NAME),
 }
-del AS_TEXT["remedies"]  # a list: its members are
+del VALUES_WITH_REPR["remedies"]  # a list: its members are
 
 
-@pytest.mark.parametrize("name", AS_HTML)
+@pytest.mark.parametrize("name", VALUES_WITH_HTML)
 def test_names_are_escaped_in_html(name: str) -> None:
-    shown = AS_HTML[name]._repr_html_()
+    shown = VALUES_WITH_HTML[name]._repr_html_()
     fragment = ParsedPage(shown)
     assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
     assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
@@ -81,9 +104,9 @@ def test_names_are_escaped_in_html(name: str) -> None:
     assert "\x1b" not in shown
 
 
-@pytest.mark.parametrize("name", AS_TEXT)
+@pytest.mark.parametrize("name", VALUES_WITH_REPR)
 def test_repr_is_one_short_line(name: str) -> None:
-    text = repr(AS_TEXT[name])
+    text = repr(VALUES_WITH_REPR[name])
     assert text.isprintable()
     assert len(text) <= 120
     assert text[0] + text[-1] == "<>"
@@ -101,7 +124,7 @@ def test_repr_summarizes_the_value() -> None:
 
 
 def test_a_graph_is_displayed_as_svg() -> None:
-    shown = GRAPH._repr_svg_()
+    shown = HOSTILE_GRAPH._repr_svg_()
     assert shown is not None
     assert ElementTree.fromstring(shown).tag.endswith("svg")
     g = GraphBuilder("long")

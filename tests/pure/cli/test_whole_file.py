@@ -1,4 +1,4 @@
-"""Output files are written completely or left unchanged."""
+"""Tests that output files are written completely or left unchanged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.known_issues import FAULTS
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, make_case_inputs
-from tools.records.edge_runs import RANDOM, make_record, random_names
+from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, make_record
 
 from ...support.records import RECORD_COMMANDS, list_record_parameters
 
@@ -87,7 +87,7 @@ def test_recorded_outcomes_of_edge_cases_are_as_expected(path: Path) -> None:
 def test_recorded_random_problems_differ_only_by_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]
-    assert set(found) == set(random_names(RANDOM))
+    assert set(found) == set(list_random_problem_names(RANDOM_PROBLEMS_PER_FAMILY))
     assert max(share for item in found.values() if "faults" not in item for share in item["shares"].values()) <= 1
     others = [item for item in found.values() if item["outcome"] != "agrees"]
     assert all(item["faults"] for item in others), others

@@ -17,10 +17,10 @@ from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.expectation import expectation
-from tools.campaign.coverage import features_of_graph, missing_features
-from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from tools.campaign.one import compare_interpreters
-from tools.campaign.runner import WEIGHTS, Campaign
+from tools.campaign.coverage import find_missing_features, list_graph_features
+from tools.campaign.graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES, make_random_graph
+from tools.campaign.plan_check import compare_interpreters
+from tools.campaign.runner import FAMILY_WEIGHTS, CampaignResult
 
 D, P = DescriptorType, PointwiseMode
 VERSION = (9, 28, 0)
@@ -29,41 +29,41 @@ VERSION = (9, 28, 0)
 # random graphs
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_a_random_graph_depends_only_on_its_seed(family: str) -> None:
-    first, again = (random_graph(7, family, version=VERSION) for _ in range(2))
+    first, again = (make_random_graph(7, family, version=VERSION) for _ in range(2))
     assert first == again
-    assert first != random_graph(8, family, version=VERSION)
+    assert first != make_random_graph(8, family, version=VERSION)
     assert graph_from_json(graph_to_json(first)) == first
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> None:
     for seed in range(3):
-        found = compare_interpreters(random_graph(seed, family, version=VERSION), "uniform", seed)
+        found = compare_interpreters(make_random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
-        assert not found.wrong, (seed, found.wrong)
+        assert not found.wrong_texts, (seed, found.wrong_texts)
 
 
 def test_every_graph_family_has_a_weight() -> None:
-    assert set(WEIGHTS) == set(FAMILIES)
+    assert set(FAMILY_WEIGHTS) == set(GRAPH_FAMILIES)
     with pytest.raises(UsageError, match="no family is called 'poetry'"):
-        random_graph(0, "poetry")
+        make_random_graph(0, "poetry")
 
 
 def test_random_graphs_omit_operations_newer_than_the_version() -> None:
-    old = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=(9, 19, 0)))}
-    new = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=VERSION))}
+    old = {op.kind for seed in range(60) for op in all_ops(make_random_graph(seed, "moves", version=(9, 19, 0)))}
+    new = {op.kind for seed in range(60) for op in all_ops(make_random_graph(seed, "moves", version=VERSION))}
     assert D.OPERATION_SLICE in new - old
     assert old <= new
 
 
 def test_random_graphs_cover_all_kinds_and_modes() -> None:
     counts: Counter[str] = Counter()
-    for family in FAMILIES:
+    for family in GRAPH_FAMILIES:
         for seed in range(250 if family == "mode" else 60):
-            counts += features_of_graph(random_graph(seed, family, version=VERSION))
-    lacking = missing_features(counts)
+            counts += list_graph_features(make_random_graph(seed, family, version=VERSION))
+    lacking = find_missing_features(counts)
     # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
     assert lacking.pop("resample") == ["NEAREST"]
@@ -95,7 +95,7 @@ def interpreters_differ_without_error(graph: Graph, data: str) -> bool:
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
 def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: str) -> None:
     """The modified interpreter multiplies every pointwise product by 1.01."""
-    graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
+    graphs = (make_random_graph(seed, family, version=VERSION) for seed in range(80))
     graph = next(g for g in graphs if len(g.ops) > 2 and interpreters_differ_without_error(g, "uniform"))
     made = reduce_failure(graph, "uniform", interpreters_differ_without_error, budget_s=60)
     assert made.complete
@@ -110,7 +110,7 @@ def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: st
 def test_graphs_without_products_do_not_fail() -> None:
     for seed in range(5):
         assert not any(
-            interpreters_differ_without_error(random_graph(seed, family, version=VERSION), "uniform")
+            interpreters_differ_without_error(make_random_graph(seed, family, version=VERSION), "uniform")
             for family in ("reduction", "resample")
         )
 
@@ -163,7 +163,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
     """The modified interpreter scales the results of convolutions only."""
     graph = next(
         g
-        for g in (random_graph(seed, "fusion", version=VERSION) for seed in range(50))
+        for g in (make_random_graph(seed, "fusion", version=VERSION) for seed in range(50))
         if any(op.kind is D.OPERATION_CONVOLUTION_FORWARD for op in g.ops)
     )
     right = convolution.OPERATIONS[D.OPERATION_CONVOLUTION_FORWARD]
@@ -174,11 +174,11 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             from cudnn_backend_py.interpreter import OPERATIONS
 
-            def wrong(run, op):  # type: ignore[no-untyped-def]
+            def compute_wrong(run, op):  # type: ignore[no-untyped-def]
                 right(run, op)
                 run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
 
-            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, wrong)
+            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong)
             expected = expect(graph, inputs)
         return any(not item.compare(device[name]).right for name, item in expected.items())
 
@@ -198,7 +198,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
 
 
 def test_reduction_keeps_its_budget_and_judges_no_graph_twice() -> None:
-    graph = random_graph(3, "convolution", version=VERSION)
+    graph = make_random_graph(3, "convolution", version=VERSION)
     judged: list[tuple[Graph, str]] = []
 
     def record_and_succeed(graph: Graph, data: str) -> bool:
@@ -218,7 +218,7 @@ def test_reduction_keeps_its_budget_and_judges_no_graph_twice() -> None:
 
 
 def test_campaign_summarizes_its_records() -> None:
-    campaign = Campaign()
+    campaign = CampaignResult()
     base = {"family": "matmul", "engine": "eng7_k1=2", "cover": {"rank 3": 1}, "seconds": {"plan": 0.5}}
     campaign.add({**base, "seed": 1, "outcomes": {"accepted": 1, "compared": 1}})
     failure = {
@@ -239,7 +239,7 @@ def test_campaign_summarizes_its_records() -> None:
     assert (group["count"], group["seed"], group["smallest"]) == (1, 2, "o")
     assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
     assert "differs: sdpa, seed 2, no known issue" in campaign.render()
-    assert set(ATTENTION) <= set(FAMILIES)
+    assert set(ATTENTION_FAMILIES) <= set(GRAPH_FAMILIES)
 
 
 def test_elements_that_depend_on_denormal_handling_are_not_compared() -> None:

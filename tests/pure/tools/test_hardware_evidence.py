@@ -14,8 +14,8 @@ from cudnn_backend_py.verification.answers import Answer, SideFacts
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 from cudnn_backend_py.verification.verify import GraphRow, RunOutcome, Verification
-from tools.hardware_evidence import add_rows, evidence_rows, main, read_evidence, read_table
-from tools.records.hardware_evidence_page import hardware_evidence_page
+from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_evidence, read_table
+from tools.records.hardware_evidence_page import make_hardware_evidence_page
 
 SUPPORTED = Answer(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
 REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []})
@@ -47,11 +47,11 @@ def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: 
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(FAMILIES) + 3
     table.write_text("[]")
-    add_rows(evidence_rows(read_evidence(issue)), table)
+    add_evidence_rows(make_evidence_rows(read_evidence(issue)), table)
     before = table.read_text()
-    add_rows(evidence_rows(read_evidence(issue)), table)
+    add_evidence_rows(make_evidence_rows(read_evidence(issue)), table)
     assert table.read_text() == before
-    page = hardware_evidence_page(read_table(table))
+    page = make_hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
     date = contribution_json()["date"]
     assert line.startswith(f"| sm_80 | 9.19.0, CUDA 13 | 69 of 70 same, 1 of 2 right; {date} | 70 of 70 same; {date} |")

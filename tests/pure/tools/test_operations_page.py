@@ -18,7 +18,7 @@ from tests.support.built import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATIO
 from tests.support.interpreting import make_typical_inputs
 from tests.support.records import list_parameters_or_skip
 from tools.records.operation_support import describe_support, read_support
-from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
+from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_records
 
 HOPPER = ("H100", "H200", "GH200")
 
@@ -26,7 +26,7 @@ HOPPER = ("H100", "H200", "GH200")
 def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a new operation can be written without a GPU."""
     monkeypatch.setitem(TYPICAL_GRAPHS, "an invented graph", TYPICAL_GRAPHS["matmul"])
-    page = operations_page()
+    page = make_operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_records())}
     assert describe_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
@@ -128,7 +128,7 @@ def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -
 
 def test_every_table_row_has_as_many_cells_as_its_header() -> None:
     """A vertical bar in a cuDNN message must be escaped."""
-    tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", make_operations_page(), re.MULTILINE)
     assert len(tables) >= 5
     for table in tables:
         head, *rows = (len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines())

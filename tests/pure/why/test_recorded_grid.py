@@ -21,7 +21,7 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
-        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE, **changes}), machine)
+        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine)
         gate = blocker.gate if blocker else None
         assert able == (gate in (None, "order")), (changes, gate)
         if function is not None:
@@ -37,7 +37,7 @@ def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> N
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
         answer = Answer(BACKENDS.get(choice), able, words)
-        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE, **changes}), machine, answer)
+        blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine, answer)
         assert (blocker is None) == (choice == 3), changes
         if blocker is not None and function is not None:
             assert (blocker.gate, blocker.words) == (FUNCTIONS[function], words)

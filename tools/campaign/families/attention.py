@@ -11,44 +11,49 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap, sdpa_backward, 
 from cudnn_backend_py.graph.data_types import FP8_TYPES
 from cudnn_backend_py.known_issues import AttentionUse, Form, find_measured_issues
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
-__all__ = ["composite_attention", "composite_attention_backward", "unified_attention", "unified_attention_backward"]
+__all__ = [
+    "make_composite_attention",
+    "make_composite_attention_backward",
+    "make_unified_attention",
+    "make_unified_attention_backward",
+]
 
 _T = DataType
-_TRIES = 60
+_MAX_TRIES = 60
 
 
-def composite_attention(d: RandomGraphBuilder) -> Graph:
+def make_composite_attention(d: RandomGraphBuilder) -> Graph:
     """Return a forward pass of matmuls, pointwise operations and reductions, or partly fused (cuDNN 9.21 and later)."""
-    return _first_valid_graph(d, backward=False, unified=False)
+    return _make_first_valid_graph(d, backward=False, unified=False)
 
 
-def composite_attention_backward(d: RandomGraphBuilder) -> Graph:
+def make_composite_attention_backward(d: RandomGraphBuilder) -> Graph:
     """Return a backward pass as matmuls, pointwise operations and reductions."""
-    return _first_valid_graph(d, backward=True, unified=False)
+    return _make_first_valid_graph(d, backward=True, unified=False)
 
 
-def unified_attention(d: RandomGraphBuilder) -> Graph:
+def make_unified_attention(d: RandomGraphBuilder) -> Graph:
     """Return a forward pass as one operation."""
-    return _first_valid_graph(d, backward=False, unified=True)
+    return _make_first_valid_graph(d, backward=False, unified=True)
 
 
-def unified_attention_backward(d: RandomGraphBuilder) -> Graph:
+def make_unified_attention_backward(d: RandomGraphBuilder) -> Graph:
     """Return a backward pass as one operation."""
-    return _first_valid_graph(d, backward=True, unified=True)
+    return _make_first_valid_graph(d, backward=True, unified=True)
 
 
-def _first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
+def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
     """Return the graph of the first random problem that can be built and has no known issue."""
     make = sdpa_backward if backward else sdpa_forward
-    newer = unified or (d.is_since(9, 21, 0) and d.draw_bool(0.5))
+    newer = unified or (d.is_version_at_least(9, 21, 0) and d.draw_bool(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
     shape: Form = "unified" if unified else "single operations" if newer else "expanded"
     error: GraphError | None = None
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
-            problem = _random_problem(d, backward=backward, unified=unified)
+            problem = _make_random_problem(d, backward=backward, unified=unified)
             graph = make(
                 problem, implementation="unified" if unified else "composite", version=version, allow_hazards=True
             )
@@ -60,11 +65,11 @@ def _first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) 
     raise error or GraphError("known issues concern every problem drawn", code="attention-hazard")
 
 
-def _random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
+def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
     """Return a random problem with few options at a time, so that most problems are supported."""
     # Earlier versions of the operation support lengths and pages and little else.
-    plain = unified and not d.is_since(9, 21, 0)
-    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_since(9, 25, 0))
+    plain = unified and not d.is_version_at_least(9, 21, 0)
+    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))
     heads = d.choose(1, 2, 2, 4)
     o: dict[str, Any] = {"batch": d.choose(1, 1, 2, 3), "heads": heads}
     o["kv_heads"] = heads if d.draw_bool(0.6) else d.choose(*(n for n in (1, 2, 4) if heads % n == 0))
@@ -82,11 +87,11 @@ def _random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> 
     if d.draw_bool(0.12):
         o["scale"] = d.choose("tensor", 0.3) if unified else d.choose("tensor", "none", 0.3)
     o["stats"] = backward or d.draw_bool(0.6)
-    _random_lengths(d, o, backward=backward)
+    _make_random_lengths(d, o, backward=backward)
     if not plain:
-        _random_masks(d, o)
-        _random_score_options(d, o, backward=backward, is_fp8=is_fp8)
-        _random_dropout(d, o, backward=backward, unified=unified)
+        _make_random_masks(d, o)
+        _make_random_score_options(d, o, backward=backward, is_fp8=is_fp8)
+        _make_random_dropout(d, o, backward=backward, unified=unified)
     if backward:
         o["deterministic"] = not unified and d.draw_bool(0.15)
     elif not plain and d.draw_bool(0.1):
@@ -96,7 +101,7 @@ def _random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> 
     return Attention(**o)
 
 
-def _random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
+def _make_random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
     if d.draw_bool(0.4):
         o["right_bound"] = 0 if d.draw_bool(0.75) else d.draw_int(1, max(1, o["seq_kv"] // 2))
     if d.draw_bool(0.2):
@@ -105,7 +110,7 @@ def _random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
         o["alignment"] = "bottom_right"
 
 
-def _random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool) -> None:
+def _make_random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool) -> None:
     kind = d.choose_weighted({"plain": 6, "padding": 2, "ragged": 2, "paged": 0 if backward else 1})
     o["padding"] = kind != "plain"
     if kind == "ragged":
@@ -121,7 +126,7 @@ def _random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool)
             o["layout"] = "packed"
 
 
-def _random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
+def _make_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
     if d.draw_bool(0.18):
         o["bias"] = (d.choose(1, o["batch"]), d.choose(1, o["heads"]), o["seq_q"], o["seq_kv"])
         o["dbias"] = backward and not is_fp8 and d.draw_bool(0.5)
@@ -133,8 +138,8 @@ def _random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward:
         o["dsink"] = backward and d.draw_bool(0.7)
 
 
-def _random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
-    if unified and backward and not d.is_since(9, 28, 0):
+def _make_random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
+    if unified and backward and not d.is_version_at_least(9, 28, 0):
         return
     if d.draw_bool(0.15):
         if backward or unified or d.draw_bool(0.7):

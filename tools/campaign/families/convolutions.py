@@ -8,18 +8,26 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.ir import convolved_size
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
-__all__ = ["convolution"]
+__all__ = ["add_convolution"]
 
 _T = DataType
-TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.INT8: 0.7, _T.FP8_E4M3: 0.7, _T.FP8_E5M2: 0.2, _T.DOUBLE: 0.1}
+TYPE_WEIGHTS = {
+    _T.HALF: 5,
+    _T.BFLOAT16: 4,
+    _T.FLOAT: 3,
+    _T.INT8: 0.7,
+    _T.FP8_E4M3: 0.7,
+    _T.FP8_E5M2: 0.2,
+    _T.DOUBLE: 0.1,
+}
 
 
-def convolution(d: RandomGraphBuilder) -> None:
+def add_convolution(d: RandomGraphBuilder) -> None:
     """Add a convolution over one to three dims, or one of its gradients."""
     form = d.choose_weighted({"forward": 5, "data": 2.5, "filter": 2.5})
-    kind = d.set_types(TYPES if form == "forward" else {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
+    kind = d.set_types(TYPE_WEIGHTS if form == "forward" else {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
     spatial = d.choose_weighted({2: 6, 3: 2, 1: 1.5})
     rank = spatial + 2
     d.set_layout({"last": 8, "packed": 1.5}, rank)
@@ -40,7 +48,7 @@ def convolution(d: RandomGraphBuilder) -> None:
     taps = [d.choose_weighted({1: 3, 3: 5, 2: 1, 5: 0.5 if spatial < 3 else 0}) for _ in range(spatial)]
     if d.draw_bool(0.6):
         taps = [taps[0]] * spatial
-    window = _random_window(d, sizes, taps)
+    window = _make_random_window(d, sizes, taps)
     out = [
         convolved_size(size, tap, add_prologue, after, stride, dilation)
         for size, tap, add_prologue, after, stride, dilation in zip(
@@ -61,7 +69,7 @@ def convolution(d: RandomGraphBuilder) -> None:
     compute = _T.INT32 if kind is _T.INT8 else None
     length = d.choose_weighted({0: 4, 1: 3, 2: 3, 3: 2, 4: 1})
     if form == "forward":
-        x, w = add_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("w", weights)
+        x, w = add_convolution_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("w", weights)
         if kind is _T.INT8:
             _add_int8_convolution(d, x, w, response, window, length)
             return
@@ -79,7 +87,7 @@ def convolution(d: RandomGraphBuilder) -> None:
             length=length if d.draw_bool(0.6) else 0,
         )
     else:
-        x, dy = add_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("dy", response)
+        x, dy = add_convolution_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("dy", response)
         d.add_with_chain(
             lambda o: d.g.convolution_backward_filter(x, dy, taps, groups=c // per_group, **window, **o),
             weights,
@@ -87,7 +95,7 @@ def convolution(d: RandomGraphBuilder) -> None:
         )
 
 
-def _random_window(d: RandomGraphBuilder, sizes: list[int], taps: list[int]) -> dict[str, Any]:
+def _make_random_window(d: RandomGraphBuilder, sizes: list[int], taps: list[int]) -> dict[str, Any]:
     spatial = len(sizes)
     dilation = (1,) * spatial if d.draw_bool(0.8) else tuple(d.choose(1, 2) for _ in sizes)
     stride = (1,) * spatial if d.draw_bool(0.65) else tuple(d.choose_weighted({1: 1, 2: 3, 3: 0.5}) for _ in sizes)
@@ -96,7 +104,7 @@ def _random_window(d: RandomGraphBuilder, sizes: list[int], taps: list[int]) -> 
     return {"padding": padding, "post_padding": after, "stride": stride, "dilation": dilation}
 
 
-def add_prologue(d: RandomGraphBuilder, x: Tensor, probability: float) -> Tensor:
+def add_convolution_prologue(d: RandomGraphBuilder, x: Tensor, probability: float) -> Tensor:
     """Return x, or x after a scale, bias and clip, which cuDNN fuses before a convolution."""
     if not d.draw_bool(probability):
         return x
@@ -104,8 +112,8 @@ def add_prologue(d: RandomGraphBuilder, x: Tensor, probability: float) -> Tensor
     per = (1, x.dims[1], *[1] * (x.rank - 2))
     z = x
     for mode in (PointwiseMode.MUL, PointwiseMode.ADD):
-        z = d.g.pointwise(mode, z, d.add_tensor("factor", per), **d.virtual_options(x.dims))
-    return d.g.pointwise(PointwiseMode.RELU_FWD, z, **d.virtual_options(x.dims, kind))
+        z = d.g.pointwise(mode, z, d.add_tensor("factor", per), **d.make_virtual_options(x.dims))
+    return d.g.pointwise(PointwiseMode.RELU_FWD, z, **d.make_virtual_options(x.dims, kind))
 
 
 def _add_int8_convolution(
@@ -114,12 +122,12 @@ def _add_int8_convolution(
     """Add a convolution of INT8, with a factor and a chain in float32, and optionally a conversion to INT8."""
     if length == 0:
         d.g.convolution(
-            x, w, **window, compute_type=_T.INT32, **d.memory_options(response, d.choose(_T.INT32, _T.FLOAT))
+            x, w, **window, compute_type=_T.INT32, **d.make_memory_options(response, d.choose(_T.INT32, _T.FLOAT))
         )
         return
-    z = d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.virtual_options(response, _T.INT32))
+    z = d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.make_virtual_options(response, _T.INT32))
     z = d.g.pointwise(
-        PointwiseMode.MUL, z, d.add_scalar(len(response), 0.0078125), **d.virtual_options(response, _T.FLOAT)
+        PointwiseMode.MUL, z, d.add_scalar(len(response), 0.0078125), **d.make_virtual_options(response, _T.FLOAT)
     )
     d.g.io_type = _T.FLOAT
     d.add_chain(z, length, channel=1, kind=d.choose(_T.INT8, _T.FLOAT))

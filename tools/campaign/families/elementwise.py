@@ -9,13 +9,13 @@ from cudnn_backend_py.generated.operations import BACKWARD_MODES, BINARY_MODES, 
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-from ..draw import ARITHMETIC, COMPARISONS, RandomGraphBuilder
+from ..random_builder import ARITHMETIC_MODES, COMPARISON_MODES, RandomGraphBuilder
 
-__all__ = ["any_mode", "pointwise", "reduction"]
+__all__ = ["add_operation_of_any_mode", "add_pointwise_graph", "add_reduction_graph"]
 
 _T, _P = DataType, PointwiseMode
-TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.DOUBLE: 0.2, _T.FP8_E4M3: 0.3}
-WHOLE = (_T.INT32, _T.INT8, _T.INT64, _T.UINT8, _T.BOOLEAN)
+TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.DOUBLE: 0.2, _T.FP8_E4M3: 0.3}
+INTEGER_TYPES = (_T.INT32, _T.INT8, _T.INT64, _T.UINT8, _T.BOOLEAN)
 
 
 def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
@@ -31,9 +31,9 @@ def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def pointwise(d: RandomGraphBuilder) -> None:
+def add_pointwise_graph(d: RandomGraphBuilder) -> None:
     """Add one to eight elementwise operations in a chain with branches."""
-    d.set_types(TYPES)
+    d.set_types(TYPE_WEIGHTS)
     dims = _choose_dims(d)
     x = d.add_tensor("x", dims)
     channel = None if d.draw_bool(0.5) else min(1, len(dims) - 1)
@@ -43,7 +43,7 @@ def pointwise(d: RandomGraphBuilder) -> None:
         d.add_chain(y, 1, channel=channel)
 
 
-def reduction(d: RandomGraphBuilder) -> None:
+def add_reduction_graph(d: RandomGraphBuilder) -> None:
     """Add a reduction, with elementwise operations before and after it."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5})
     dims = _choose_dims(d) if d.draw_bool(0.6) else (d.choose(32, 64, 96), d.choose(16, 32, 64), *d.choose((), (1, 1)))
@@ -60,7 +60,7 @@ def reduction(d: RandomGraphBuilder) -> None:
         d.add_chain(y, d.choose(1, 1, 2), channel=channel, kind=d.choose(_T.FLOAT, d.g.io_type))
 
 
-def any_mode(d: RandomGraphBuilder) -> None:
+def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
     """Add one operation of any mode and any types, including integers and booleans."""
     kind = d.choose_weighted(
         {_T.HALF: 4, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.INT32: 2, _T.INT8: 1, _T.INT64: 0.5, _T.UINT8: 0.3}
@@ -72,30 +72,30 @@ def any_mode(d: RandomGraphBuilder) -> None:
         return
     chosen = d.choose(*PointwiseMode)
     out = kind if d.draw_bool(0.7) else d.choose(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
-    result: dict[str, Any] = d.memory_options(dims, out)
-    whole = kind in WHOLE and chosen in ARITHMETIC and d.draw_bool(0.5)
+    result: dict[str, Any] = d.make_memory_options(dims, out)
+    whole = kind in INTEGER_TYPES and chosen in ARITHMETIC_MODES and d.draw_bool(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.add_tensor("x", dims)
     if chosen is _P.GEN_INDEX:
-        index = d.g.pointwise(chosen, x, axis=d.draw_int(0, len(dims) - 1), **d.virtual_options(dims, _T.INT32))
+        index = d.g.pointwise(chosen, x, axis=d.draw_int(0, len(dims) - 1), **d.make_virtual_options(dims, _T.INT32))
         d.g.pointwise(_P.ADD, index, x, **result)
         return
-    if chosen in COMPARISONS or chosen.name.startswith("LOGICAL"):
-        _add_selection(d, chosen, x, result)
+    if chosen in COMPARISON_MODES or chosen.name.startswith("LOGICAL"):
+        _add_binary_selection(d, chosen, x, result)
         return
     if chosen in TERNARY_MODES:
-        _add_selection(d, d.choose(*COMPARISONS), x, result)
+        _add_binary_selection(d, d.choose(*COMPARISON_MODES), x, result)
         return
     b = d.choose_operand(dims, channel=d.choose(None, 1), earlier=[x]) if chosen in BINARY_MODES else None
     if chosen is _P.POW:
-        x = d.g.pointwise(_P.ABS, x, **d.virtual_options(dims))
+        x = d.g.pointwise(_P.ABS, x, **d.make_virtual_options(dims))
     dy = d.add_tensor("dy", dims) if chosen in BACKWARD_MODES else None
     d.g.pointwise(chosen, x, b, dy=dy, **more, **result, parameters=d.choose_parameters(chosen))
 
 
-def _add_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
+def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
     """Add a comparison, or logic of comparisons, and a selection by it; boolean tensors stay virtual."""
-    strides = d.virtual_options(x.dims)["strides"]
+    strides = d.make_virtual_options(x.dims)["strides"]
     g = d.g
 
     def add_random_comparison(any_mode: PointwiseMode | None = None) -> Tensor:

@@ -6,15 +6,15 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTens
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.strides import channels_last
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 from .products import add_matrix
 
-__all__ = ["fusion"]
+__all__ = ["add_fusion"]
 
 _T, _P, _R = DataType, PointwiseMode, ReduceTensorOp
 
 
-def fusion(d: RandomGraphBuilder) -> None:
+def add_fusion(d: RandomGraphBuilder) -> None:
     """Add one of the fusions of this file."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
     made = d.choose_weighted(
@@ -31,7 +31,7 @@ def fusion(d: RandomGraphBuilder) -> None:
     made(d)
 
 
-def _add_rows(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
+def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
     """Add a matrix or a matmul; return it with the dims of one number per row."""
     dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
     if d.draw_bool(0.3):
@@ -41,14 +41,14 @@ def _add_rows(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
 
 
 def _add_softmax(d: RandomGraphBuilder) -> None:
-    x, row = _add_rows(d)
+    x, row = _add_matrix_with_row_dims(d)
     g = d.g
     e = g.pointwise(_P.EXP, g.pointwise(_P.SUB, x, g.reduction(_R.MAX, x, row)))
     g.pointwise(_P.DIV, e, g.reduction(_R.ADD, e, row), virtual=False)
 
 
 def _add_rms_norm(d: RandomGraphBuilder) -> None:
-    x, row = _add_rows(d)
+    x, row = _add_matrix_with_row_dims(d)
     g = d.g
     mean = g.reduction(_R.AVG, g.pointwise(_P.MUL, x, x), row)
     inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, mean, d.add_scalar(3, 1e-3)))
@@ -57,7 +57,7 @@ def _add_rms_norm(d: RandomGraphBuilder) -> None:
 
 
 def _add_layer_norm(d: RandomGraphBuilder) -> None:
-    x, row = _add_rows(d)
+    x, row = _add_matrix_with_row_dims(d)
     g = d.g
     centred = g.pointwise(_P.SUB, x, g.reduction(_R.AVG, x, row))
     variance = g.reduction(_R.AVG, g.pointwise(_P.MUL, centred, centred), row)
@@ -72,11 +72,11 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
     n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
     x, weights = d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 3, 3))
     out, per = (n, k, h, w), (1, k, 1, 1)
-    z = g.convolution(x, weights, padding=1, **d.virtual_options(out))
+    z = g.convolution(x, weights, padding=1, **d.make_virtual_options(out))
     if d.draw_bool(0.6):
-        z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.virtual_options(out))
-    z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.virtual_options(out))
-    z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.virtual_options(out))
+        z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.make_virtual_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.make_virtual_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.make_virtual_options(out))
     if d.draw_bool(0.3):
         mask = g.pointwise(
             _P.CMP_GT,
@@ -85,8 +85,8 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
             strides=channels_last(out),
             compute_type=_T.FLOAT,
         )
-        z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.virtual_options(out))
-    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.memory_options(out))
+        z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.make_virtual_options(out))
+    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.make_memory_options(out))
 
 
 def _add_gated_layer(d: RandomGraphBuilder) -> None:

@@ -9,15 +9,15 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.shapes import statistics_dims
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-from ..draw import RandomGraphBuilder
-from .convolutions import add_prologue
+from ..random_builder import RandomGraphBuilder
+from .convolutions import add_convolution_prologue
 
-__all__ = ["batch_norm", "norm", "norm_backward"]
+__all__ = ["add_batch_norm_part", "add_norm", "add_norm_backward"]
 
 _T, _N, _P = DataType, NormMode, PointwiseMode
-TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3}
-ROWS = (_N.LAYER_NORM, _N.RMS_NORM, _N.ADA_LAYER_NORM)
-MODES = {
+TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3}
+ROW_NORM_MODES = (_N.LAYER_NORM, _N.RMS_NORM, _N.ADA_LAYER_NORM)
+NORM_MODE_WEIGHTS = {
     _N.LAYER_NORM: 5,
     _N.RMS_NORM: 5,
     _N.ADA_LAYER_NORM: 2,
@@ -34,7 +34,7 @@ def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...]
         n, s = d.choose(1, 2, 4), d.choose(4, 8, 16, 33)
         d.layout = packed_strides
         return (n, s, hidden), (n, 1, hidden)
-    if mode in ROWS:
+    if mode in ROW_NORM_MODES:
         rows = d.choose(4, 16, 32, 64, 7)
         form = d.choose_weighted({"columns": 6, "tokens": 2, "many": 1})
         d.layout = packed_strides
@@ -51,10 +51,10 @@ def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...]
     return (d.choose(1, 2, 4, 8), c, *sizes), (1, c, *[1] * len(sizes))
 
 
-def norm(d: RandomGraphBuilder) -> None:
+def add_norm(d: RandomGraphBuilder) -> None:
     """Add a norm of any mode, training or not, and the operations after it."""
-    kind = d.set_types(TYPES)
-    mode = d.choose_weighted(MODES)
+    kind = d.set_types(TYPE_WEIGHTS)
+    mode = d.choose_weighted(NORM_MODE_WEIGHTS)
     dims, scale_dims = _choose_dims(d, mode)
     training = mode is _N.BATCH_NORM or d.draw_bool(0.55)
     if mode is _N.BATCH_NORM and d.draw_bool(0.5):
@@ -76,12 +76,12 @@ def norm(d: RandomGraphBuilder) -> None:
 def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ...], length: int) -> None:
     """Add a norm and operations that cuDNN fuses after it: a ReLU, a residual or a scale."""
     if not length:
-        add(d.memory_options(dims, d.g.io_type if d.draw_bool(0.85) else d.choose_output_type()))
+        add(d.make_memory_options(dims, d.g.io_type if d.draw_bool(0.85) else d.choose_output_type()))
         return
-    z = add(d.virtual_options(dims))
+    z = add(d.make_virtual_options(dims))
     if length == 2 and d.draw_bool(0.6):
-        z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.virtual_options(dims))
-        d.g.pointwise(_P.RELU_FWD, z, **d.memory_options(dims))
+        z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_options(dims))
+        d.g.pointwise(_P.RELU_FWD, z, **d.make_memory_options(dims))
         return
     d.add_chain(z, length, channel=1, kind=d.g.io_type)
 
@@ -109,10 +109,10 @@ def _add_batch_norm_with_running_statistics(d: RandomGraphBuilder, dims: tuple[i
     _add_norm_with_epilogue(d, add, dims, 0 if d.draw_bool(0.6) else d.choose(1, 2))
 
 
-def norm_backward(d: RandomGraphBuilder) -> None:
+def add_norm_backward(d: RandomGraphBuilder) -> None:
     """Add the gradient of a norm, for batch norm also after a ReLU."""
-    kind = d.set_types(TYPES)
-    mode = d.choose_weighted({**MODES, _N.GROUP_NORM: 0})
+    kind = d.set_types(TYPE_WEIGHTS)
+    mode = d.choose_weighted({**NORM_MODE_WEIGHTS, _N.GROUP_NORM: 0})
     dims, scale_dims = _choose_dims(d, mode)
     sets = statistics_dims(mode, dims, scale_dims)
     assert sets is not None
@@ -124,13 +124,13 @@ def norm_backward(d: RandomGraphBuilder) -> None:
     if mode is _N.BATCH_NORM and d.draw_bool(0.4):
         bias = d.add_tensor("bias", scale_dims, _T.FLOAT)
         y = g.norm_forward(
-            mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.virtual_options(dims)
+            mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.make_virtual_options(dims)
         ).y
         dy = g.pointwise(_P.RELU_BWD, y, dy=dy, data_type=kind, strides=x.strides)
-    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.memory_options(dims))
+    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_memory_options(dims))
 
 
-def batch_norm(d: RandomGraphBuilder) -> None:
+def add_batch_norm_part(d: RandomGraphBuilder) -> None:
     """Add a part of a batch norm: statistics after a convolution, the factors computed from them, their gradients."""
     part = d.choose_weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {
@@ -141,18 +141,18 @@ def batch_norm(d: RandomGraphBuilder) -> None:
     }[part](d)
 
 
-def _random_image(d: RandomGraphBuilder) -> tuple[int, ...]:
+def _add_random_image(d: RandomGraphBuilder) -> tuple[int, ...]:
     d.layout = channels_last
     return (d.choose(1, 2, 4), d.choose(16, 32, 64), d.draw_int(4, 12), d.draw_int(4, 12))
 
 
 def _add_gen_stats(d: RandomGraphBuilder) -> None:
     d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims = _random_image(d)
+    dims = _add_random_image(d)
     k, tap = d.choose(16, 32, 64), d.choose(1, 3)
-    x, w = add_prologue(d, d.add_tensor("x", dims), 0.4), d.add_tensor("w", (k, dims[1], tap, tap))
+    x, w = add_convolution_prologue(d, d.add_tensor("x", dims), 0.4), d.add_tensor("w", (k, dims[1], tap, tap))
     out = (dims[0], k, *dims[2:])
-    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.memory_options(out)))
+    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.make_memory_options(out)))
 
 
 def _add_finalize(d: RandomGraphBuilder) -> None:
@@ -170,22 +170,22 @@ def _add_finalize(d: RandomGraphBuilder) -> None:
 def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     """Add the gradient of convolution, ReLU and batch norm as one operation."""
     d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims, tap, k = _random_image(d), d.choose(1, 3), d.choose(16, 32, 64)
+    dims, tap, k = _add_random_image(d), d.choose(1, 3), d.choose(16, 32, 64)
     g, per = d.g, (1, dims[1], 1, 1)
     dy, w = d.add_tensor("dy", (dims[0], k, *dims[2:])), d.add_tensor("w", (k, dims[1], tap, tap))
     x = d.add_tensor("x", dims)
     mean, inv, scale, bias = (d.add_tensor(name, per, _T.FLOAT) for name in ("mean", "inv_std", "scale", "bias"))
-    gradient = g.convolution_backward_data(dy, w, padding=tap // 2, dims=dims, **d.virtual_options(dims))
+    gradient = g.convolution_backward_data(dy, w, padding=tap // 2, dims=dims, **d.make_virtual_options(dims))
     normal = x
     for mode, factor in ((_P.SUB, mean), (_P.MUL, inv), (_P.MUL, scale), (_P.ADD, bias)):
-        normal = g.pointwise(mode, normal, factor, **d.virtual_options(dims))
-    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.memory_options(dims))
+        normal = g.pointwise(mode, normal, factor, **d.make_virtual_options(dims))
+    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.make_memory_options(dims))
     g.batch_norm_backward_weights(clipped, x, mean, inv, scale)
 
 
 def _add_bn_weight_gradients_alone(d: RandomGraphBuilder) -> None:
     d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims = _random_image(d)
+    dims = _add_random_image(d)
     per = (1, dims[1], 1, 1)
     mean, inv, scale = (d.add_tensor(name, per, _T.FLOAT) for name in ("mean", "inv_std", "scale"))
     d.g.batch_norm_backward_weights(d.add_tensor("dy", dims), d.add_tensor("x", dims), mean, inv, scale)

@@ -18,15 +18,15 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph.shapes import pooled_size, scale_dims
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
-__all__ = ["block_scale", "experts", "moves", "resample", "rope"]
+__all__ = ["add_block_scaled_matmul", "add_data_movement", "add_expert_matmul", "add_resample", "add_rotary_embedding"]
 
 _T, _P, _S, _M = DataType, PointwiseMode, ResampleMode, MoeGroupedMatmulMode
-HALVES = {_T.HALF: 5, _T.BFLOAT16: 4}
+HALF_TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4}
 
 
-def resample(d: RandomGraphBuilder) -> None:
+def add_resample(d: RandomGraphBuilder) -> None:
     """Add a pooling, or the gradient of one, over one to three dims."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
     spatial = d.choose_weighted({2: 6, 3: 1.5, 1: 0.3})
@@ -71,21 +71,21 @@ def resample(d: RandomGraphBuilder) -> None:
         given = {"idx": d.add_tensor("idx", less, _T.INT8)}
     elif not last:  # cuDNN also accepts the graph without them, and then does not run
         given = {"x": d.add_tensor("x", whole), "y": d.add_tensor("y", less)}
-    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.memory_options(whole))
+    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_memory_options(whole))
 
 
-def moves(d: RandomGraphBuilder) -> None:
+def add_data_movement(d: RandomGraphBuilder) -> None:
     """Add a concatenation, slice, reshape or transpose, mostly where cuDNN supports it: next to a matmul."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
     what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
-    if d.is_since(9, 22, 0):
+    if d.is_version_at_least(9, 22, 0):
         what |= {"slice": 6.0, "transpose": 1.0}
     chosen = d.choose_weighted(what)
     if chosen == "concat":
         _add_convolution_into_concatenation(d)
         return
     if chosen == "alone":
-        _add_move_alone(d)
+        _add_single_data_movement(d)
         return
     g, kind = d.g, d.g.io_type
     b, m, n, k = d.choose(1, 2, 4), d.choose(16, 32, 64), d.choose(16, 32, 64), d.choose(16, 32, 64)
@@ -96,7 +96,7 @@ def moves(d: RandomGraphBuilder) -> None:
     elif chosen == "transpose":
         a = g.transpose(g.tensor("a", (b, k, m)), (0, 2, 1))
     else:
-        logical = d.is_since(9, 22, 0) and d.draw_bool(0.4)
+        logical = d.is_version_at_least(9, 22, 0) and d.draw_bool(0.4)
         source = g.tensor("a", (b, m * k)) if d.draw_bool(0.5) else g.tensor("a", (b * m, k))
         a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
     right = g.tensor("b", (b, k, n))
@@ -109,46 +109,50 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     d.layout = channels_last
     n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
     y = g.convolution(
-        d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 1, 1)), **d.virtual_options((n, k, h, w), g.io_type)
+        d.add_tensor("x", (n, c, h, w)),
+        d.add_tensor("w", (k, c, 1, 1)),
+        **d.make_virtual_options((n, k, h, w), g.io_type),
     )
     z = d.add_tensor("z", (n, d.choose(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
     parts, at = ([y, z], 1) if d.draw_bool(0.85) else ([z, y], 0)
-    g.concatenate(parts, 1, in_place_index=at, **d.memory_options(whole, g.io_type))
+    g.concatenate(parts, 1, in_place_index=at, **d.make_memory_options(whole, g.io_type))
 
 
-def _add_move_alone(d: RandomGraphBuilder) -> None:
+def _add_single_data_movement(d: RandomGraphBuilder) -> None:
     """Add one data movement of a stored tensor, without other operations."""
     g = d.g
     dims = tuple(d.choose(2, 4, 8, 16) for _ in range(d.choose(3, 4)))
     x = g.tensor("x", dims)
     what = (
-        d.choose("concat", "reshape", "slice", "transpose") if d.is_since(9, 22, 0) else d.choose("concat", "reshape")
+        d.choose("concat", "reshape", "slice", "transpose")
+        if d.is_version_at_least(9, 22, 0)
+        else d.choose("concat", "reshape")
     )
     if what == "concat":
         g.concatenate([x, g.tensor("part", dims)], d.draw_int(0, len(dims) - 1), virtual=False)
     elif what == "reshape":
         g.reshape(x, (*dims[:-2], dims[-2] * dims[-1]), virtual=False)
     elif what == "slice":
-        g.slice(x, [_random_slice(d, size) for size in dims], virtual=False)
+        g.slice(x, [_make_random_slice(d, size) for size in dims], virtual=False)
     else:
         g.transpose(x, d.random.sample(range(len(dims)), len(dims)), virtual=False)
 
 
-def _random_slice(d: RandomGraphBuilder, size: int) -> slice:
+def _make_random_slice(d: RandomGraphBuilder, size: int) -> slice:
     if d.draw_bool(0.5) or size < 4:
         return slice(None)
     start = d.draw_int(0, size // 2)
     return slice(start, d.draw_int(start + 1, size), d.choose(1, 1, 1, 2))
 
 
-def experts(d: RandomGraphBuilder) -> None:
+def add_expert_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul of each expert with its tokens, optionally gathered or scattered, or its gradient."""
-    d.set_types({**HALVES, _T.FP8_E4M3: 0.2})
+    d.set_types({**HALF_TYPE_WEIGHTS, _T.FP8_E4M3: 0.2})
     count, rows = d.choose(2, 3, 4, 8), d.choose(16, 32, 64, 100)
     k, n = d.choose(32, 64, 128), d.choose(32, 64, 128)
     offset = d.g.tensor("first_token_offset", (count, 1, 1), _T.INT32)
-    if d.is_since(9, 22, 0) and d.draw_bool(0.2):
+    if d.is_version_at_least(9, 22, 0) and d.draw_bool(0.2):
         doutput, token = d.add_tensor("doutput", (1, rows, n)), d.add_tensor("token", (1, rows, k))
         d.g.moe_grouped_matmul_backward(doutput, token, offset, virtual=False)
         return
@@ -171,12 +175,12 @@ def experts(d: RandomGraphBuilder) -> None:
     )
 
 
-def block_scale(d: RandomGraphBuilder) -> None:
+def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul of block-scaled tensors, or a block-scaled result; for Blackwell."""
     four = d.draw_bool(0.4)
     size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
     g = d.g
-    d.set_types(HALVES)
+    d.set_types(HALF_TYPE_WEIGHTS)
     m, n, k = d.choose(64, 128), d.choose(64, 128), d.choose(64, 128)
     if d.draw_bool(0.3):
         x = g.tensor("x", (1, m, k))
@@ -193,7 +197,7 @@ def block_scale(d: RandomGraphBuilder) -> None:
     d.add_with_chain(lambda o: g.matmul(left, right, **o), (1, m, n), length=d.choose(0, 0, 1), channel=None)
 
 
-def rope(d: RandomGraphBuilder) -> None:
+def add_rotary_embedding(d: RandomGraphBuilder) -> None:
     """Add a rotary embedding of queries and keys before attention, or its gradient after it."""
     d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
     b, h, s, width = d.choose(1, 2), d.choose(1, 2, 4), d.choose(64, 128), d.choose(64, 128)
@@ -204,7 +208,7 @@ def rope(d: RandomGraphBuilder) -> None:
     part = d.choose(None, None, width // 2)
     more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.draw_bool(0.2) else {})
     freqs = g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
-    if d.is_since(9, 25, 0) and d.draw_bool(0.4):
+    if d.is_version_at_least(9, 25, 0) and d.draw_bool(0.4):
         q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
         stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
         made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=placed, dk=placed)

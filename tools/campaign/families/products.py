@@ -7,17 +7,17 @@ from typing import Any
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Tensor
 
-from ..draw import RandomGraphBuilder
+from ..random_builder import RandomGraphBuilder
 
-__all__ = ["matmul"]
+__all__ = ["add_matmul"]
 
 _T, _P = DataType, PointwiseMode
-TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.FP8_E4M3: 1, _T.FP8_E5M2: 0.5, _T.INT8: 0.8, _T.DOUBLE: 0.1}
+TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.FP8_E4M3: 1, _T.FP8_E5M2: 0.5, _T.INT8: 0.8, _T.DOUBLE: 0.1}
 
 
-def matmul(d: RandomGraphBuilder) -> None:
+def add_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul with an optional conversion or scale of an operand, and a chain after it."""
-    kind = d.set_types(TYPES)
+    kind = d.set_types(TYPE_WEIGHTS)
     small = kind in (_T.FP8_E4M3, _T.FP8_E5M2, _T.INT8)
     step = 16 if small else 8
     m, n, k = (step * d.choose_weighted({1: 2, 2: 3, 3: 1, 4: 3, 8: 2, 16: 0.5}) for _ in range(3))
@@ -29,15 +29,15 @@ def matmul(d: RandomGraphBuilder) -> None:
     other = tuple(1 if d.draw_bool(0.15) else size for size in batch)
     a = add_matrix(d, "a", (*batch, m, k), 0.0 if small else 0.25)
     b = add_matrix(d, "b", (*other, k, n), 1.0 if small else 0.4)
-    a = _add_prologue(d, a)
+    a = _add_matmul_prologue(d, a)
     dims = (*batch, m, n)
     length = d.choose_weighted({0: 3, 1: 3, 2: 3, 3: 2, 5: 1})
     if kind is _T.INT8:
         if length == 0:
-            d.g.matmul(a, b, compute_type=_T.INT32, **d.memory_options(dims, d.choose(_T.INT32, _T.FLOAT)))
+            d.g.matmul(a, b, compute_type=_T.INT32, **d.make_memory_options(dims, d.choose(_T.INT32, _T.FLOAT)))
             return
-        c = d.g.matmul(a, b, compute_type=_T.INT32, **d.virtual_options(dims, _T.INT32))
-        c = d.g.pointwise(_P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.virtual_options(dims, _T.FLOAT))
+        c = d.g.matmul(a, b, compute_type=_T.INT32, **d.make_virtual_options(dims, _T.INT32))
+        c = d.g.pointwise(_P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.make_virtual_options(dims, _T.FLOAT))
         d.g.io_type = _T.FLOAT
         d.add_chain(c, length, channel=None, kind=d.choose(_T.INT8, _T.FLOAT, _T.HALF))
         return
@@ -59,7 +59,7 @@ def add_matrix(
     return d.g.tensor(name, dims, kind, strides=tuple(strides))
 
 
-def _add_prologue(d: RandomGraphBuilder, a: Tensor) -> Tensor:
+def _add_matmul_prologue(d: RandomGraphBuilder, a: Tensor) -> Tensor:
     """Return a, or the result of an operation on it, in the type of the matmul."""
     if not d.draw_bool(0.1) or d.g.io_type not in (_T.HALF, _T.BFLOAT16):
         return a

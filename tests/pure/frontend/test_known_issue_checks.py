@@ -1,4 +1,4 @@
-"""Each function that builds or judges a graph checks the known issue table, so one new row there is enough."""
+"""Tests that every function that builds or judges a graph checks the table of known issues."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cudnn_backend_py.torch_ops.graphs import attention_graph
 from tests.support.frontend_attention import RecordingGraph, call_frontend_attention
 from tests.support.issue_warnings import list_issue_warning_categories
 
-IN, BEFORE = (9, 19, 0), (9, 18, 1)
-ROW = KnownIssue(
+AFFECTED_VERSION, UNAFFECTED_VERSION = (9, 19, 0), (9, 18, 1)
+MADE_UP_ISSUE = KnownIssue(
     "made-up",
     what="s_q of 96",
     effect="nothing",
     fix="use another s_q",
     source="examples/none.py",
     evidence="not measured",
-    versions=Window(IN),
+    versions=Window(AFFECTED_VERSION),
     sm=(90,),
     attention=lambda use: use.problem.seq_q == 96,
     refused=True,
@@ -36,17 +36,17 @@ PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 @pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
 def known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Add a made-up known issue to the table: one that the builder refuses, or one that it only reports."""
-    made = dataclasses.replace(ROW, refused=request.param)
+    made = dataclasses.replace(MADE_UP_ISSUE, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
     monkeypatch.setattr(find, "_warned", set())
     return made
 
 
 def is_refused(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
-    return known_issue.refused and version >= IN and sm == 90
+    return known_issue.refused and version >= AFFECTED_VERSION and sm == 90
 
 
-@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+@pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
 @pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
 def test_builder_refuses_or_reports_the_known_issue(
     known_issue: KnownIssue, build: Any, version: tuple[int, int, int], sm: int
@@ -57,14 +57,14 @@ def test_builder_refuses_or_reports_the_known_issue(
         assert caught.value.code == "attention-hazard"
     else:
         seen = list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
-        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= AFFECTED_VERSION and sm == 90)
     assert (
         list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up")
         == []
     )
 
 
-@pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
+@pytest.mark.parametrize(("version", "sm"), [(None, 90), (AFFECTED_VERSION, None)])
 def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
     known_issue: KnownIssue, version: Any, sm: int | None
 ) -> None:
@@ -82,7 +82,9 @@ def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
 def test_a_known_issue_is_reported_once(known_issue: KnownIssue) -> None:
     if not known_issue.refused:
         seen = [
-            list_issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up")
+            list_issue_warning_categories(
+                lambda: attention.sdpa_forward(PROBLEM, version=AFFECTED_VERSION, sm=90), "made-up"
+            )
             for _ in range(2)
         ]
         assert seen == [[KnownIssueWarning], []]
@@ -90,12 +92,12 @@ def test_a_known_issue_is_reported_once(known_issue: KnownIssue) -> None:
 
 def test_find_known_issues_returns_the_known_issue(known_issue: KnownIssue) -> None:
     graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
-    assert known_issue in find_known_issues(graph, 90, IN)
-    assert known_issue not in find_known_issues(graph, 90, BEFORE)
-    assert known_issue not in find_known_issues(graph, 100, IN)
+    assert known_issue in find_known_issues(graph, 90, AFFECTED_VERSION)
+    assert known_issue not in find_known_issues(graph, 90, UNAFFECTED_VERSION)
+    assert known_issue not in find_known_issues(graph, 100, AFFECTED_VERSION)
 
 
-@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+@pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
 def test_torch_operators_refuse_or_report_the_known_issue(
     known_issue: KnownIssue, version: tuple[int, int, int], sm: int
 ) -> None:
@@ -109,14 +111,14 @@ def test_torch_operators_refuse_or_report_the_known_issue(
         seen = list_issue_warning_categories(
             lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
-        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= AFFECTED_VERSION and sm == 90)
 
 
-@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+@pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
 def test_frontend_reports_the_known_issue(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
     recorder = RecordingGraph(version, sm)
     call_frontend_attention(recorder, PROBLEM, backward=False, unified=False)
     assert list_issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
-        version >= IN and sm == 90
+        version >= AFFECTED_VERSION and sm == 90
     )

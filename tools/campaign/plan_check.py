@@ -1,4 +1,4 @@
-"""One random graph: cuDNN builds a plan; with a GPU its outputs are compared with the interpreter's."""
+"""Build a plan for a random graph, run it, and compare its outputs with the interpreter's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,17 @@ from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
-__all__ = ["Differences", "PlanOrRefusal", "compare_interpreters", "find_plan", "is_context_lost", "run_and_compare"]
+__all__ = [
+    "OutputDifferences",
+    "PlanOrRefusal",
+    "compare_interpreters",
+    "find_plan",
+    "is_context_lost",
+    "run_and_compare",
+]
 
-Numbers = NDArray[Any]
-_GUARD = 512  # guard bytes after each tensor that no kernel may write
+NumberArray = NDArray[Any]
+_GUARD_BYTES = 512  # guard bytes after each tensor that no kernel may write
 
 
 @dataclass
@@ -46,7 +53,7 @@ class PlanOrRefusal:
         """Tag of the engine config, empty if there is none."""
         return "" if self.config is None else self.config.tag
 
-    def arithmetic(self) -> Arithmetic:
+    def get_arithmetic(self) -> Arithmetic:
         """Return the arithmetic that the engine may use."""
         return Arithmetic.from_notes(
             None if self.config is None else [note.name for note in self.config.numerical_notes]
@@ -54,40 +61,40 @@ class PlanOrRefusal:
 
 
 @dataclass
-class Differences:
+class OutputDifferences:
     """Comparison of outputs with the expected ones.
 
     Attributes
     ----------
     comparisons
         One for each output with an expected result.
-    beyond
+    overrun_tensors
         Names of tensors with writes after their end.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
-    beyond: list[str] = field(default_factory=list)
+    overrun_tensors: list[str] = field(default_factory=list)
 
     @property
-    def wrong(self) -> list[str]:
+    def wrong_texts(self) -> list[str]:
         """The differences as text; empty if all outputs are right."""
         said = [str(one) for one in self.comparisons if not one.right]
-        return said + [f"{name}: memory after it is written" for name in self.beyond]
+        return said + [f"{name}: memory after it is written" for name in self.overrun_tensors]
 
     @property
-    def tensors(self) -> list[str]:
+    def wrong_tensors(self) -> list[str]:
         """Names of the wrong outputs."""
-        return [one.output for one in self.comparisons if not one.right] + self.beyond
+        return [one.output for one in self.comparisons if not one.right] + self.overrun_tensors
 
     @property
-    def kinds(self) -> set[str]:
+    def difference_kinds(self) -> set[str]:
         """Kinds of differences: single numbers, all numbers together, NaN and infinities, writes after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
             if not one.right
         }
-        return found | ({"memory"} if self.beyond else set())
+        return found | ({"memory"} if self.overrun_tensors else set())
 
 
 def find_plan(
@@ -107,12 +114,12 @@ def find_plan(
     try:
         question = OperationGraph(graph, target)
     except CudnnBackendError as error:
-        return PlanOrRefusal(None, None, _error_text(error))
+        return PlanOrRefusal(None, None, _format_error(error))
     for mode in ("A", "FALLBACK"):
         try:
             answer = question.heuristics(mode)
         except CudnnStatusError as error:
-            words = _error_text(error)
+            words = _format_error(error)
             continue
         words = answer.answer.text.strip() or words
         configs = [config for config in answer.configs if engine in (None, config.engine)]
@@ -124,15 +131,15 @@ def find_plan(
             try:
                 return PlanOrRefusal(build_plan(config), config)
             except CudnnStatusError as error:
-                words = f"not built: {_error_text(error)}"
+                words = f"not built: {_format_error(error)}"
     return PlanOrRefusal(None, None, words or "no engine config")
 
 
-def _error_text(error: CudnnBackendError) -> str:
+def _format_error(error: CudnnBackendError) -> str:
     return str(getattr(error, "last_error", "") or error).strip()
 
 
-def run_plan(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
+def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[str, NumberArray], list[str]]:
     """Return the outputs of a plan by name, and the names of tensors written past their end.
 
     The memory of outputs is filled with ones before, which is NaN in every float type.
@@ -144,15 +151,15 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str,
     """
     graph = plan.graph
     written = {tensor.uid for tensor in graph.outputs}
-    held: dict[str | int, Numbers] = dict(inputs)
-    held.update(_initial_outputs(graph, inputs))
+    held: dict[str | int, NumberArray] = dict(inputs)
+    held.update(_make_initial_outputs(graph, inputs))
     placed: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         if not tensor.by_value:
-            placed[tensor.uid] = _memory_image(tensor, held.get(tensor.uid))
+            placed[tensor.uid] = _make_memory_content(tensor, held.get(tensor.uid))
         elif tensor.uid in held:
             placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
-    stage = TimingBuffers(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
+    stage = TimingBuffers(graph, plan.target, inputs=placed, guard_bytes=_GUARD_BYTES)
     try:
         stage.run(plan, stage.pack(plan))
         results = {
@@ -166,9 +173,9 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str,
             stage.close()
 
 
-def _initial_outputs(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+def _make_initial_outputs(graph: Graph, inputs: Mapping[str | int, NumberArray]) -> dict[str | int, NumberArray]:
     """Return the initial data of outputs: for a concatenation in place, the part that exists already."""
-    found: dict[str | int, Numbers] = {}
+    found: dict[str | int, NumberArray] = {}
     for op in graph.ops:
         fields = op.parameters()
         index = fields.get("inplace_index")
@@ -187,7 +194,7 @@ def _initial_outputs(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[
     return found
 
 
-def _memory_image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
+def _make_memory_content(tensor: Tensor, numbers: NumberArray | None) -> NDArray[np.uint8]:
     """Return the memory content of a tensor with these numbers; all bytes 0xFF for None."""
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
@@ -196,22 +203,24 @@ def _memory_image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 
-def compare_outputs(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Differences:
+def compare_outputs(
+    expected: Mapping[str, Expected], results: Mapping[str, NumberArray], beyond: list[str]
+) -> OutputDifferences:
     """Compare outputs with the expected ones."""
-    return Differences([item.compare(results[name]) for name, item in expected.items()], beyond)
+    return OutputDifferences([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
-def _make_data(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
-    """Return generated input data; for hostile attention with an odd seed, of which only scores are hostile."""
+def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, NumberArray]:
+    """Return generated input data; for hostile attention data with an odd seed, only the scores are hostile."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
-def compare_interpreters(graph: Graph, kind: str, seed: int) -> Differences:
-    """Compare an exact run of the interpreter with the results expected of a kernel."""
-    inputs = _make_data(graph, kind, seed)
+def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifferences:
+    """Compare an exact run of the interpreter with the results that a kernel may give."""
+    inputs = _make_input_data(graph, kind, seed)
     expected = expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
-    results: dict[str, Numbers] = {}
+    results: dict[str, NumberArray] = {}
     for name, item in list(expected.items()):
         form = item.tensor.data_type
         if is_integer(form):  # one mode truncates, the other rounds
@@ -236,10 +245,10 @@ def is_context_lost(device: int) -> bool:
 
 def run_and_compare(
     plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic
-) -> tuple[Differences, dict[str, float]]:
+) -> tuple[OutputDifferences, dict[str, float]]:
     """Run a plan on data of one kind and compare; return also the seconds of each part."""
     began = time.perf_counter()
-    inputs = _make_data(graph, kind, seed)
+    inputs = _make_input_data(graph, kind, seed)
     made = time.perf_counter()
     results, beyond = run_plan(plan, inputs)
     ran = time.perf_counter()

@@ -15,27 +15,27 @@ from cudnn_backend_py.graph import GraphBuilder, Tensor
 from cudnn_backend_py.graph.strides import channels_last, ordered_strides, packed_strides
 from cudnn_backend_py.system.version import VersionTuple
 
-__all__ = ["REDUCTIONS", "Layout", "RandomGraphBuilder"]
+__all__ = ["REDUCTION_WEIGHTS", "RandomGraphBuilder", "StrideFunction"]
 
-_T = TypeVar("_T")
+_Item = TypeVar("_Item")
 _P, _R = PointwiseMode, ReduceTensorOp
-Layout = Callable[[tuple[int, ...]], tuple[int, ...]]
+StrideFunction = Callable[[tuple[int, ...]], tuple[int, ...]]
 """Strides of a tensor in memory, from its dims."""
 
-SMOOTH = (
+SMOOTH_MODES = (
     _P.RELU_FWD, _P.TANH_FWD, _P.SIGMOID_FWD, _P.ELU_FWD, _P.GELU_FWD, _P.GELU_APPROX_TANH_FWD, _P.SWISH_FWD,
     _P.SOFTPLUS_FWD, _P.ABS, _P.NEG, _P.IDENTITY, _P.ERF, _P.SIN, _P.COS,
 )  # fmt: skip
-POSITIVE = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # infinite or NaN for inputs of 0 or less
-ROUGH = (_P.CEIL, _P.FLOOR, _P.TAN, _P.EXP)
-ARITHMETIC = (_P.ADD, _P.ADD, _P.SUB, _P.MUL, _P.MUL, _P.MAX, _P.MIN, _P.DIV, _P.ADD_SQUARE, _P.ATAN2)
-COMPARISONS = (_P.CMP_EQ, _P.CMP_NEQ, _P.CMP_GT, _P.CMP_GE, _P.CMP_LT, _P.CMP_LE)
-GRADIENTS = (
+MODES_FOR_POSITIVE_INPUTS = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # infinite or NaN for inputs of 0 or less
+MODES_WITH_LARGE_ERRORS = (_P.CEIL, _P.FLOOR, _P.TAN, _P.EXP)
+ARITHMETIC_MODES = (_P.ADD, _P.ADD, _P.SUB, _P.MUL, _P.MUL, _P.MAX, _P.MIN, _P.DIV, _P.ADD_SQUARE, _P.ATAN2)
+COMPARISON_MODES = (_P.CMP_EQ, _P.CMP_NEQ, _P.CMP_GT, _P.CMP_GE, _P.CMP_LT, _P.CMP_LE)
+GRADIENT_MODES = (
     _P.RELU_BWD, _P.TANH_BWD, _P.SIGMOID_BWD, _P.ELU_BWD, _P.GELU_BWD, _P.SOFTPLUS_BWD, _P.SWISH_BWD,
     _P.GELU_APPROX_TANH_BWD,
 )  # fmt: skip
-REDUCTIONS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMAX: 4}  # cuDNN refuses the others
-SMALL_INTEGERS = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
+REDUCTION_WEIGHTS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMAX: 4}  # cuDNN refuses the others
+INTEGER_TYPES = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
 
 
 class RandomGraphBuilder:
@@ -45,7 +45,7 @@ class RandomGraphBuilder:
         self.random = random.Random(f"{family} {seed}")
         self.version = version
         self.g = GraphBuilder(f"{family} {seed}")
-        self.layout: Layout = packed_strides
+        self.layout: StrideFunction = packed_strides
         self.whole_batch = False  # operands mostly have the first dim of matrices: cuDNN gets others wrong
 
     # choices
@@ -53,16 +53,16 @@ class RandomGraphBuilder:
     def draw_bool(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def choose(self, *choices: _T) -> _T:
+    def choose(self, *choices: _Item) -> _Item:
         return self.random.choice(choices)
 
-    def choose_weighted(self, weights: Mapping[_T, float]) -> _T:
+    def choose_weighted(self, weights: Mapping[_Item, float]) -> _Item:
         return self.random.choices(list(weights), list(weights.values()))[0]
 
     def draw_int(self, least: int, most: int) -> int:
         return self.random.randint(least, most)
 
-    def is_since(self, *version: int) -> bool:
+    def is_version_at_least(self, *version: int) -> bool:
         """Return whether the cuDNN version to judge is this one or later; True if it is not known."""
         return self.version is None or self.version >= version
 
@@ -87,7 +87,7 @@ class RandomGraphBuilder:
         def strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
             return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
 
-        layouts: dict[str, Layout] = {
+        layouts: dict[str, StrideFunction] = {
             "packed": packed_strides,
             "last": channels_last,
             "permuted": permuted_strides,
@@ -103,14 +103,14 @@ class RandomGraphBuilder:
         options.setdefault("strides", self.layout(tuple(dims)))
         return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
 
-    def virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a virtual result, with the strides of a stored one without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a stored result."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
@@ -181,9 +181,9 @@ class RandomGraphBuilder:
         kind = self.choose_output_type() if kind is None else kind
         reduces = self.draw_bool(reduce)
         if not length and not reduces:
-            return make(self.memory_options(dims, kind))
+            return make(self.make_memory_options(dims, kind))
         spills = self.draw_bool(0.12)  # the output of the operation itself is used, too
-        z = make(self.memory_options(dims, kind) if spills else self.virtual_options(dims))
+        z = make(self.make_memory_options(dims, kind) if spills else self.make_virtual_options(dims))
         return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
     def add_chain(
@@ -200,9 +200,9 @@ class RandomGraphBuilder:
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
-            options = self.memory_options(z.dims, kind) if last else self.virtual_options(z.dims)
+            options = self.make_memory_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
             if not last and self.draw_bool(0.06):
-                options = self.memory_options(z.dims, self.g.io_type if kind is None else kind)
+                options = self.make_memory_options(z.dims, self.g.io_type if kind is None else kind)
             z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
         return self.add_reduction(z, virtual=False) if reduces else z
@@ -215,14 +215,14 @@ class RandomGraphBuilder:
         what = self.choose_weighted(
             {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
         )
-        between = self.virtual_options(dims)
+        between = self.make_virtual_options(dims)
         if what == "arithmetic":
-            mode = self.choose(*ARITHMETIC)
+            mode = self.choose(*ARITHMETIC_MODES)
             b = self.choose_operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
             x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.draw_bool(0.3) else (z, b)
             return g.pointwise(mode, x, b, **options)
         if what == "gradient":
-            mode = self.choose(*GRADIENTS)
+            mode = self.choose(*GRADIENT_MODES)
             return g.pointwise(
                 mode, self.add_tensor("x", dims), dy=z, **options, parameters=self.choose_parameters(mode)
             )
@@ -232,14 +232,14 @@ class RandomGraphBuilder:
             return g.pointwise(_P.BINARY_SELECT, z, self.choose_operand(dims, channel=channel), mask, **options)
         if what == "positive":
             safe = g.pointwise(_P.ADD, g.pointwise(_P.ABS, z, **between), self.add_scalar(rank, 0.5), **between)
-            return g.pointwise(self.choose(*POSITIVE), safe, **options)
+            return g.pointwise(self.choose(*MODES_FOR_POSITIVE_INPUTS), safe, **options)
         if what == "rough":
-            mode = self.choose(*ROUGH)
+            mode = self.choose(*MODES_WITH_LARGE_ERRORS)
             if mode is _P.EXP:
                 return g.pointwise(mode, g.pointwise(_P.MIN, z, self.add_scalar(rank, 3.0), **between), **options)
             leaf = g.pointwise(mode, self.add_tensor("leaf", dims), **between)
             return g.pointwise(self.choose(_P.ADD, _P.MUL, _P.MAX), z, leaf, **options)
-        mode = self.choose(*SMOOTH)
+        mode = self.choose(*SMOOTH_MODES)
         return g.pointwise(mode, z, **options, parameters=self.choose_parameters(mode))
 
     def add_mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
@@ -253,7 +253,7 @@ class RandomGraphBuilder:
                 g.pointwise(_P.GEN_INDEX, leaf, axis=i, strides=strides, data_type=kind, compute_type=kind)
                 for i in (axis, other)
             )
-            return g.pointwise(self.choose(*COMPARISONS), rows, columns, strides=strides)
+            return g.pointwise(self.choose(*COMPARISON_MODES), rows, columns, strides=strides)
         first = self.add_comparison(leaf, self.choose_operand(leaf.dims, channel=channel), strides)
         if self.draw_bool(0.3):
             second = self.add_comparison(leaf, self.add_scalar(leaf.rank), strides)
@@ -265,7 +265,7 @@ class RandomGraphBuilder:
     ) -> Tensor:
         """Add a comparison, mostly computed in float32, which most engines need."""
         kind = DataType.FLOAT if self.draw_bool(0.95) else None
-        return self.g.pointwise(mode or self.choose(*COMPARISONS), x, b, strides=strides, compute_type=kind)
+        return self.g.pointwise(mode or self.choose(*COMPARISON_MODES), x, b, strides=strides, compute_type=kind)
 
     def choose_parameters(self, mode: PointwiseMode) -> dict[str, Any]:
         """Return random parameters of an activation, or none."""
@@ -293,9 +293,9 @@ class RandomGraphBuilder:
         count = 1
         for whole, part in zip(x.dims, dims, strict=True):
             count *= whole // part
-        operator = self.choose_weighted(REDUCTIONS) if operator is None else operator
+        operator = self.choose_weighted(REDUCTION_WEIGHTS) if operator is None else operator
         if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
             operator = _R.ADD
         kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
-        options = self.virtual_options(dims, kind) if virtual else self.memory_options(dims, kind)
+        options = self.make_virtual_options(dims, kind) if virtual else self.make_memory_options(dims, kind)
         return self.g.reduction(operator, x, dims, **options)
