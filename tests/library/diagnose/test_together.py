@@ -60,7 +60,7 @@ def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> in
     offered = {change.title: change.graphs for change in changes(question.graph)}
     queries: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
-        if part.startswith("shared_judge for "):
+        if part.startswith("judge for "):
             queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
             queries += [replace(question, graph=graph) for graph in offered[EFFECT_PATTERN.sub("", part)]]
