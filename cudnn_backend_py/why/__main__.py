@@ -81,7 +81,7 @@ def _command(
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(f"there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
-    options = {"profile": profile, "ask": ask, "measure": measure, "budget_s": budget}
+    options = {"profile": profile, "run_query": ask, "measure": measure, "budget_s": budget}
     return lambda: _run(start, target, where, form, options)
 
 

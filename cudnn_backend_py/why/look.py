@@ -35,12 +35,12 @@ def why_not_cudnn(
     target
         A described GPU (``"h100"``, ``"sm90"``, a JSON file) that the calls are judged for, wherever their tensors are;
         None: the GPU of this process.
-    ask
+    run_query
         Whether cuDNN is queried itself, in a child process and after the block, about the graph of each kind of call.
     measure
         Whether, after the block and on a GPU, each kind of call is timed with every backend of torch that runs it.
     budget_s
-        Seconds for `ask` and `measure` together; what they do not suffice for is said.
+        Seconds for `run_query` and `measure` together; what they do not suffice for is said.
 
     Yields
     ------

@@ -46,7 +46,7 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Result:
+def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "make_backward(head_dim=256)") -> Result:
     path = tmp_path / "asked.py"
     path.write_text(f"from tests.library.cli.test_build_stage import *\ndef graph():\n    return {graph}\n")
     return CliRunner().invoke(main, [name, str(path), *arguments], catch_exceptions=False)
@@ -149,7 +149,7 @@ def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.Mon
 
 
 def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> None:
-    options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "forward(head_dim=100)"
+    options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "make_forward(head_dim=100)"
     done = run_on_graph(tmp_path, "explain", "--whatif", *options, graph=graph)
     assert done.exit_code == 2
     assert "no change was found" not in done.stdout
@@ -171,7 +171,7 @@ def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> 
         "--no-build",
         "--budget=0",
         "--format=json",
-        graph="forward(head_dim=100)",
+        graph="make_forward(head_dim=100)",
     )
     search = json.loads(done.stdout)["search"]
     assert not search["finished"]
@@ -214,10 +214,10 @@ def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:
 
 def test_whatif_changes_nothing_in_a_supported_graph(tmp_path: Path) -> None:
     assert whatif(make_forward(), "sm90", build=True) == []
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_forward()")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="make_forward()")
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
@@ -231,7 +231,7 @@ def test_unbuilt_remedies_are_marked_as_unbuilt(tmp_path: Path) -> None:
         "--no-build",
         "--budget",
         "20",
-        graph="forward(head_dim=100)",
+        graph="make_forward(head_dim=100)",
     )
     assert "[exact, compared; passes its support check, not built]" in done.stdout
     assert "built]" not in done.stdout.replace("not built]", "")
@@ -243,7 +243,7 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
     found = whatif(make_forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="make_forward()")
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
         whatif(make_forward(), "sm90", modes=("C",))
