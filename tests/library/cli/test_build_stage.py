@@ -243,7 +243,9 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
     found = whatif(make_forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="make_forward()")
+    done = run_on_graph(
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="make_forward()"
+    )
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
         whatif(make_forward(), "sm90", modes=("C",))
