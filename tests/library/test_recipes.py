@@ -81,7 +81,10 @@ class RepositoryCopy:
 
     def regenerate_page(self, page: str) -> None:
         """Write a page as `make regen` does."""
-        code = f"from tools.regen import PAGES, ROOT; (ROOT / {page!r}).write_text(PAGES[{page!r}](), encoding='utf-8')"
+        code = (
+            "from tools.regen import PAGE_WRITERS, ROOT; "
+            f"(ROOT / {page!r}).write_text(PAGE_WRITERS[{page!r}](), encoding='utf-8')"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=self.folder,
