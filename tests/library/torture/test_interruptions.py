@@ -11,7 +11,7 @@ from tests.torture.harness import run_round
 
 
 def test_every_injected_exception_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruptions, "COUNT", 60)
+    monkeypatch.setattr(interruptions, "INTERRUPTIONS_PER_ROUND", 60)
     counts: Counter[str] = Counter()
     for seed in (2, 3):
         counts += run_round("interruptions", seed)
