@@ -10,6 +10,7 @@ skipped with the reason.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     rng = random.Random(f"{metafunc.config.getoption('seed')} {metafunc.function.__name__}")
     count: int = metafunc.config.getoption("samples")
     sets: list[tuple[Any, ...]]
-    if _count_products(values) <= count:
+    if math.prod(map(len, values)) <= count:
         sets = [tuple(itertools.chain(*choice)) for choice in itertools.product(*values)]
     else:
         found: dict[tuple[Any, ...], None] = {}
@@ -72,13 +73,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         sets = list(found)
     metafunc.definition.own_markers = [mark for mark in metafunc.definition.own_markers if mark.name != "parametrize"]
     metafunc.parametrize(names, sets)
-
-
-def _count_products(values: Sequence[Sequence[object]]) -> int:
-    count = 1
-    for options in values:
-        count *= len(options)
-    return count
 
 
 def _make_module(**members: Any) -> ModuleType:
@@ -104,7 +98,8 @@ class _WithoutCounterpart:
         pytest.skip(f"no counterpart: {self._name}")
 
 
-_DROPOUT_MASK = _WithoutCounterpart("the dropout mask as a result")
+def _dropout_mask(dropout: float) -> _WithoutCounterpart | None:
+    return _WithoutCounterpart("the dropout mask as a result") if dropout else None
 
 
 def unpad_input(x: Any, mask: Any) -> tuple[Any, Any, Any, int, Any]:
@@ -160,7 +155,7 @@ def flash_attn_func(
     )
     if not return_attn_probs:
         return found.transpose(1, 2)
-    return found[0].transpose(1, 2), found[1].squeeze(-1), _DROPOUT_MASK if dropout_p else None
+    return found[0].transpose(1, 2), found[1].squeeze(-1), _dropout_mask(dropout_p)
 
 
 def flash_attn_kvpacked_func(q: Any, kv: Any, *args: Any, **options: Any) -> Any:
@@ -208,7 +203,7 @@ def flash_attn_varlen_func(
         return_stats=return_attn_probs,
         **options,
     )
-    return (*found, _DROPOUT_MASK if dropout_p else None) if return_attn_probs else found
+    return (*found, _dropout_mask(dropout_p)) if return_attn_probs else found
 
 
 def _check_pages(pages: Any, lengths: Any, block_table: Any) -> None:
