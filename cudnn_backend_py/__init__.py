@@ -122,12 +122,12 @@ def __getattr__(name: str) -> Any:
 def _draw_for_notebook(value: object) -> str | None:
     """Draw a value for a notebook; None to show its text (called by ``system/notebook.py``)."""
     try:
-        from .diagnose.report.notebook import show
+        from .diagnose.report.notebook import render_for_notebook
     except ModuleNotFoundError as error:
         if error.name == f"{__name__}.diagnose":  # nothing is there that draws
             return None
         raise
-    return show(value)
+    return render_for_notebook(value)
 
 
 def __dir__() -> list[str]:

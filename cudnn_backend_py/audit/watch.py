@@ -25,7 +25,7 @@ from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
 from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
-from ..why.wrapping import Around, Wrapped, is_compiling, measure_passing
+from ..why.wrapping import FunctionWrapper, WrapperRegistry, is_compiling, measure_pass_through_time
 from .budget import Budget, SampleCost
 from .calls import (
     READERS,
@@ -78,7 +78,7 @@ class _EntryPoint:
     """One kind of audited function: its wrapper, its number of calls, and when it may be sampled again."""
 
     name: str
-    around: Around
+    around: FunctionWrapper
     passed_on: int = 0  # to the original by the countdown, when that was set last
     calls: int = 0
     tried: int = 0  # calls that were read to be sampled, also those that cannot be
@@ -90,8 +90,8 @@ class _EntryPoint:
 
     def count_calls(self, passed_on: int) -> None:
         """Count the calls since the countdown was set, and set it again."""
-        self.calls += self.passed_on - self.around.left
-        self.around.left = self.passed_on = passed_on
+        self.calls += self.passed_on - self.around.calls_to_pass
+        self.around.calls_to_pass = self.passed_on = passed_on
 
     def take_counting_seconds(self, passing_s: float) -> float:
         """Return the seconds spent on counting calls since the last query; `passing_s` is the cost of one."""
@@ -124,7 +124,7 @@ class Watch:
     first: int = 16
     patience_s: float = 60.0
     seed: int = 0
-    _wrapped: Wrapped = field(default_factory=lambda: Wrapped(__package__ or ""))
+    _wrapped: WrapperRegistry = field(default_factory=lambda: WrapperRegistry(__package__ or ""))
     _pending: list[_PendingCheck] = field(default_factory=list)
     _entry_points: dict[tuple[str, str], _EntryPoint] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Watch:
         self._lock = threading.Lock()
         self._random = random.Random(self.seed)
         self._budget = Budget(self.cost)
-        self._passing_s = measure_passing()
+        self._passing_s = measure_pass_through_time()
         self._judging = BackgroundJudge(self._store_case, relaxed_capture)  # which spoils no capture in progress
 
     # Wrapping
@@ -147,7 +147,7 @@ class Watch:
             self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
         around = self._make_wrapper("operators", "torch")
         self._wrapped.wrap_later(f"{ours}torch_ops.drop_in", "scaled_dot_product_attention", around)
-        self._wrapped.later(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
+        self._wrapped.run_after_import(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
         self._budget.start()
 
     def _wrap_frontend(self, module: str) -> None:
@@ -184,7 +184,7 @@ class Watch:
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
         report.waited_s = time.perf_counter() - began
 
-    def _make_wrapper(self, name: str, how: str) -> Around:
+    def _make_wrapper(self, name: str, how: str) -> FunctionWrapper:
         """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
@@ -197,7 +197,7 @@ class Watch:
                 return original(*args, **kwargs)
             return self._handle_due_call(entry_point, read, original, args, kwargs)
 
-        entry_point = self._entry_points[name, how] = _EntryPoint(name, Around(call))
+        entry_point = self._entry_points[name, how] = _EntryPoint(name, FunctionWrapper(call))
         return entry_point.around
 
     # Which calls

@@ -55,7 +55,7 @@ def draw_graph(graph_file: str, number: int | None, style: str, output: str | No
     PNG needs resvg_py and a font. Mermaid is for Markdown pages, DOT for Graphviz. Does not call cuDNN.
     """
     from ..diagnose.report.diagram import to_dot, to_mermaid
-    from ..diagnose.report.drawing import MAX_OPERATIONS, draw_file
+    from ..diagnose.report.drawing import MAX_OPERATIONS, draw_svg_file
 
     graphs = load_any_graphs(graph_file, number)
     if len(graphs) > 1:
@@ -66,7 +66,7 @@ def draw_graph(graph_file: str, number: int | None, style: str, output: str | No
         return
     if len(drawn.ops) > MAX_OPERATIONS:
         raise click.UsageError(f"{len(drawn.ops)} operations are too many for a drawing, {MAX_OPERATIONS} can be drawn")
-    picture = draw_file(drawn)
+    picture = draw_svg_file(drawn)
     write_or_print_report(picture if style == "svg" else _convert_svg_to_png(picture), output)
 
 

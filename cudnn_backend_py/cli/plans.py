@@ -217,7 +217,7 @@ def compare_attention(
     attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
     the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
     """
-    from ..diagnose.surveys.inputs import DEFAULT
+    from ..diagnose.surveys.inputs import DEFAULT_VERSION
     from .compare.comparison import Comparison, run_compare_command
 
     if log_file and grid:
@@ -225,7 +225,7 @@ def compare_attention(
     if plot and target:
         raise click.UsageError("--plot draws times, which --target does not measure")
     what = log_file or f"--grid={grid or 'whole'}"
-    wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
+    wanted = Comparison(what, versions or (DEFAULT_VERSION,), target, configs, rounds, limit)
     keep = make_json_saver(output, style)
     text = run_compare_command(
         wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record)

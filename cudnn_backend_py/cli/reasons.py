@@ -23,9 +23,9 @@ def explain_message(text: tuple[str, ...], style: str, output: str | None) -> No
     TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
     one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
     """
-    from ..diagnose.framework_messages import find_entries
+    from ..diagnose.framework_messages import explain_message
 
-    found = find_entries(_read_message(text))
+    found = explain_message(_read_message(text))
     if style == "json":
         write_or_print_report(format_json([one.to_dict() for one in found]), output)
     elif found:

@@ -388,14 +388,14 @@ def _format_summary(trials: list[Trial]) -> str:
 
 
 def _format_junit_report(trials: list[Trial]) -> str:
-    from ..diagnose.report.ci import Case, junit_xml
+    from ..diagnose.report.ci import VerdictTestCase, make_junit_xml
     from ..tuning.trial.trial import STATES
 
     kinds = {state: state.replace(" ", "-") for state in STATES}
     states = {"right": "passed", "wrong": "failed", "refused": "failed"}
-    return junit_xml(
+    return make_junit_xml(
         (
-            Case(
+            VerdictTestCase(
                 graph=f"{trial.graph} [{trial.data}, seed {trial.seed}]",
                 target=trial.target,
                 version=trial.cudnn,

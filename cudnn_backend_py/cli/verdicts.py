@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..diagnose import Judge, Query, Verdict
-    from ..diagnose.report.ci import Case
+    from ..diagnose.report.ci import VerdictTestCase
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
 
@@ -183,13 +183,15 @@ def _choose_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
 def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> None:
     """Print verdicts, separated by empty lines."""
     from ..diagnose.report.summary import render_summary
-    from ..diagnose.report.text import render
+    from ..diagnose.report.text import render_verdict
 
     console = open_console()
     for number, (verdict, graph) in enumerate(zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)):
         if number:
             console.print()
-        console.print(render(verdict, _describe_frameworks(verdict, graph)) if verbose else render_summary(verdict))
+        console.print(
+            render_verdict(verdict, _describe_frameworks(verdict, graph)) if verbose else render_summary(verdict)
+        )
 
 
 def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
@@ -209,29 +211,29 @@ def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
 
 
 def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
-    from ..diagnose.remedies import with_search, with_versions
+    from ..diagnose.remedies import add_searched_remedy, add_version_remedy
 
-    answers = [(with_versions(judge.run_query(question), question), question) for question in questions]
-    return [with_search(verdict, question, judge) for verdict, question in answers]
+    answers = [(add_version_remedy(judge.run_query(question), question), question) for question in questions]
+    return [add_searched_remedy(verdict, question, judge) for verdict, question in answers]
 
 
 def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
     """Return the verdicts in a format; `graphs` are files with their graphs."""
     from ..diagnose import render_text
-    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.ci import make_github_annotations, make_junit_xml
     from ..diagnose.report.html import render_page
-    from ..diagnose.report.summary import summary_text
+    from ..diagnose.report.summary import format_summary
 
     if style == "html":
         return render_page(verdicts, graphs=_repeat_graphs_per_verdict(graphs, verdicts))
     if style == "junit":
-        return junit_xml(verdicts)
+        return make_junit_xml(verdicts)
     if style == "github":
         files = {graph.name: file for file, graph in graphs}
-        return "".join(f"{line}\n" for line in github_annotations(verdicts, files=files))
+        return "".join(f"{line}\n" for line in make_github_annotations(verdicts, files=files))
     if style == "text":
         if not verbose:
-            return "\n".join(summary_text(verdict) for verdict in verdicts)
+            return "\n".join(format_summary(verdict) for verdict in verdicts)
         return "\n".join(
             render_text(verdict, frameworks=_describe_frameworks(verdict, graph))
             for verdict, graph in zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)
@@ -485,14 +487,14 @@ def show_matrix(
         raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import name_build, places_of
+    from ..diagnose.surveys.inputs import add_build_name, choose_wheels
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
-    names = tuple(map(name_build, versions)) or list_available_versions()
+    names = tuple(map(add_build_name, versions)) or list_available_versions()
 
     def run_query(wheels: dict[str, str]) -> Matrix:
-        places = places_of(names, wheels)
+        places = choose_wheels(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
     def lacking(answers: Matrix) -> list[str]:
@@ -524,17 +526,17 @@ def _show_version_history(
     """Find the first version that supports each graph on each target, and the first that refuses it again."""
     from ..diagnose.report.tables import render_since, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import name_build, places_of
+    from ..diagnose.surveys.inputs import add_build_name, choose_wheels
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
-    names = tuple(map(name_build, versions)) or list_available_versions()
+    names = tuple(map(add_build_name, versions)) or list_available_versions()
 
     def run_query(graph: Graph, target: str) -> Since:
         def search(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
-                return since(graph, target, places_of(names, wheels), build=build, every=every)
+                return since(graph, target, choose_wheels(names, wheels), build=build, every=every)
 
         return judge_with_wheels(search, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names)
 
@@ -563,31 +565,31 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     1 if something did, 2 if something could not be judged; with --update, 0 if all could be written.
     """
     from ..diagnose.report.tables import render_check
-    from ..diagnose.surveys import baseline as check
+    from ..diagnose.surveys import baseline
 
     def load(path: str) -> Graph:
         warn_about_python_file(path, file)
         return load_graph_file(path)
 
-    def run_query(wheels: dict[str, str]) -> list[check.Checked]:
-        put = check.update if updated else check.check
+    def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
+        put = baseline.update_baseline if updated else baseline.check_baseline
         return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
-    def lacking(found: list[check.Checked]) -> list[str]:
+    def lacking(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, lacking, check.read_baseline(Path(file)).versions)
+    results = judge_with_wheels(run_query, lacking, baseline.read_baseline(Path(file)).versions)
     _write_check_report(
         style,
         output,
         lambda: [one.to_dict() for one in results],
-        [one.case() for one in results],
+        [one.make_test_case() for one in results],
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
         lambda: render_check(results),
     )
     if updated:
-        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED_EXIT_CODE)
-    raise SystemExit(check.exit_code(results))
+        raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)
+    raise SystemExit(baseline.find_exit_code(results))
 
 
 @click.command("diff", cls=Command)
@@ -671,13 +673,13 @@ def _compare_versions_on_files(
 
         with show_progress_line("timing") as step:
             found = time_changes(found, graphs, step=step, until=until, keep=keep)
-    for line in found.left_out:
+    for line in found.unfinished_work:
         print_warning(line)
     _write_check_report(
         style,
         output,
         found.to_dict,
-        [one.case(found.old, found.new) for one in found.changes],
+        [one.make_test_case(found.old, found.new) for one in found.changes],
         places,
         lambda: render_upgrade(found),
     )
@@ -688,20 +690,20 @@ def _write_check_report(
     style: str,
     output: str | None,
     data: Callable[[], Any],
-    cases: Sequence[Case],
+    cases: Sequence[VerdictTestCase],
     files: Mapping[str, str],
     render: Callable[[], RenderableType],
 ) -> None:
     """Write the checked verdicts; `files` are those of the graphs, by name."""
-    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.ci import make_github_annotations, make_junit_xml
     from ..diagnose.report.tables import table_text
 
     if style == "json":
         write_or_print_report(format_json(data()), output)
     elif style == "junit":
-        write_or_print_report(junit_xml(cases), output)
+        write_or_print_report(make_junit_xml(cases), output)
     elif style == "github":
-        lines = github_annotations(cases, files=files)
+        lines = make_github_annotations(cases, files=files)
         write_or_print_report("".join(f"{line}\n" for line in lines), output, annotations=True)
     elif output is not None:
         write_or_print(table_text(render()), output)

@@ -84,22 +84,22 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     child = run_command(command, versions.child_environment(installed))
     if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
-    from ..target.environment import problem_after_crash
+    from ..target.environment import find_crash_problem
 
     print_warning(
         f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}"
     )
-    if (fault := problem_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
+    if (fault := find_crash_problem(str(installed.library), str(installed.nvrtc or ""))) is not None:
         print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED_EXIT_CODE)
 
 
 def _is_environment_version(version: str) -> bool:
     """Return whether the cuDNN of the Python environment has the named version."""
-    from ..diagnose.surveys.inputs import own_version
+    from ..diagnose.surveys.inputs import find_own_version
     from ..native.version_store import VersionRequest
 
-    if (text := own_version()) is None:
+    if (text := find_own_version()) is None:
         return False
     named, own = VersionRequest.parse(version), VersionRequest.parse(text)
     return named.cuda in (None, own.cuda) and own.numbers[: len(named.numbers)] == named.numbers
@@ -173,9 +173,9 @@ def judge_with_wheels(
 
     wheels: dict[str, str] = {}
     if click.get_current_context().meta.get(_WHEEL_KEY) == "jit":
-        from ..diagnose.surveys.inputs import number_of
+        from ..diagnose.surveys.inputs import find_version_number
 
-        numbers = {number_of(name) for name in names}
+        numbers = {find_version_number(name) for name in names}
         wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
     found = run_query(wheels)
     while more := _find_full_wheels(name for name in lacking(found) if name not in wheels):
@@ -241,17 +241,17 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
 
 def find_versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the versions of verdicts for which engines were missing."""
-    from ..diagnose.engines import ENGINES_ABSENT
+    from ..diagnose.engines import ENGINES_MISSING_CODE
 
-    return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
+    return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_MISSING_CODE]
 
 
 def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
     """Return the version numbers of cells for which engines were missing."""
-    from ..diagnose.engines import ENGINES_ABSENT
-    from ..diagnose.surveys.inputs import number_of
+    from ..diagnose.engines import ENGINES_MISSING_CODE
+    from ..diagnose.surveys.inputs import find_version_number
 
-    return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
+    return [find_version_number(version) for version, cell in cells if cell.cause == ENGINES_MISSING_CODE]
 
 
 def _remove_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""An architecture's relation to a cuDNN version: has code for it, only for older ones, or is older than it."""
+"""Whether a cuDNN version has code for an architecture, only for older ones, or is older than the architecture."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["blame_architecture", "control_target", "describe_architecture"]
 # (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the full 9.10.0 holds machine code from
 # sm_50 on, the jit wheels of 9.12 to 9.24 and the full 9.28 from sm_75 on, but for some of the kernels compiled
 # ahead of time.
-_OLDEST = 75
-_SINCE = Version(9, 11, 0)
+_OLDEST_SUPPORTED_SM = 75
+_FIRST_VERSION_WITHOUT_OLD_SM = Version(9, 11, 0)
 
 
 def control_target(sm: int) -> str:
@@ -32,12 +32,12 @@ def describe_architecture(target: Target, *, control_supported: bool) -> str:
         Whether cuDNN supports the control graph on the target; that it does on :func:`control_target` is known.
     """
     sm, lib = target.sm, target.library
-    if 0 < sm < _OLDEST and lib.version >= _SINCE:
+    if 0 < sm < _OLDEST_SUPPORTED_SM and lib.version >= _FIRST_VERSION_WITHOUT_OLD_SM:
         return (
-            f"sm_{sm} is older than what cuDNN {lib.version} is made for, sm_{_OLDEST} and later; 9.10 is the last "
-            "made for it. Some engines still accept graphs, but not every kernel they need has to be there"
+            f"cuDNN {lib.version} is built for sm_{_OLDEST_SUPPORTED_SM} and later; 9.10 is the last version built for "
+            f"sm_{sm}. Some engines still accept graphs, but the library may lack kernels that they need"
         )
-    if sm > _OLDEST and not control_supported:
+    if sm > _OLDEST_SUPPORTED_SM and not control_supported:
         return (
             f"cuDNN {lib.version} is older than sm_{sm}: it has no machine code for it, engines that know their "
             "architectures refuse it, and what is supported nevertheless runs from PTX, which the driver compiles"
@@ -45,21 +45,21 @@ def describe_architecture(target: Target, *, control_supported: bool) -> str:
     return ""
 
 
-_NEWER = "use a newer cuDNN, one that knows the architecture"
+_NEWER_CUDNN_REMEDY = "use a newer cuDNN, one that knows the architecture"
 
 
 def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
-    """Return the cause, or that cuDNN is older than the architecture if it refuses a graph only for that reason."""
-    newer = target.sm > _OLDEST and not control_supported
+    """Return the given cause, or a too old cuDNN as the cause if it refuses the graph only for that reason."""
+    newer = target.sm > _OLDEST_SUPPORTED_SM and not control_supported
     if not newer or (cause is not None and cause.code != "architecture"):
         return cause
     headline = f"cuDNN {target.library.version} is older than sm_{target.sm}, and refuses the graph there"
     if cause is None:
-        return Cause("architecture-newer-than-library", headline, Basis.RULE, "", _NEWER, "not asked")
+        return Cause("architecture-newer-than-library", headline, Basis.RULE, "", _NEWER_CUDNN_REMEDY, "not asked")
     return replace(
         cause,
         code="architecture-newer-than-library",
         headline=f"{headline}; {cause.headline.partition(' (cuDNN:')[0]}",  # that is of an engine for another one
-        remedy=_NEWER,
+        remedy=_NEWER_CUDNN_REMEDY,
         asked="not asked",
     )

@@ -1,4 +1,4 @@
-"""Where a program spends its time in cuDNN, by its log: executions, graphs, plans, build times, shape classes."""
+"""Break down a program's cuDNN log: executions, graphs, plans, build times and shape classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Breakdown", "ShapeGroup", "break_down"]
 
 @dataclass(frozen=True, slots=True)
 class ShapeGroup:
-    """Graphs of one cuDNN that differ only in size: batch and lengths of attention, any dims of other graphs.
+    """Graphs of one cuDNN version that differ only in size: batch and lengths of attention, any dims of other graphs.
 
     ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph is alone.
     """
@@ -35,7 +35,7 @@ class ShapeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The graphs of a log by shape class; ``faults`` has the known issues of each graph, by its number.
+    """The graphs of a log, grouped by shape class; ``faults`` lists the known issues of each graph, in the same order.
 
     Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
     building, and to its first run, with whatever the program did between.
@@ -50,7 +50,7 @@ class Breakdown:
         graphs = [
             {
                 "number": number,
-                "name": _format_title(item),
+                "name": _format_graph_title(item),
                 "line": item.line,
                 "made": item.count,
                 "plans": item.plans,
@@ -69,39 +69,39 @@ class Breakdown:
 
     def __str__(self) -> str:
         if not self.graphs:
-            return "the log reports of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
+            return "no graph found in the log: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
-        seconds = sum(map(_plan_seconds, self.graphs))
-        heading = f"{_count(runs, 'execution')} of {_count(len(self.graphs), 'graph')}, {_count(plans, 'plan')}"
+        seconds = sum(map(_measure_plan_seconds, self.graphs))
+        heading = f"{_format_count(runs, 'execution')} of {_format_count(len(self.graphs), 'graph')}"
+        heading += f", {_format_count(plans, 'plan')}"
         lines = [
-            heading + f"; {seconds:.3f} s from graphs to {self._until()}" * any(item.plan_s for item in self.graphs),
+            heading
+            + f"; {seconds:.3f} s from graphs to {self._name_last_step()}" * any(item.plan_s for item in self.graphs),
             "",
         ]
         versions = len({item.version for item in self.graphs if item.version})
         for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
             by = f", cuDNN {item.version}" if versions > 1 and item.version else ""
-            lines.append(f"graph {number}, line {item.line}{by}: {_format_title(item)}")
-            made = f"made {_count(item.count, 'time')}, {_count(item.plans, 'plan')}{_format_times(item)}"
-            lines.append(f"  {made}, executed {_count(item.executions, 'time')}")
+            lines.append(f"graph {number}, line {item.line}{by}: {_format_graph_title(item)}")
+            built = f"{_format_count(item.plans, 'plan')}{_format_plan_times(item)}"
+            made = f"made {_format_count(item.count, 'time')}, {built}"
+            lines.append(f"  {made}, executed {_format_count(item.executions, 'time')}")
             lines += [f"  known issue: {issue}" for issue in faults]
         for group in self.groups:
             if len(group.graphs) > 1:
-                numbers = ", ".join(map(str, group.graphs))
-                lines += [
-                    "",
-                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got {_count(group.plans, 'plan')}",
-                ]
+                shapes = f"{len(group.graphs)} shapes of {group.name} (graphs {', '.join(map(str, group.graphs))})"
+                lines += ["", f"{shapes} got {_format_count(group.plans, 'plan')}"]
             if group.advice:
-                lines += [*[""] * (len(group.graphs) == 1), f"  what would change: {group.advice}"]
+                lines += [*[""] * (len(group.graphs) == 1), f"  possible saving: {group.advice}"]
         return "\n".join(printable(line) for line in lines) + "\n"
 
-    def _until(self) -> str:
+    def _name_last_step(self) -> str:
         ran = {item.run_s is not None for item in self.graphs if item.plan_s}
         return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 
 
 def break_down(source: GraphSource) -> Breakdown:
-    """Read a cuDNN log and return where the time of its program goes.
+    """Read a cuDNN log and return its executions, plans and build times per graph and shape class.
 
     Raises
     ------
@@ -109,23 +109,23 @@ def break_down(source: GraphSource) -> Breakdown:
         ``log-file``.
     """
     graphs = tuple(read_graphs(source))
-    return Breakdown(graphs, _group_by_class(graphs), tuple(map(_issues_of, graphs)))
+    return Breakdown(graphs, _group_by_shape_class(graphs), tuple(map(_find_issues, graphs)))
 
 
-def _issues_of(item: LoggedGraph) -> tuple[str, ...]:
+def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
     number = item.device.get("deviceVer")
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()
     return tuple(map(str, find_known_issues(item.graph, number // 10, Version.from_text(item.version))))
 
 
-def _plan_seconds(item: LoggedGraph) -> float:
+def _measure_plan_seconds(item: LoggedGraph) -> float:
     """Return the seconds spent on the plans of a graph: up to its first run, and for each later plan."""
     first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
     return first + sum(item.plan_s[1:])
 
 
-def _format_times(item: LoggedGraph) -> str:
+def _format_plan_times(item: LoggedGraph) -> str:
     if not item.plan_s:
         return ""
     said = ", ".join(f"{seconds:.3f}" for seconds in item.plan_s[:4]) + ", ..." * (len(item.plan_s) > 4)
@@ -133,7 +133,7 @@ def _format_times(item: LoggedGraph) -> str:
     return f" after {said} s{first}"
 
 
-def _format_title(item: LoggedGraph) -> str:
+def _format_graph_title(item: LoggedGraph) -> str:
     if item.graph is None:
         return item.fault.headline if item.fault is not None else "a graph that could not be rebuilt"
     use = read_attention(item.graph)
@@ -146,15 +146,15 @@ def _format_title(item: LoggedGraph) -> str:
 
 
 def _format_operations(graph: Graph) -> str:
-    counts = Counter(_name_kind(op) for op in graph.ops)
+    counts = Counter(_format_operation_kind(op) for op in graph.ops)
     return " + ".join(f"{count} {kind}" if count > 1 else kind for kind, count in counts.items())
 
 
-def _count(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
-def _name_kind(op: Any) -> str:
+def _format_operation_kind(op: Any) -> str:
     kind = getattr(op, "kind", None)
     return (kind.name.removeprefix("OPERATION_") if kind is not None else type(op).__name__).lower()
 
@@ -167,39 +167,40 @@ def _name_shape_class(graph: Graph) -> tuple[str, object]:
         kept = (p.heads, p.kv_heads, p.head_dim, p.head_dim_v, p.data_type, p.left_bound, p.right_bound, p.padding)
         name = f"attention {'backward' if use.backward else 'forward'}, {p.data_type.name}, h {p.heads}, d {p.head_dim}"
         return name, (name, kept, p.ragged, p.dropout > 0, p.bias is not None, use.form)
-    kinds = tuple(_name_kind(op) for op in graph.ops)
+    kinds = tuple(_format_operation_kind(op) for op in graph.ops)
     tensors = tuple((tensor.data_type, len(tensor.dims), tensor.virtual) for tensor in graph.tensors)
     return _format_operations(graph), (kinds, tensors)
 
 
-def _group_by_class(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
+def _group_by_shape_class(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
     found: dict[tuple[str, str, object], list[int]] = {}
     for number, item in enumerate(graphs, 1):
         if item.graph is not None:
             found.setdefault((item.version, *_name_shape_class(item.graph)), []).append(number)
-    return tuple(_make_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
+    return tuple(_make_shape_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
 
 
-def _make_group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
+def _make_shape_group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
     items = [graphs[number - 1] for number in numbers]
-    plans, seconds = sum(item.plans for item in items), sum(map(_plan_seconds, items))
+    plans, seconds = sum(item.plans for item in items), sum(map(_measure_plan_seconds, items))
     return ShapeGroup(
-        name, numbers, plans, sum(item.executions for item in items), seconds, _suggest_change(items, name)
+        name, numbers, plans, sum(item.executions for item in items), seconds, _suggest_fewer_plans(items, name)
     )
 
 
-def _suggest_change(items: Sequence[LoggedGraph], name: str) -> str:
+def _suggest_fewer_plans(items: Sequence[LoggedGraph], name: str) -> str:
     again = sum(item.plans - 1 for item in items if item.plans > 1)
     built = sum(item.plans > 0 for item in items)
     if built > 1 and name.startswith("attention"):
-        costs = [_plan_seconds(item) for item in items]
+        costs = [_measure_plan_seconds(item) for item in items]
         spared = sum(costs) - max(costs)
+        saving = f"{_format_count(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
         return (
             f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
-            f"(cudnn_backend_py.torch_ops, PlanPool): {_count(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
+            f"(cudnn_backend_py.torch_ops, PlanPool): {saving}"
         )
     if again:
-        return f"plans that are kept are built once (PlanCache): {_count(again, 'plan')} fewer"
+        return f"with PlanCache each plan is built only once: {_format_count(again, 'plan')} fewer"
     if built > 1:
         return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
     return ""

@@ -1,4 +1,4 @@
-"""Libraries without some engines: which graphs can be judged completely, and remarks about the others."""
+"""cuDNN libraries that lack some engines: which graphs they can judge completely, and remarks about the others."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..target import Target
 from .verdict import Basis, Cause
 
 __all__ = [
-    "CUDA_13_LIMIT",
-    "ENGINES_ABSENT",
-    "cause_of_absence",
-    "engines_not_judged",
-    "has_engine_in_cuda_13",
-    "limit_of_absence",
+    "CUDA_13_ENGINE_REMARK",
+    "ENGINES_MISSING_CODE",
+    "describe_missing_engines",
+    "explain_missing_engines",
+    "find_missing_engine_libraries",
+    "has_extra_engine_in_cuda_13",
 ]
 
-ENGINES_ABSENT = "engines-absent"  # code of a cause
+ENGINES_MISSING_CODE = "engines-absent"  # code of a cause
 
 _D = DescriptorType
 # Graphs of these operations alone are served by engines_runtime_compiled without engines_precompiled. Measured with
 # 9.14, 9.20, 9.24 and 9.28 on sm_75 to sm_120: libraries with and without it offer the same engines by number, and
 # support the same graphs. Of convolutions, products, resampling, finalized statistics and grouped products they do not.
-_SERVED = (
+_RUNTIME_COMPILED_OPERATIONS = (
     {_D.OPERATION_SDPA_FWD},
     {_D.OPERATION_SDPA_BWD},
     {_D.OPERATION_NORM_FORWARD, _D.OPERATION_POINTWISE},
@@ -35,17 +35,17 @@ _SERVED = (
     {_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION},
 )
 # So are two products and more with what attention has between them; one alone is not.
-_ATTENTION = {
+_ATTENTION_OPERATIONS = {
     *(_D.OPERATION_MATMUL, _D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION, _D.OPERATION_RNG, _D.OPERATION_RESHAPE),
     *(_D.OPERATION_DIAGONAL_BAND_MASK, _D.OPERATION_SOFTMAX, _D.OPERATION_PAGED_CACHE_LOAD),
     _D.OPERATION_BLOCK_SCALE_DEQUANTIZE,
 }
-_PRODUCTS = 2
+_MIN_ATTENTION_MATMULS = 2
 
 # For graphs without any of these, cuDNN of CUDA 13 has one engine more, in engines_tensor_ir: the memory-bound one. Its
 # users (the samples of cudnn-frontend) want sm_100 and cuDNN 9.22. Measured with 9.28: for a described GPU it answers
 # INTERNAL_ERROR whatever the graph, since it asks the driver for the device.
-_OTHER_PATTERNS = {
+_COMPUTE_OPERATIONS = {
     *(_D.OPERATION_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL_BWD),
     *(_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA),
     *(_D.OPERATION_CONVOLUTION_BACKWARD_FILTER, _D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD),
@@ -53,50 +53,52 @@ _OTHER_PATTERNS = {
     *(_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD),
 }
 _MEMORY_BOUND_SM, _MEMORY_BOUND_SINCE, _MEMORY_BOUND_CUDA = 100, (9, 22, 0), 13
-CUDA_13_LIMIT = (
+CUDA_13_ENGINE_REMARK = (
     "cuDNN for CUDA 13 has one more engine for such a graph on sm_100 and later, the memory-bound one (since 9.22); "
     "this cuDNN for CUDA 12 has not, so its refusal does not hold for that one"
 )
 
 
-def engines_not_judged(graph: Graph, target: Target) -> tuple[str, ...]:
-    """Return the missing sub-libraries with engines that might support the graph, as JIT wheels lack some."""
+def find_missing_engine_libraries(graph: Graph, target: Target) -> tuple[str, ...]:
+    """Return the sub-libraries that this wheel lacks and whose engines might support the graph."""
     lib = target.library
     absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
     if not absent:
         return ()
     wanted = {
-        "engines_precompiled": not _is_served_alone(graph),
+        "engines_precompiled": not _is_runtime_compiled_only(graph),
         "engines_tensor_ir": _is_memory_bound(graph, target),
     }
     return tuple(name for name in absent if wanted[name])
 
 
-def has_engine_in_cuda_13(graph: Graph, target: Target) -> bool:
-    """Return whether the library is for CUDA 12 while that for CUDA 13 has an additional engine for such a graph."""
+def has_extra_engine_in_cuda_13(graph: Graph, target: Target) -> bool:
+    """Return whether cuDNN for CUDA 13 has an engine for such a graph that this cuDNN for CUDA 12 lacks."""
     return target.library.cuda_version // 1000 < _MEMORY_BOUND_CUDA and _is_memory_bound(graph, target)
 
 
-def _is_served_alone(graph: Graph) -> bool:
+def _is_runtime_compiled_only(graph: Graph) -> bool:
     """Return whether cuDNN has only runtime-compiled engines for a graph."""
     kinds = Counter(op.kind for op in graph.ops)
-    if kinds[_D.OPERATION_MATMUL] >= _PRODUCTS:
-        return kinds.keys() <= _ATTENTION
-    return any(kinds.keys() <= served for served in _SERVED)
+    if kinds[_D.OPERATION_MATMUL] >= _MIN_ATTENTION_MATMULS:
+        return kinds.keys() <= _ATTENTION_OPERATIONS
+    return any(kinds.keys() <= served for served in _RUNTIME_COMPILED_OPERATIONS)
 
 
 def _is_memory_bound(graph: Graph, target: Target) -> bool:
     is_new = target.sm >= _MEMORY_BOUND_SM and target.library.version >= _MEMORY_BOUND_SINCE
-    return is_new and _OTHER_PATTERNS.isdisjoint(op.kind for op in graph.ops)
+    return is_new and _COMPUTE_OPERATIONS.isdisjoint(op.kind for op in graph.ops)
 
 
-def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
-    """Return the cause of a refusal by the available engines alone, based on the cause they give."""
+def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
+    """Return the cause of a refusal by a library without some engines, based on the available engines' cause."""
     own = said.headline if said is not None else "cuDNN gave no reason"
-    detail = f"{on.path} lacks {_list_files(absent)}; engines in a full cuDNN {on.build_text} may support the graph"
+    detail = (
+        f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph"
+    )
     return Cause(
-        ENGINES_ABSENT,
-        "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the others are not in it; "
+        ENGINES_MISSING_CODE,
+        "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the library lacks the others; "
         f"those available: {own}",
         Basis.RULE,
         detail,
@@ -104,10 +106,11 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
     )
 
 
-def limit_of_absence(absent: Sequence[str]) -> str:
+def describe_missing_engines(absent: Sequence[str]) -> str:
     """Return the remark about engines that might support the graph but were not judged."""
-    return f"this library lacks {_list_files(absent)}: engines in them, for convolutions among others, were not judged"
+    libraries = _format_libraries(absent)
+    return f"this library lacks {libraries}: engines in them, for convolutions among others, were not judged"
 
 
-def _list_files(absent: Sequence[str]) -> str:
+def _format_libraries(absent: Sequence[str]) -> str:
     return " and ".join(f"libcudnn_{name}" for name in absent)

@@ -1,4 +1,4 @@
-"""Every engine and its knob values checked for one graph: bounded, counted, each engine in a forked process."""
+"""Check every engine with its knob values for one graph: a limited number, counted, each engine in a forked process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..plans.candidate import EVERY_ENGINE
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from .fork import run_in_fork
 
-__all__ = ["check_every_engine", "knob_choices"]
+__all__ = ["check_every_engine", "list_knob_choices"]
 
-_MOST = 20_000  # combinations of knob values of one engine, all of which are checked: some 1 ms each
-_SLICE = 1_000  # configs that one forked process checks
-_KEPT = 4  # configs of one slice that are returned
+_MAX_CONFIGS_PER_ENGINE = 20_000  # combinations of knob values of one engine, all of which are checked: some 1 ms each
+_CONFIGS_PER_PROCESS = 1_000  # configs that one forked process checks
+_MAX_RETURNED_CONFIGS = 4  # configs of one slice that are returned
 
 
 @dataclass
-class _Count:
-    """What was checked."""
+class _CheckCounts:
+    """How many engines and engine configs were checked."""
 
     engines: int
     configs: int = 0
@@ -38,12 +38,14 @@ class _Count:
         if self.in_part:
             text += f"; of engine {', '.join(map(str, self.in_part))} one knob at a time"
         if self.unchecked:
-            text += f"; {self.unchecked:,} more were not, cuDNN ended the process among them"
+            text += f"; {self.unchecked:,} more were not checked, as cuDNN crashed or hung on one of them"
         return text
 
 
-def knob_choices(knobs: tuple[Knob, ...], most: int = _MOST) -> tuple[Iterator[dict[KnobType | int, int]], bool]:
-    """Return choices of knob values to check, none at all first, and whether these are all.
+def list_knob_choices(
+    knobs: tuple[Knob, ...], most: int = _MAX_CONFIGS_PER_ENGINE
+) -> tuple[Iterator[dict[KnobType | int, int]], bool]:
+    """Return the knob values to check, first no values, and whether these are all combinations.
 
     Up to `most` combinations, all of them; else each value of each knob alone, the others left to cuDNN.
     """
@@ -56,36 +58,40 @@ def knob_choices(knobs: tuple[Knob, ...], most: int = _MOST) -> tuple[Iterator[d
 
 
 def check_every_engine(question: OperationGraph, step: Callable[[str], object]) -> tuple[list[EngineConfig], str]:
-    """Check all engine configs of a graph; return some that support it, and how many of what were checked.
+    """Check all engine configs of a graph; return some that support it, and a text with the numbers checked.
 
     Parameters
     ----------
     step
         Called before each slice of configs.
     """
-    count = _Count(question.engine_count)
+    count = _CheckCounts(question.engine_count)
     found: list[EngineConfig] = []
     for engine in range(count.engines):
         try:
-            choices, whole = knob_choices(question.knobs(engine))
+            choices, whole = list_knob_choices(question.knobs(engine))
         except CudnnStatusError:
             count.configs += 1  # it refuses the graph with any knobs
             continue
         count.in_part += [] if whole else [engine]
-        while part := list(itertools.islice(choices, _SLICE)):
+        while part := list(itertools.islice(choices, _CONFIGS_PER_PROCESS)):
             step(f"engine config of engine {engine} of {count.engines}, {count.configs:,} configs checked")
-            passed = _check(question, engine, part)
+            passed = _check_configs_in_fork(question, engine, part)
             if passed is None:
                 count.unchecked += len(part)
                 continue
             count.configs += len(part)
             count.passed += len(passed)
-            found += [question.config(engine, part[number], origin=EVERY_ENGINE) for number in passed[:_KEPT]]
+            found += [
+                question.config(engine, part[number], origin=EVERY_ENGINE) for number in passed[:_MAX_RETURNED_CONFIGS]
+            ]
     return found, str(count)
 
 
-def _check(question: OperationGraph, engine: int, choices: list[dict[KnobType | int, int]]) -> list[int] | None:
-    """Return the numbers of the choices that pass; None where cuDNN ended the process."""
+def _check_configs_in_fork(
+    question: OperationGraph, engine: int, choices: list[dict[KnobType | int, int]]
+) -> list[int] | None:
+    """Return the indices of the knob values that pass the support check; None if cuDNN ended the process."""
 
     def run_query() -> list[int] | None:
         passed = []

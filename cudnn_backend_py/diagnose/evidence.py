@@ -1,4 +1,4 @@
-"""Results of real GPUs that others published, as data: what ran, with which engine config, and who says so."""
+"""Published results of real GPUs, as data: graph, engine config and source."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple, version_text
 from .verdict import Candidate
 
-__all__ = ["EVIDENCE", "Evidence", "describe_nearest"]
+__all__ = ["PUBLISHED_RESULTS", "PublishedResult", "describe_nearest_result"]
 
 _HALF, _BF16, _FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One result of attention on a real GPU.
+class PublishedResult:
+    """A published result of attention on a real GPU.
 
     Parameters
     ----------
@@ -56,98 +56,102 @@ class Evidence:
         return make(**self.options, version=self.version, sm=self.sm, allow_hazards=True)
 
 
-def _sizes(batch: int, heads: int, seq_q: int, head_dim: int, **more: Any) -> dict[str, Any]:
+def _make_sizes(batch: int, heads: int, seq_q: int, head_dim: int, **more: Any) -> dict[str, Any]:
     return {"batch": batch, "heads": heads, "seq_q": seq_q, "head_dim": head_dim, **more}
 
 
-_FRONTEND = "https://github.com/NVIDIA/cudnn-frontend/issues/"
+_FRONTEND_ISSUES = "https://github.com/NVIDIA/cudnn-frontend/issues/"
 _BENCHMARKS = (
     "https://github.com/NVIDIA/cudnn-frontend/tree/3929da2ef4c1dba1bb8acb68727b9134f26f40c0"
     "/benchmark/sdpa_benchmark_training/results"
 )
-_NODE = "https://pypi.org/project/nvidia-cudnn-frontend/1.32.0: node/scaled_dot_product_flash_attention.h"
-_TE = "https://github.com/NVIDIA/TransformerEngine/pull/"
-_LATENT = {"head_dim_v": 128, "data_type": _BF16}
-_LATENT_FP8 = {"head_dim_v": 128, "data_type": _FP8, "output_type": _BF16}
-_RAGGED = {"ragged": True, "ragged_stats": True}
+_NODE_SOURCE = "https://pypi.org/project/nvidia-cudnn-frontend/1.32.0: node/scaled_dot_product_flash_attention.h"
+_TRANSFORMER_ENGINE = "https://github.com/NVIDIA/TransformerEngine/pull/"
+_LATENT_ATTENTION = {"head_dim_v": 128, "data_type": _BF16}
+_LATENT_ATTENTION_FP8 = {"head_dim_v": 128, "data_type": _FP8, "output_type": _BF16}
+_RAGGED_OPTIONS = {"ragged": True, "ragged_stats": True}
 _SM80_TAG = "eng8_k24=1_k27=0_k38=0_k40=3_k41=1"
-_LOG, _CSV, _RULE = "the tag of a plan in a thread", "a row of a published CSV", "the rule of a project that tested it"
+_FROM_LOG, _FROM_CSV, _FROM_RULE = (
+    "the tag of a plan in a thread",
+    "a row of a published CSV",
+    "the rule of a project that tested it",
+)
 
-EVIDENCE = (
-    Evidence(
+PUBLISHED_RESULTS = (
+    PublishedResult(
         gpu="L20",
         target="l40s",
         sm=89,
         version=(9, 26, 0),
-        options=_sizes(1, 4, 256, 64),
+        options=_make_sizes(1, 4, 256, 64),
         tag=_SM80_TAG,
-        source=f"{_FRONTEND}1148",
-        known_by=_LOG,
+        source=f"{_FRONTEND_ISSUES}1148",
+        known_by=_FROM_LOG,
     ),
-    Evidence(
+    PublishedResult(
         gpu="RTX 5090",
         target="rtx-5090",
         sm=120,
         version=(9, 24, 0),
-        options=_sizes(1, 4, 256, 64),
+        options=_make_sizes(1, 4, 256, 64),
         tag=_SM80_TAG,
-        source=f"{_FRONTEND}1148",
-        known_by=_LOG,
+        source=f"{_FRONTEND_ISSUES}1148",
+        known_by=_FROM_LOG,
     ),
-    Evidence(
+    PublishedResult(
         gpu="RTX 5090",
         target="rtx-5090",
         sm=120,
         version=(9, 20, 0),
-        options=_sizes(1, 8, 128, 128),
+        options=_make_sizes(1, 8, 128, 128),
         tag="eng8_k24=3",
-        source=f"{_FRONTEND}620",
-        known_by=_LOG,
+        source=f"{_FRONTEND_ISSUES}620",
+        known_by=_FROM_LOG,
     ),
     *(
-        Evidence(
+        PublishedResult(
             gpu="GB300",
             target="b300",
             sm=103,
             version=(9, 20, 0),
-            options=_sizes(1, 16, 1, 128, seq_kv=seq_kv, kv_heads=8, data_type=_BF16, stats=True),
+            options=_make_sizes(1, 16, 1, 128, seq_kv=seq_kv, kv_heads=8, data_type=_BF16, stats=True),
             tag="eng10_k24=7",
             source="a public record of a TensorRT plugin: plan=eng10_k24=7 cudnn_version=92000",
-            known_by=_LOG,
+            known_by=_FROM_LOG,
         )
         for seq_kv in (512, 4096, 40960)
     ),
-    Evidence(
+    PublishedResult(
         gpu="A100",
         target="a100-80gb",
         sm=80,
         version=(9, 26, 0),
-        options=_sizes(2, 8, 512, 256),
-        source=f"{_FRONTEND}863",
-        known_by=_LOG,
+        options=_make_sizes(2, 8, 512, 256),
+        source=f"{_FRONTEND_ISSUES}863",
+        known_by=_FROM_LOG,
     ),
-    Evidence(
+    PublishedResult(
         gpu="A100",
         target="a100-80gb",
         sm=80,
         version=(9, 26, 0),
-        options=_sizes(2, 8, 512, 256),
+        options=_make_sizes(2, 8, 512, 256),
         backward=True,
         supported=False,
-        source=f"{_FRONTEND}874",
-        known_by=_LOG,
+        source=f"{_FRONTEND_ISSUES}874",
+        known_by=_FROM_LOG,
     ),
     *(
-        Evidence(
+        PublishedResult(
             gpu=gpu,
             target=target,
             sm=sm,
             version=(9, 22, 0),
-            options=_sizes(2, 8, 512, 128, **_RAGGED, deterministic=True),
+            options=_make_sizes(2, 8, 512, 128, **_RAGGED_OPTIONS, deterministic=True),
             backward=True,
             supported=supported,
-            source=_NODE,
-            known_by=_RULE,
+            source=_NODE_SOURCE,
+            known_by=_FROM_RULE,
         )
         for gpu, target, sm, supported in (
             ("A100", "a100-80gb", 80, False),
@@ -155,31 +159,31 @@ EVIDENCE = (
             ("H200", "h200", 90, True),
         )
     ),
-    Evidence(
+    PublishedResult(
         gpu="B200",
         target="b200",
         sm=100,
         version=(9, 17, 0),
-        options=_sizes(2, 8, 512, 192, **_LATENT, **_RAGGED),
+        options=_make_sizes(2, 8, 512, 192, **_LATENT_ATTENTION, **_RAGGED_OPTIONS),
         backward=True,
-        source=f"{_TE}2285",
-        known_by=_RULE,
+        source=f"{_TRANSFORMER_ENGINE}2285",
+        known_by=_FROM_RULE,
     ),
     *(
-        Evidence(
+        PublishedResult(
             gpu=gpu,
             target=target,
             sm=sm,
             version=(9, 24, 0),
-            options=_sizes(1, 4, 256, 64),
+            options=_make_sizes(1, 4, 256, 64),
             supported=False,
             source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/reference/support-matrix.html",
-            known_by=_RULE,
+            known_by=_FROM_RULE,
         )
         for gpu, target, sm in (("V100", "v100", 70), ("T4", "t4", 75))
     ),
     *(
-        Evidence(
+        PublishedResult(
             gpu=gpu,
             target=target,
             sm=sm,
@@ -187,24 +191,28 @@ EVIDENCE = (
             options=options,
             backward=backward,
             source=_BENCHMARKS,
-            known_by=_CSV,
+            known_by=_FROM_CSV,
         )
         for gpu, target, sm in (("GB200", "gb200", 100), ("GB300", "b300", 103))
         for options, backward in (
-            (_sizes(2, 128, 32768, 192, **_LATENT, causal=True), False),
-            (_sizes(2, 128, 32768, 192, **_LATENT, causal=True), True),
-            (_sizes(2, 128, 32768, 192, **_LATENT, causal=True, deterministic=True), True),
-            (_sizes(2, 128, 32768, 192, **_LATENT_FP8, causal=True), True),
-            (_sizes(2, 128, 32768, 192, **_LATENT_FP8, causal=True, mx=True), True),
-            (_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), False),
-            (_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), True),
+            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), False),
+            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), True),
+            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True, deterministic=True), True),
+            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True), True),
+            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True, mx=True), True),
+            (_make_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), False),
+            (_make_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), True),
         )
     ),
 )
 
 
-def describe_nearest(
-    graph: Graph, sm: int, version: VersionTuple, first: Candidate | None, rows: Iterable[Evidence] = EVIDENCE
+def describe_nearest_result(
+    graph: Graph,
+    sm: int,
+    version: VersionTuple,
+    first: Candidate | None,
+    rows: Iterable[PublishedResult] = PUBLISHED_RESULTS,
 ) -> str:
     """Return the nearest result of a real GPU of the architecture as a sentence; empty where there is none.
 
@@ -214,8 +222,8 @@ def describe_nearest(
     use = read_attention(graph) if here else None
     if use is None:
         return ""
-    kind = _kind_of(use)
-    alike = [row for row in here if _kind_of_row(row) == kind]
+    kind = _make_kind_key(use)
+    alike = [row for row in here if _make_kind_key_of_result(row) == kind]
     if not alike:
         return ""
     nearest = min(alike, key=lambda row: [abs(one - other) for one, other in zip(row.version, version, strict=True)])
@@ -228,13 +236,13 @@ def describe_nearest(
     return f"{nearest.gpu} with cuDNN {version_text(nearest.version)}: {result} ({nearest.source})"
 
 
-def _kind_of(use: AttentionUse) -> tuple[Any, ...]:
+def _make_kind_key(use: AttentionUse) -> tuple[Any, ...]:
     p = use.problem
     types = (p.data_type, p.mx)
     return (use.backward, *types, p.head_dim, p.head_dim_v, p.seq_q == 1, p.ragged, p.deterministic and not p.is_fp8)
 
 
-def _kind_of_row(row: Evidence) -> tuple[Any, ...]:
+def _make_kind_key_of_result(row: PublishedResult) -> tuple[Any, ...]:
     o = row.options
     types = (o.get("data_type", _HALF), o.get("mx", False))
     dims = (o["head_dim"], o.get("head_dim_v", o["head_dim"]))

@@ -27,27 +27,36 @@ from ..plans.refusals import Reason, read_error, read_refusals
 from ..plans.select import Selection, select
 from ..system.interruption import pass_interruption
 from ..system.version import version_text
-from ..target import Profile, Target, using
+from ..target import Profile, Target, use_target
 from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
-from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
+from .engines import (
+    CUDA_13_ENGINE_REMARK,
+    describe_missing_engines,
+    explain_missing_engines,
+    find_missing_engine_libraries,
+    has_extra_engine_in_cuda_13,
+)
 from .every_engine import check_every_engine
-from .evidence import describe_nearest
+from .evidence import describe_nearest_result
 from .fork import run_in_fork
-from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
+from .verdict import NO_GPU_ENGINE_REMARKS, NO_GPU_REMARK, STAGE_NAMES, Basis, Cause, Control, Outcome, Stage, Verdict
 
-__all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
+__all__ = ["CRASH_CODE", "control_graph", "explain", "make_environment_cause"]
 
-CRASHED = "cudnn-crashed"  # code of a cause
-CODE_CANNOT_LOAD = "code-cannot-load"
+CRASH_CODE = "cudnn-crashed"  # code of a cause
+LOAD_FAILURE_CODE = "code-cannot-load"
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
-_OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
-_NEWER = 4  # parts of a graph that are newer than the library, which are named
-_NVRTC_FAILS = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
-_OURS = "refused by this package; cuDNN was not called"
-_controls: dict[tuple[int, bool, str], Control] = {}
+_ENGINE_STAGES = (
+    "heuristics",
+    "plan",
+)  # stages at which engines refuse; the graph library, which all wheels have, before
+_MAX_NAMED_FEATURES = 4  # parts of a graph that are newer than the library, which are named
+_NVRTC_PROBLEM_CODES = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
+_REFUSED_BY_PACKAGE = "refused by this package; cuDNN was not called"
+_control_cache: dict[tuple[int, bool, str], Control] = {}
 
 
 @lru_cache(maxsize=1)
@@ -117,11 +126,13 @@ def explain(
         faults = check_environment(build=build or execute)  # loads the library, if that does not end the process
         lib = loaded_library()
         if lib is None:
-            return _unopened_verdict(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
+            return _make_verdict_without_target(
+                graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
+            )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
     with collect_reports() as lines:
         try:
-            with using(target, on=lib) as chosen:
+            with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
                     graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine
                 ).verdict()
@@ -129,14 +140,14 @@ def explain(
             if error.code == "unknown-target":
                 raise
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
-            fault = next(blocking, _as_problem(error))
+            fault = next(blocking, _make_environment_problem(error))
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
-            verdict = _unopened_verdict(graph, name, modes, fault, **found, reasons=reasons)
+            verdict = _make_verdict_without_target(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             pass_interruption(error)
             headline = describe_failure("the judging", error)
             fault = EnvironmentProblem("judging-failed", headline, "this says nothing about the graph", "", True)
-            verdict = _unopened_verdict(graph, name, modes, fault, **found)
+            verdict = _make_verdict_without_target(graph, name, modes, fault, **found)
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
 
@@ -175,7 +186,9 @@ class _Judgement:
 
     def verdict(self) -> Verdict:
         if self.faults and self.faults[0].blocks:
-            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause_of(self.faults[0]))
+            return self._make_verdict(
+                Outcome.NOT_JUDGED, "environment", None, (), (), make_environment_cause(self.faults[0])
+            )
         if self.execute and not self.target.is_live:
             cause = Cause(
                 "execute-without-device",
@@ -184,15 +197,17 @@ class _Judgement:
                 "",
                 "leave the target out, or use build without execute",
             )
-            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
+            return self._make_verdict(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
-        control = self._query_control(self.target)
+        control = self._judge_control_cached(self.target)
         self.knows_architecture = control.supported
         if not control.supported:
-            with using(control_target(self.target.sm), on=self.target.library) as other:
-                known = self._query_control(other)
+            with use_target(control_target(self.target.sm), on=self.target.library) as other:
+                known = self._judge_control_cached(other)
             if not known.supported:
-                return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control())
+                return self._make_verdict(
+                    Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control()
+                )
             control = replace(known, graph=f"{known.graph} for sm_{other.sm}")
         if note := describe_architecture(self.target, control_supported=self.knows_architecture):
             self.environment = (note, *self.environment)
@@ -200,29 +215,32 @@ class _Judgement:
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except (UsageError, GraphError) as error:
-            cause = self._explain_unmade_graph(error)
-            return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
+            cause = self._explain_invalid_graph(error)
+            return self._make_verdict(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
-        return self._query(control, operation_graph)
+        return self._judge_operation_graph(control, operation_graph)
 
-    def _explain_unmade_graph(self, error: CudnnBackendError) -> Cause:
-        """Return why this package makes no operation graph; for an old library, everything that it lacks."""
+    def _explain_invalid_graph(self, error: CudnnBackendError) -> Cause:
+        """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
         library = self.target.library
         newer = newer_parts(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
         if len(newer) > 1:
-            needed = [f"{name} needs cuDNN {version_text(since)}" for name, since in islice(newer.items(), _NEWER)]
-            more = f" and {len(newer) - _NEWER} more are newer" if len(newer) > _NEWER else ""
+            needed = [
+                f"{name} needs cuDNN {version_text(since)}"
+                for name, since in islice(newer.items(), _MAX_NAMED_FEATURES)
+            ]
+            more = f" and {len(newer) - _MAX_NAMED_FEATURES} more are newer" if len(newer) > _MAX_NAMED_FEATURES else ""
             headline = f"{', '.join(needed)}{more}, the loaded library is {library.version_text}"
             newest = version_text(next(iter(newer.values())))
             fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
-        return Cause(error.code, headline, Basis.RULE, _OURS, fix, "not asked")
+        return Cause(error.code, headline, Basis.RULE, _REFUSED_BY_PACKAGE, fix, "not asked")
 
     @cached_property
-    def not_asked(self) -> tuple[str, ...]:
+    def missing_engine_libraries(self) -> tuple[str, ...]:
         """Missing sub-libraries with engines that might support the graph."""
-        return engines_not_judged(self.graph, self.target)
+        return find_missing_engine_libraries(self.graph, self.target)
 
     def _explain_refused_control(self) -> Cause:
         """Return the environment problem that explains why the control graph is refused."""
@@ -238,16 +256,16 @@ class _Judgement:
             "see the control graph's reasons and 'cudnn-backend doctor'",
         )
 
-    def _make_prober(self) -> dict[str, Any]:
-        """Return how variations of the graph are judged."""
-        return {"measure": self.causes and not self.not_asked, "build": self.build, "step": self.step}
+    def _make_refusal_query(self) -> dict[str, Any]:
+        """Return the function that judges variations of the graph."""
+        return {"measure": self.causes and not self.missing_engine_libraries, "build": self.build, "step": self.step}
 
     def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
         """Return why these modes refuse the graph; None if cuDNN gave no reason."""
         from .causes.find import find_cause  # here and below: a supported graph needs no causes
 
         refused = [item for item in candidates if item.state == "refused"]
-        return find_cause(refused, self.graph, self.target, modes, **self._make_prober())
+        return find_cause(refused, self.graph, self.target, modes, **self._make_refusal_query())
 
     def _explain_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
         """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
@@ -263,15 +281,15 @@ class _Judgement:
             return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
         from .causes.find import find_cause
 
-        return find_cause(refused, self.graph, self.target, others, **self._make_prober()) or silent
+        return find_cause(refused, self.graph, self.target, others, **self._make_refusal_query()) or silent
 
     @staticmethod
-    def _query_control(target: Target) -> Control:
+    def _judge_control_cached(target: Target) -> Control:
         """Return the control graph's answer, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
-        if key not in _controls:
-            _controls[key] = _Judgement._judge_control(target)
-        return _controls[key]
+        if key not in _control_cache:
+            _control_cache[key] = _Judgement._judge_control(target)
+        return _control_cache[key]
 
     @staticmethod
     def _judge_control(target: Target) -> Control:
@@ -290,7 +308,7 @@ class _Judgement:
         return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
     def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
-        from .causes.find import find_graph_cause, name_refused
+        from .causes.find import find_graph_cause, name_refused_operations
 
         reasons = read_error(error)
         judged = error.refuses
@@ -298,7 +316,9 @@ class _Judgement:
         # Every wheel has the whole graph library; what else it lacks makes no variation supported.
         how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
         found = find_graph_cause(reasons, self.graph, self.target, names, **how) if judged else None
-        which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
+        which = run_guarded(
+            "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
+        )
         cause = found or Cause(
             "operation-graph-refused",
             which + error.headline
@@ -308,9 +328,9 @@ class _Judgement:
             "cuDNN refused the operation graph itself, before any engine was queried",
         )
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
-        return self._make(outcome, "operation graph", control, (), reasons, cause)
+        return self._make_verdict(outcome, "operation graph", control, (), reasons, cause)
 
-    def _query(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+    def _judge_operation_graph(self, control: Control, operation_graph: OperationGraph) -> Verdict:
         candidates: list[Candidate] = []
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
@@ -322,64 +342,68 @@ class _Judgement:
                 loose += read_error(error)
                 if not error.refuses:
                     failed = Cause("heuristics-failed", error.headline, Basis.RULE)
-                    return self._make(Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed)
+                    return self._make_verdict(
+                        Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed
+                    )
                 continue
             for config in answer.configs:
                 survivors.append((len(candidates), config))
                 candidates.append(Candidate.from_config(config))
-            refused, unnamed = _split_refused(answer, mode)
+            refused, unnamed = _split_refusals(answer, mode)
             candidates += refused
             loose += unnamed
-        self._add_selected(operation_graph, candidates, survivors)
+        self._add_library_choice(operation_graph, candidates, survivors)
         if self.checks_every_engine:
             found, self.every_engine = check_every_engine(operation_graph, self.step)
-            _add_configs(found, candidates, survivors)
+            _add_new_configs(found, candidates, survivors)
         if not survivors:
-            from .causes.find import DEVICE_NEEDED, UNJUDGED
+            from .causes.find import DEVICE_NEEDED_CODE, UNJUDGED_CAUSE_CODES
 
             cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
-            unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
+            unjudged = (
+                UNJUDGED_CAUSE_CODES - {DEVICE_NEEDED_CODE} if self.missing_engine_libraries else UNJUDGED_CAUSE_CODES
+            )  # other engines may do without one
             if cause is not None and cause.code in unjudged:
-                return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
+                return self._make_verdict(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             cause = blame_architecture(cause, self.target, control_supported=self.knows_architecture)
-            return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
+            return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
-            return self._build(control, candidates, survivors, tuple(loose))
-        if self.causes and self._may_not_build():
-            return self._build_in_fork(control, candidates, survivors, tuple(loose))
-        return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+            return self._judge_by_building(control, candidates, survivors, tuple(loose))
+        if self.causes and self._may_fail_to_build():
+            return self._try_build_in_fork(control, candidates, survivors, tuple(loose))
+        return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
 
-    def _may_not_build(self) -> bool:
-        """Return whether it is known that plans may fail to be built: then they are, so that the answer is measured."""
+    def _may_fail_to_build(self) -> bool:
+        """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
         problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.measured and issue.step == "build" for issue in problems)
-        return known or any(one.code in _NVRTC_FAILS for one in self.faults)
+        return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
 
-    def _build_in_fork(
+    def _try_build_in_fork(
         self,
         control: Control,
         candidates: list[Candidate],
         survivors: list[tuple[int, EngineConfig]],
         loose: tuple[Reason, ...],
     ) -> Verdict:
-        """Build unrequested: in a forked process, which some graphs end; on a GPU, which a fork has not, nothing."""
+        """Build an unrequested plan, in a forked process as it may crash; none for a real GPU, which a fork lacks."""
         if self.target.is_live:
-            return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
-        self.step("plan, of what may not be built")
+            return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
+        self.step("plan of an engine config that may fail to build")
 
         def build() -> Verdict:
             self.step = str
-            return self._build(control, candidates, survivors, loose)
+            return self._judge_by_building(control, candidates, survivors, loose)
 
         def name_crash() -> Verdict:
             headline = f"cuDNN ends the process while it builds plans of the {len(survivors)} engine configs"
-            crashed = Cause(CRASHED, headline, Basis.MEASURED)
-            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
+            crashed = Cause(CRASH_CODE, headline, Basis.MEASURED)
+            return self._make_verdict(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
 
         return run_in_fork(build, name_crash, what="building the plans")
 
     @staticmethod
-    def _add_selected(
+    def _add_library_choice(
         question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
     ) -> None:
         """Add the engine config that a library selects for the graph without querying the heuristics."""
@@ -387,9 +411,9 @@ class _Judgement:
             config = question.selected()
         except CudnnStatusError:
             return  # cuDNN's reasons are those of the heuristics
-        _add_configs([] if config is None else [config], candidates, survivors)
+        _add_new_configs([] if config is None else [config], candidates, survivors)
 
-    def _build(
+    def _judge_by_building(
         self,
         control: Control,
         candidates: list[Candidate],
@@ -430,25 +454,27 @@ class _Judgement:
             if self.plans is not None:
                 self.plans.append(plan)
             if self.execute:
-                return self._run(plan, control, candidates, loose)
-            return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+                return self._judge_by_executing(plan, control, candidates, loose)
+            return self._make_verdict(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
         if not statuses and (unloadable := [one for one in candidates if one.state == CANNOT_LOAD]):
             of = ", ".join(dict.fromkeys(kernel.architecture for one in unloadable for kernel in one.kernels or ()))
             headline = f"cuDNN {self.target.library.build_text} compiles code for {of}, sm_{self.target.sm} loads none"
             cause = Cause(
-                CODE_CANNOT_LOAD, headline, Basis.MEASURED, "read from the code of the plans", "a newer cuDNN"
+                LOAD_FAILURE_CODE, headline, Basis.MEASURED, "read from the code of the plans", "a newer cuDNN"
             )
-            return self._make(Outcome.NOT_SUPPORTED, "plan", control, candidates, loose, cause)
+            return self._make_verdict(Outcome.NOT_SUPPORTED, "plan", control, candidates, loose, cause)
         if not statuses:
             headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
-            crashed = Cause(CRASHED, headline, Basis.MEASURED)
-            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
+            crashed = Cause(CRASH_CODE, headline, Basis.MEASURED)
+            return self._make_verdict(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
         failed = [candidate for candidate in candidates if candidate.state == "build failed"]
         cause, about_graph = self._explain_missing_plan(statuses, failed)
         outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
-        return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
+        return self._make_verdict(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
 
-    def _run(self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]) -> Verdict:
+    def _judge_by_executing(
+        self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]
+    ) -> Verdict:
         from ..execution.run import trial_run  # with NumPy, which no other question needs
 
         self.step(f"execute of {plan.tag}")
@@ -456,12 +482,12 @@ class _Judgement:
             trial_run(plan)
         except EnvironmentNotReady as error:
             cause = Cause(error.code, error.headline, Basis.MEASURED, "", error.sections.get("fix", ""))
-            return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, loose, cause)
+            return self._make_verdict(Outcome.NOT_JUDGED, "environment", control, candidates, loose, cause)
         except CudnnBackendError as error:
-            headline = f"the plan of {plan.tag} builds and does not run: {error.headline}"
+            headline = f"the plan of {plan.tag} was built but does not execute: {error.headline}"
             cause = Cause("execution-fails", headline, Basis.MEASURED, "run once on zeroed memory")
-            return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
-        return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
+            return self._make_verdict(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
+        return self._make_verdict(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
     def _explain_missing_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether the graph is the reason."""
@@ -477,13 +503,13 @@ class _Judgement:
             return cause, False
         if self.causes and not self._can_build_control():
             if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
-                return cause_of(fault), False
+                return make_environment_cause(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
         from .causes.find import find_build_cause
 
         names = [mode.name for mode in self.modes]
-        measure = self.causes and not self.not_asked
+        measure = self.causes and not self.missing_engine_libraries
         cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
         return cause, True
 
@@ -499,7 +525,7 @@ class _Judgement:
                 return True
         return False
 
-    def _make(
+    def _make_verdict(
         self,
         outcome: Outcome,
         stage: str,
@@ -510,18 +536,22 @@ class _Judgement:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else _limits_without_gpu(self.graph)
-        if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and self.not_asked:
-            outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
-        elif self.not_asked:
-            limits.append(limit_of_absence(self.not_asked))
+        limits = [] if target.is_live else _list_limits_without_gpu(self.graph)
+        if outcome is Outcome.NOT_SUPPORTED and stage in _ENGINE_STAGES and self.missing_engine_libraries:
+            outcome, cause = Outcome.NOT_JUDGED, explain_missing_engines(cause, self.missing_engine_libraries, lib)
+        elif self.missing_engine_libraries:
+            limits.append(describe_missing_engines(self.missing_engine_libraries))
         if cause is not None:
             from .suggestions import judge_remedy
 
-            measure = self.causes and not self.not_asked
+            measure = self.causes and not self.missing_engine_libraries
             cause = judge_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
-        if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
-            limits.append(CUDA_13_LIMIT)
+        if (
+            outcome is Outcome.NOT_SUPPORTED
+            and stage in _ENGINE_STAGES
+            and has_extra_engine_in_cuda_13(self.graph, target)
+        ):
+            limits.append(CUDA_13_ENGINE_REMARK)
         taken = [one for one in candidates if one.state in ("supported", "built")]
         first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
@@ -545,28 +575,28 @@ class _Judgement:
             cause=cause,
             environment=self.environment,
             limits=tuple(limits),
-            stages=_fill_stages(outcome, stage, candidates),
+            stages=_make_stages(outcome, stage, candidates),
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
-            shapes=_describe_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
+            shapes=_describe_class_plan(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
-            seen=describe_nearest(self.graph, target.sm, lib.version, first) if self.shapes else "",
+            seen=describe_nearest_result(self.graph, target.sm, lib.version, first) if self.shapes else "",
         )
 
 
-def _limits_without_gpu(graph: Graph) -> list[str]:
-    """Return what a verdict for a described GPU does not know of a graph."""
+def _list_limits_without_gpu(graph: Graph) -> list[str]:
+    """Return remarks on the limits of a verdict for a described GPU."""
     kinds = {op.kind.name for op in graph.ops}
     attention = read_attention(graph) is not None  # its products are no matmuls for cuDNN's engines
     found = (
         limit
-        for names, limit in ENGINE_LIMITS.items()
+        for names, limit in NO_GPU_ENGINE_REMARKS.items()
         if not attention and any(kind.startswith(names) for kind in kinds)
     )
-    return [DEVICELESS_LIMIT, *found]
+    return [NO_GPU_REMARK, *found]
 
 
-def _add_configs(
+def _add_new_configs(
     found: Iterable[EngineConfig], candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
 ) -> None:
     """Add engine configs that support the graph to those known, each once."""
@@ -576,7 +606,7 @@ def _add_configs(
             candidates.append(Candidate.from_config(config))
 
 
-def _describe_shapes(graph: Graph, target: Target) -> str:
+def _describe_class_plan(graph: Graph, target: Target) -> str:
     """Return whether one plan can serve every batch and length of attention; empty for other graphs.
 
     cuDNN is queried about the plan of the class as it was about the graph, without building.
@@ -593,24 +623,26 @@ def _describe_shapes(graph: Graph, target: Target) -> str:
         try:
             select(found, target, Selection())
         except (CudnnStatusError, NotSupported) as error:
-            why = f"cuDNN refuses that of a class: {error.headline}"
+            why = f"cuDNN refuses a class plan: {error.headline}"
     if why:
-        return f"this plan serves its own dims, and so does every other ({why})"
-    return "this plan serves its own dims; a class plan (cudnn_backend_py.plan of the problem) every batch and length"
+        return f"each plan serves only its own dims ({why})"
+    return (
+        "this plan serves only its own dims; a class plan (cudnn_backend_py.plan of the problem) every batch and length"
+    )
 
 
-def _fill_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
+def _make_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
     """Return the states of all stages for a verdict that ended at the stage `reached`."""
     left = sum(item.state != "refused" for item in candidates)
     built = [item for item in candidates if item.state == "built"]
-    last = STAGES.index("engine config" if reached == "heuristics" and candidates else reached)
+    last = STAGE_NAMES.index("engine config" if reached == "heuristics" and candidates else reached)
     details = {
         "heuristics": f"{len(candidates)} candidates",
         "engine config": f"{left} of {len(candidates)} left",
         "plan": f"built of engine {built[0].engine}" if built else f"none of {left} could be built",
     }
     stages = []
-    for index, name in enumerate(STAGES):
+    for index, name in enumerate(STAGE_NAMES):
         state = "passed" if index < last or (index == last and outcome is Outcome.SUPPORTED) else "refused"
         if index > last:
             state = "not reached" if outcome is not Outcome.SUPPORTED else "not asked"
@@ -618,33 +650,33 @@ def _fill_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]
     return tuple(stages)
 
 
-def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
-    """Split the refused candidates of an answer from the reasons that belong to none."""
+def _split_refusals(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
+    """Split an answer into refused candidates and reasons that belong to no candidate."""
     found = read_candidates(mode.name, answer.answer.text)
     refused = [item for item in found if item.engine is not None]
     unnamed = [reason for item in found if item.engine is None for reason in item.reasons]
     missing = answer.candidates - len(answer.configs) - len(refused)
     if answer.answer.truncated:
-        unnamed.append(Reason("", "cuDNN's explanation was longer than 64 KiB and is cut off here"))
+        unnamed.append(Reason("", "cuDNN's explanation exceeds 64 KiB and is truncated here"))
     if missing > 0:
         text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
         unnamed.append(Reason("", text))
     return refused, unnamed
 
 
-def _as_problem(error: CudnnBackendError) -> EnvironmentProblem:
+def _make_environment_problem(error: CudnnBackendError) -> EnvironmentProblem:
     """Return a failure to open the target as an environment problem."""
     return EnvironmentProblem(
         error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True
     )
 
 
-def cause_of(fault: EnvironmentProblem) -> Cause:
+def make_environment_cause(fault: EnvironmentProblem) -> Cause:
     """Return an environment problem as the cause of a verdict."""
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
 
-def _unopened_verdict(
+def _make_verdict_without_target(
     graph: Graph,
     target: str,
     modes: tuple[HeurMode, ...],
@@ -670,6 +702,6 @@ def _unopened_verdict(
         driver=driver,
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
-        cause=cause_of(fault),
-        stages=_fill_stages(Outcome.NOT_JUDGED, "environment", ()),
+        cause=make_environment_cause(fault),
+        stages=_make_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

@@ -20,15 +20,17 @@ from typing import NoReturn, TypeVar
 from ..graph.guard import notify
 from ..system.child import run_undisturbed
 
-__all__ = ["TIME_RAN_OUT", "run_in_fork"]
+__all__ = ["TIMEOUT_REMARK", "run_in_fork"]
 
 #: How a line of a verdict begins that reports what could not be checked in time: the cause may be a less certain one.
-TIME_RAN_OUT = "time ran out"
+TIMEOUT_REMARK = "time ran out"
 
-_CPU_S = 20  # that a forked process may use, less what it forks itself
-_PATIENCE = 30  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
+_CPU_LIMIT_S = 20  # that a forked process may use, less what it forks itself
+_WALL_SECONDS_PER_CPU_SECOND = (
+    30  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
+)
 
-_LENGTH = struct.Struct("q")  # of what follows
+_LENGTH_PREFIX = struct.Struct("q")  # of what follows
 
 Result = TypeVar("Result")
 
@@ -40,7 +42,7 @@ def run_in_fork(
     what: str = "a variation of the graph",
     late: Callable[[str], object] = notify,
 ) -> Result:
-    """Return the result of `function` in a forked process, or that of `otherwise` here if the process crashes.
+    """Return the result of `function` in a forked process, or if that crashes, of `otherwise` in this process.
 
     The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
     that waits. Either is reported, so that a process that took too long is not mistaken for an answer.
@@ -56,7 +58,7 @@ def run_in_fork(
     what
         What takes too long, for the line that reports it.
     late
-        Called with that line, which begins with :data:`TIME_RAN_OUT`.
+        Called with that line, which begins with :data:`TIMEOUT_REMARK`.
 
     Notes
     -----
@@ -64,21 +66,21 @@ def run_in_fork(
     """
     if threading.active_count() > 1:
         return function()
-    fork = _Fork(lambda writing, before: _answer(function, writing, before))
+    fork = _ForkedProcess(lambda writing, before: _write_result(function, writing, before))
     try:
         try:
-            run_undisturbed(fork.begin)
-            fork.listen(_CPU_S * _PATIENCE)
+            run_undisturbed(fork.start_process)
+            fork.read_result(_CPU_LIMIT_S * _WALL_SECONDS_PER_CPU_SECOND)
         finally:
-            fork.end()
+            fork.end_process()
     except BaseException:
-        fork.end()  # again: the end itself may be what a handler broke off
+        fork.end_process()  # again: the end itself may be what a handler broke off
         raise
     if not fork.said:
         if fork.late:
-            late(f"{TIME_RAN_OUT}: {what} did not answer in {_CPU_S * _PATIENCE} s")
+            late(f"{TIMEOUT_REMARK}: {what} did not answer in {_CPU_LIMIT_S * _WALL_SECONDS_PER_CPU_SECOND} s")
         elif fork.ending == signal.SIGXCPU:
-            late(f"{TIME_RAN_OUT}: {what} took more than {_CPU_S} s of the processor")
+            late(f"{TIMEOUT_REMARK}: {what} took more than {_CPU_LIMIT_S} s of the processor")
         return otherwise()
     result, error = pickle.loads(fork.said)
     if error is not None:
@@ -87,7 +89,7 @@ def run_in_fork(
     return answer
 
 
-class _Fork:
+class _ForkedProcess:
     """A forked process, its result pipe, and the received bytes.
 
     That is nothing where there was no fork, or it died before it had said all.
@@ -108,7 +110,7 @@ class _Fork:
         self._work = work
         self._owner, self._child = os.getpid(), 0
 
-    def begin(self) -> None:
+    def start_process(self) -> None:
         """Fork in a separate thread, where a signal handler's exception cannot lose the process id or the pipe."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the child has no handlers
         try:
@@ -125,8 +127,8 @@ class _Fork:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def listen(self, patience_s: float) -> None:
-        """Read until the other end is closed; keep nothing if that takes too long."""
+    def read_result(self, patience_s: float) -> None:
+        """Read the result until the pipe is closed; discard it after the time limit."""
         if self._reading is None:
             return
         deadline = time.monotonic() + patience_s
@@ -136,13 +138,13 @@ class _Fork:
         while waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
             if not (piece := self._reading.read(1 << 16)):
                 said = b"".join(pieces)
-                if said[: _LENGTH.size] == _LENGTH.pack(max(0, len(said) - _LENGTH.size)):
-                    self.said = said[_LENGTH.size :]
+                if said[: _LENGTH_PREFIX.size] == _LENGTH_PREFIX.pack(max(0, len(said) - _LENGTH_PREFIX.size)):
+                    self.said = said[_LENGTH_PREFIX.size :]
                 return
             pieces.append(piece)
         self.late = True
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process and close the pipe; harmless when repeated."""
         if self._child and os.getpid() == self._owner:  # and not in a process that was forked from here
             with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has none to wait for
@@ -155,31 +157,31 @@ class _Fork:
             self._reading.close()
 
 
-def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
+def _write_result(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
     """Write the pickled result or exception, and end the process without clean-up."""
     try:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):  # the caller's handlers are not for this process
                 signal.signal(number, signal.SIG_DFL)
-        signal.alarm(_CPU_S * _PATIENCE + 1)  # if the caller is gone by then
+        signal.alarm(_CPU_LIMIT_S * _WALL_SECONDS_PER_CPU_SECOND + 1)  # if the caller is gone by then
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked - {signal.SIGALRM})
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _limit_cpu()
+        _limit_cpu_time()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             said = pickle.dumps((function(), None))
         except Exception as error:
             said = pickle.dumps((None, error))
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(_LENGTH.pack(len(said)) + said)
+            pipe.write(_LENGTH_PREFIX.pack(len(said)) + said)
     finally:
         os._exit(0)
 
 
-def _limit_cpu() -> None:
-    """Limit this process's CPU seconds by SIGXCPU, or to fewer where the user's limit is lower."""
+def _limit_cpu_time() -> None:
+    """Limit this process's CPU time with SIGXCPU; a lower limit of the user remains."""
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-    wanted = _CPU_S if most == resource.RLIM_INFINITY else min(_CPU_S, most)
+    wanted = _CPU_LIMIT_S if most == resource.RLIM_INFINITY else min(_CPU_LIMIT_S, most)
     resource.setrlimit(resource.RLIMIT_CPU, (wanted, most))

@@ -7,19 +7,28 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .causes.rule_texts import find_rule, rule_name
+from .causes.rule_texts import find_rule, find_rule_name
 
-__all__ = ["COMMANDS", "HOW", "MESSAGES", "STATUSES", "Entry", "Message", "find_entries", "find_program"]
+__all__ = [
+    "COMMANDS",
+    "LOG_INSTRUCTIONS",
+    "MESSAGE_ENTRIES",
+    "STATUS_ENTRIES",
+    "MessageExplanation",
+    "MessagePattern",
+    "explain_message",
+    "find_program",
+]
 
 MAX_REASONS = 3  # rules for cuDNN's own reasons that a text of a whole log leads to
-_LONGEST = 1_000_000  # characters of a text that are read
-_LINES = 8
-_WIDTH = 100
+_MAX_TEXT_CHARACTERS = 1_000_000  # characters of a text that are read
+_MAX_LINES = 8
+_MAX_LINE_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A row of the table: a program's message as a case-insensitive regular expression.
+class MessagePattern:
+    """An error message of a program: a case-insensitive regular expression with its meaning and fix.
 
     `command` is ``log``, ``why``, ``frontend`` or ``doctor``: the command that helps; if empty, it depends on the
     program. `program` prints the message; it is empty if several do.
@@ -47,7 +56,7 @@ _PROGRAMS = {
 _CUDNN_LOG = "Set CUDNN_LOGLEVEL_DBG=2 and CUDNN_LOGDEST_DBG=stderr"
 _FRONTEND_LOG = "CUDNN_FRONTEND_LOG_INFO=1 and CUDNN_FRONTEND_LOG_FILE=stderr"
 #: How to get cuDNN's own reasons, by program.
-HOW = {
+LOG_INSTRUCTIONS = {
     "torch": f"{_CUDNN_LOG} before Python starts; TORCH_LOGS does not show them.",
     "cudnn-frontend": f"{_CUDNN_LOG}, and {_FRONTEND_LOG} for the graph.",
     "TransformerEngine": f"{_CUDNN_LOG}, and NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2 for its choice of backend.",
@@ -62,11 +71,11 @@ COMMANDS = {
     "frontend": "`cudnn-backend frontend PROGRAM.py`, or `log -- PROGRAM` for C++, adds cause and remedy.",
     "doctor": "`cudnn-backend doctor` shows the libraries that are found, and each problem with its fix.",
 }
-_COMMAND_FOR = {"torch": "why", "cudnn-frontend": "frontend"}
+_COMMAND_BY_PROGRAM = {"torch": "why", "cudnn-frontend": "frontend"}
 
 #: Sentences of programs, the most specific first.
-MESSAGES = (
-    Message(
+MESSAGE_ENTRIES = (
+    MessagePattern(
         "no-attention-backend",
         r"no dot product attention backend|disabling (?:fused|flash|unfused)\w*attention|"
         r"fused attention is not enabled|no fused attention kernel|invalid combination of .{0,40}\bfor fused attention",
@@ -76,7 +85,7 @@ MESSAGES = (
         "flash-attn and its unfused attention.",
         "Change what the lines 'Disabling ...' name: head dims, layout, cuDNN's version.",
     ),
-    Message(
+    MessagePattern(
         "sdpa-plan-not-executed",
         r"mha_graph\w*(?:->|\.)\w+\(.{0,200}(?:is_good|assert|failed)|\bMHA\.cpp:",
         "torch",
@@ -86,7 +95,7 @@ MESSAGES = (
         "Until it is known: torch.backends.cuda.enable_cudnn_sdp(False).",
         "why",
     ),
-    Message(
+    MessagePattern(
         "sdpa-gate",
         r"cudnn attention (?:kernel )?(?:not used|has been|is not)|cudnn version (?:is )?too old|"
         r"cudnn version does not support",
@@ -97,7 +106,7 @@ MESSAGES = (
         "Change the call as the condition says, or use another backend.",
         "why",
     ),
-    Message(
+    MessagePattern(
         "no-sdpa-kernel",
         r"no available kernel",
         "torch",
@@ -106,7 +115,7 @@ MESSAGES = (
         "Allow more backends in sdpa_kernel, or change the call as the warnings say.",
         "why",
     ),
-    Message(
+    MessagePattern(
         "torch-not-supported",
         r"may appear if you passed in a non-contiguous input",
         "torch",
@@ -116,7 +125,7 @@ MESSAGES = (
         "Try x.contiguous() once, then a smaller batch; else get cuDNN's reason.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "torch-plan-warning",
         r"plan failed with a (?:cudnn)?exception",
         "torch",
@@ -126,7 +135,7 @@ MESSAGES = (
         "Ignore it, or update torch. If no engine config works, torch raises an error after it.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "no-engine-for-computation",
         r"unable to find an engine to execute|unable to find a valid cudnn algorithm",
         "torch",
@@ -136,7 +145,7 @@ MESSAGES = (
         "Try a smaller batch first; then look for mixed cuDNN versions: `cudnn-backend doctor`.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "frontend-code",
         r"CUDNN_FE failure|failed to initialize cudnn frontend",
         "onnxruntime",
@@ -146,7 +155,7 @@ MESSAGES = (
         "CUDNN_BACKEND_API_FAILED is often a library that is missing: see `cudnn-backend doctor`.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "no-engine-configs",
         r"no valid engine configs|heuristic_query_failed",
         "",
@@ -155,7 +164,7 @@ MESSAGES = (
         "this GPU and version, or a library that compiles kernels is missing.",
         "Change the graph as cuDNN's reason says, or take another version or GPU.",
     ),
-    Message(
+    MessagePattern(
         "no-plan-built",
         r"no (?:valid )?execution plans? (?:were |could be )?(?:built|finalized)",
         "",
@@ -164,7 +173,7 @@ MESSAGES = (
         "kernel fails: NVRTC or the driver is too old, or libraries are of different versions.",
         "Compare versions with `cudnn-backend doctor`; then get the reason of the build.",
     ),
-    Message(
+    MessagePattern(
         "no-plan-supports-graph",
         r"no execution plans? supports?|check_support\(.{0,60}\bfailed",
         "",
@@ -173,7 +182,7 @@ MESSAGES = (
         "option, the GPU's architecture or cuDNN's version.",
         "Get cuDNN's reasons; `cudnn-backend explain GRAPH --whatif` finds the smallest change that helps.",
     ),
-    Message(
+    MessagePattern(
         "no-algorithm",
         r"best cudnn convolution|none of the algorithms provided by cudnn|no algorithm worked|all algorithms tried|"
         r"profiling failure on cudnn|autotuning failed|failing autotuning|autotuner could not find|"
@@ -185,7 +194,7 @@ MESSAGES = (
         "Leave GPU memory to cuDNN (XLA_PYTHON_CLIENT_MEM_FRACTION, set_memory_growth), then check versions.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "versions-differ",
         r"cudnn version (?:incompatibility|mismatch)|loaded runtime cudnn library|version_mismatch",
         "",
@@ -195,7 +204,7 @@ MESSAGES = (
         "Remove the other cuDNN from LD_LIBRARY_PATH, or install the version that the message names.",
         "doctor",
     ),
-    Message(
+    MessagePattern(
         "rnn-failed",
         r"\bThenRnn(?:Forward|Backward)|fail to find the dnn implementation",
         "TensorFlow",
@@ -205,7 +214,7 @@ MESSAGES = (
         "Set set_memory_growth, and check the mask; the line before names cuDNN's status.",
         "doctor",
     ),
-    Message(
+    MessagePattern(
         "library-missing",
         r"(?:unable to load|could(?: not|n't) (?:load|locate|open)).{0,40}cudnn|cannot load symbol cudnn|"
         r"(?:cudnn|nvrtc)\S*: cannot open shared object|sublibrary_loading_failed|"
@@ -217,7 +226,7 @@ MESSAGES = (
         "Install the whole wheel of one version; remove or extend LD_LIBRARY_PATH.",
         "doctor",
     ),
-    Message(
+    MessagePattern(
         "did-not-initialize",
         r"cudnn failed to initialize|dnn library (?:initialization failed|is not found)|could not create cudnn handle|"
         r"without dnn support|dnn != nullptr|CUDNN_STATUS_NOT_INITIALIZED(?! ==)",
@@ -228,7 +237,7 @@ MESSAGES = (
         "Leave GPU memory free (XLA_PYTHON_CLIENT_PREALLOCATE=false, set_memory_growth), then check versions.",
         "doctor",
     ),
-    Message(
+    MessagePattern(
         "descriptor-refused",
         r"CUDNN_BACKEND_\w+:? (?:cudnn ?finalize|[sg]etattribute)\b.{0,80}\bfailed|cudnnfinalize ?failed",
         "",
@@ -237,7 +246,7 @@ MESSAGES = (
         "before the colon says of which descriptor.",
         "Get cuDNN's reason; `cudnn-backend explain GRAPH` names the attribute.",
     ),
-    Message(
+    MessagePattern(
         "missing-buffer",
         r"variant pack is missing|requires a \d+-byte workspace|execute\(\) received none",
         "cudnn-frontend",
@@ -247,7 +256,7 @@ MESSAGES = (
         "Pass a buffer for the tensor that is named, and get_workspace_size() bytes of workspace.",
         "frontend",
     ),
-    Message(
+    MessagePattern(
         "framework-condition",
         r"cudnn (?:frontend )?error: (?!CUDNN_STATUS|\[cudnn_frontend|no )\w+ \w|requires? cudnn version|"
         r"with cudnn version (?:below|above)|\bonly supported (?:from|with|on|for) cudnn",
@@ -260,8 +269,8 @@ MESSAGES = (
 )
 
 #: Statuses alone, where a text has neither a sentence above nor a reason of cuDNN; the first that matches counts.
-STATUSES = (
-    Message(
+STATUS_ENTRIES = (
+    MessagePattern(
         "out-of-memory",
         r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_(?:HOST|DEVICE)_ALLOCATION_FAILED)",
         "",
@@ -270,7 +279,7 @@ STATUSES = (
         "Take a smaller batch, or leave memory to cuDNN (XLA_PYTHON_CLIENT_MEM_FRACTION, set_memory_growth).",
         "log",
     ),
-    Message(
+    MessagePattern(
         "execution-failed",
         r"CUDNN_STATUS_EXECUTION_FAILED",
         "",
@@ -280,7 +289,7 @@ STATUSES = (
         "Run with CUDA_LAUNCH_BLOCKING=1 to find the call; then `cudnn-backend doctor`.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "internal-error",
         r"CUDNN_STATUS_(?:INTERNAL|MAPPING)_ERROR",
         "",
@@ -290,7 +299,7 @@ STATUSES = (
         "Watch GPU memory, and run with CUDA_LAUNCH_BLOCKING=1; then `cudnn-backend doctor`.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "architecture",
         r"CUDNN_STATUS_\w*ARCH_MISMATCH",
         "",
@@ -299,7 +308,7 @@ STATUSES = (
         "Install builds for this GPU, or take a GPU that the operation supports.",
         "doctor",
     ),
-    Message(
+    MessagePattern(
         "not-supported",
         r"CUDNN_STATUS_NOT_SUPPORTED",
         "",
@@ -309,7 +318,7 @@ STATUSES = (
         "Get cuDNN's reason; try a smaller batch.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "call-refused",
         r"CUDNN_STATUS_(?:BAD_PARAM|INVALID_VALUE)|== CUDNN_STATUS_SUCCESS \(3 vs|cudnn error executing|"
         r"cudnn failure \d",
@@ -319,7 +328,7 @@ STATUSES = (
         "Check the dims and data types of this call; get cuDNN's reason.",
         "log",
     ),
-    Message(
+    MessagePattern(
         "attention-failed",
         r"fused_attn\w*\.(?:cu|cpp)\b|nvte_fused_attn|_quantizer_fp8\b",
         "TransformerEngine",
@@ -331,14 +340,14 @@ STATUSES = (
 )
 
 # A reason of cuDNN without its status is one short sentence that refuses something and addresses no person.
-_BARE = re.compile(r"\bnot supported\b|\bnot a multiple\b|\bonly supports?\b|^Reason: ", re.IGNORECASE)
-_PROSE = re.compile(r"\b(?:we|you|your|our|my|please|yet|the docs)\b|[?]|\. \w", re.IGNORECASE)
-_FRAMEWORK = re.compile("|".join(row.pattern for row in MESSAGES), re.IGNORECASE)
-_REASON = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)")
+_REFUSAL_TEXT = re.compile(r"\bnot supported\b|\bnot a multiple\b|\bonly supports?\b|^Reason: ", re.IGNORECASE)
+_PROSE_TEXT = re.compile(r"\b(?:we|you|your|our|my|please|yet|the docs)\b|[?]|\. \w", re.IGNORECASE)
+_FRAMEWORK_MESSAGE = re.compile("|".join(row.pattern for row in MESSAGE_ENTRIES), re.IGNORECASE)
+_REASON_LINE = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MessageExplanation:
     """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps."""
 
     code: str
@@ -352,11 +361,13 @@ class Entry:
     def lines(self) -> list[str]:
         """Return the entry as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
         program = "" if self.program and self.program in self.title else f" ({self.program or 'cuDNN'})"
-        lines = [textwrap.shorten(f"{self.title}{program}", _WIDTH, placeholder=" ...")]
+        lines = [textwrap.shorten(f"{self.title}{program}", _MAX_LINE_CHARACTERS, placeholder=" ...")]
         for name, most in (("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
-            most = min(most, _LINES - len(lines) - (name == "fix"))
+            most = min(most, _MAX_LINES - len(lines) - (name == "fix"))
             text = f"{name:9}{getattr(self, name)}" if getattr(self, name) else ""
-            lines += textwrap.wrap(text, _WIDTH, subsequent_indent=" " * 9, max_lines=most, placeholder=" ...")
+            lines += textwrap.wrap(
+                text, _MAX_LINE_CHARACTERS, subsequent_indent=" " * 9, max_lines=most, placeholder=" ..."
+            )
         return lines
 
     def to_dict(self) -> dict[str, str]:
@@ -369,42 +380,44 @@ def find_program(text: str) -> str:
     return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
 
-def find_entries(text: str) -> tuple[Entry, ...]:
+def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     """Return the entries for an error message or log, the most specific first; empty for other texts.
 
     First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
     status alone counts if there is neither.
     """
-    text = text[:_LONGEST]
+    text = text[:_MAX_TEXT_CHARACTERS]
     flat = " ".join(text.split())
     program = find_program(flat)
-    found = [_make_entry(one, program) for one in MESSAGES if re.search(one.pattern, flat, re.IGNORECASE)]
-    found += _make_reason_entries(text, program)
+    found = [_make_explanation(one, program) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)]
+    found += _explain_reasons(text, program)
     if not found:
-        found = [_make_entry(one, program) for one in STATUSES if re.search(one.pattern, flat, re.IGNORECASE)][:1]
+        found = [
+            _make_explanation(one, program) for one in STATUS_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)
+        ][:1]
     return tuple(found)
 
 
-def _make_entry(row: Message, program: str) -> Entry:
+def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:
     program = row.program or program
-    command = row.command or _COMMAND_FOR.get(program, "log")
-    how = "" if row.command == "doctor" else HOW[program]
-    return Entry(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
+    command = row.command or _COMMAND_BY_PROGRAM.get(program, "log")
+    how = "" if row.command == "doctor" else LOG_INSTRUCTIONS[program]
+    return MessageExplanation(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
 
 
-def _make_reason_entries(text: str, program: str) -> Iterator[Entry]:
+def _explain_reasons(text: str, program: str) -> Iterator[MessageExplanation]:
     """Yield an entry for each rule that matches a reason of cuDNN in the text."""
-    found = _REASON.findall(text)
+    found = _REASON_LINE.findall(text)
     flat = " ".join(text.split())
-    is_bare = len(flat) < 200 and _BARE.search(flat) and not _PROSE.search(flat.partition(" at: ")[0])
-    if not found and is_bare and not _FRAMEWORK.search(flat):
+    is_bare = len(flat) < 200 and _REFUSAL_TEXT.search(flat) and not _PROSE_TEXT.search(flat.partition(" at: ")[0])
+    if not found and is_bare and not _FRAMEWORK_MESSAGE.search(flat):
         found = [("", flat.removeprefix("Reason: "))]
-    rules = dict.fromkeys(rule_name(status, said) for status, said in found)
+    rules = dict.fromkeys(find_rule_name(status, said) for status, said in found)
     known = [name for name in rules if name != "none"][:MAX_REASONS]
     if found and found[0][0] and not known:
         known = ["none"]
     for name in known:
         rule = find_rule(name)
-        yield Entry(
+        yield MessageExplanation(
             f"rule-{name.replace('_', '-')}", program, rule.title, rule.problem, "", rule.remedy, COMMANDS["log"]
         )

@@ -19,29 +19,29 @@ from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.version import Version
 from ..target import Profile, open_target
-from ..target.environment import problem_after_crash
+from ..target.environment import find_crash_problem
 from ..versions.setup import Setup
-from .causes.find import suspects
-from .explanation import CRASHED, cause_of, control_graph, explain
+from .causes.find import list_suspicious_properties
+from .explanation import CRASH_CODE, control_graph, explain, make_environment_cause
 from .query import GPU, Query, read_device
-from .verdict import STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
+from .verdict import STAGE_NAMES, Basis, Cause, Outcome, RemedyCheck, Stage, Verdict
 
-__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "GPU", "Judge", "Query", "judge"]
+__all__ = ["CRASH_SIGNALS", "GPU", "START_FAILURE_CODE", "TIMEOUT_CODE", "Judge", "Query", "judge"]
 
-CUDNN_TIMED_OUT = "cudnn-timed-out"  # codes of causes
-DID_NOT_START = "judge-did-not-start"
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
+TIMEOUT_CODE = "cudnn-timed-out"  # codes of causes
+START_FAILURE_CODE = "judge-did-not-start"
+CRASH_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
 
-_MOST_IDLE = 4  # processes of other setups than the last that a judge keeps
-_CRASHES = 8  # plans of one graph that may crash before the rest is given up
+_MAX_IDLE_PROCESSES = 4  # processes of other setups than the last that a judge keeps
+_MAX_PLAN_CRASHES = 8  # plans of one graph that may crash before the rest is given up
 
 
 @lru_cache(maxsize=256)
-def _read_graph(text: str) -> Graph:
+def _read_graph_cached(text: str) -> Graph:
     return graph_from_json(json.loads(text))
 
 
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are queried about described GPUs
+_HIDE_GPU_VARIABLES = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are queried about described GPUs
 
 
 class Judge:
@@ -98,45 +98,51 @@ class Judge:
         CudnnBackendError
             ``judging-failed``, ``answer-damaged``: a bug of this package.
         """
-        return self._query_child_once(question, self._limit_s)
+        return self._query_child_with_limit(question, self._limit_s)
 
-    def _query_child_once(self, question: Query, limit_s: float) -> Verdict:
+    def _query_child_with_limit(self, question: Query, limit_s: float) -> Verdict:
         skip: dict[str, str] = {}
         while True:
-            answer = self._judge_once(question, tuple(skip), limit_s)
-            if isinstance(answer, _Described):
+            answer = self._query_idle_child(question, tuple(skip), limit_s)
+            if isinstance(answer, _UnexplainedRefusal):
                 answer = self.measure_cause(question, answer.verdict, answer.device, limit_s)
             if isinstance(answer, Verdict):
-                return _add_crashes(answer, skip)
-            if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _CRASHES:
-                return _judge_ending(question, answer, limit_s)
+                return _add_crash_reasons(answer, skip)
+            if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _MAX_PLAN_CRASHES:
+                return _make_verdict_of_ended_process(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
     def measure_cause(self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
-        """Return the verdict on this machine's GPU with a cause found on its described counterpart.
+        """Return this machine's verdict with a cause that was found on a described GPU with the same properties.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
         The cause is taken only where cuDNN refuses the graph there for the same reason.
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
-        described = self._query_child_once(replace(question, target=profile, version=question.setup), limit_s)
+        described = self._query_child_with_limit(replace(question, target=profile, version=question.setup), limit_s)
         cause, own = described.cause, furthest_reason(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
             return verdict
         if furthest_reason(described.candidates) != own:
             return verdict
-        return replace(verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _ON_DESCRIPTION]))))
+        return replace(
+            verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _JUDGED_ON_DESCRIBED_GPU])))
+        )
 
-    def _judge_once(self, question: Query, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
+    def _query_idle_child(
+        self, question: Query, skip: tuple[str, ...], limit_s: float
+    ) -> Verdict | _UnexplainedRefusal | _ProcessEnd:
         """Send the query to an idle process, and return the process to the pool after a complete answer."""
         setup, sees_gpu = question.setup, question.profile is None
         idle = self._idle.setdefault((setup, sees_gpu), [])
-        while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
+        while (
+            child := _take_idle_process(idle)
+        ) is not None and not child.usable:  # died since, or belongs to a forked process
             child.end()
         if child is None:
             setup.check()
-            child = Child.start(_SERVED, {**setup.environment(), **({} if sees_gpu else _NO_GPU)})
+            child = Child.start(_SERVER_FUNCTION, {**setup.environment(), **({} if sees_gpu else _HIDE_GPU_VARIABLES)})
         try:
             answer = _query_child(child, question, skip, self._fresh, limit_s, self._step)
             setup.check()  # cuDNN loads some of its libraries when they are needed
@@ -145,30 +151,32 @@ class Judge:
             raise
         if child.usable and not (self._fresh and question.build and sees_gpu):
             idle.append(child)
-            self._end_crowded(idle)
+            self._end_excess_processes(idle)
         else:
             child.end()
         return answer
 
-    def _end_crowded(self, used: list[Child]) -> None:
+    def _end_excess_processes(self, used: list[Child]) -> None:
         """Stop idle processes of other setups if there are too many, as each has cuDNN in memory."""
         others = [idle for idle in list(self._idle.values()) if idle is not used]
-        for idle in others[: max(0, sum(map(len, others)) - _MOST_IDLE)]:
-            if (child := _take(idle)) is not None:
+        for idle in others[: max(0, sum(map(len, others)) - _MAX_IDLE_PROCESSES)]:
+            if (child := _take_idle_process(idle)) is not None:
                 child.end()
 
 
-_ON_DESCRIPTION = "variations were queried of a description of this GPU, which refuses the graph for the same reason"
+_JUDGED_ON_DESCRIBED_GPU = (
+    "variations were judged on a described GPU like this one, which refuses the graph for the same reason"
+)
 
 
-def _take(idle: list[Child]) -> Child | None:
+def _take_idle_process(idle: list[Child]) -> Child | None:
     try:
         return idle.pop()
     except IndexError:
         return None
 
 
-_own = threading.local()
+_thread_judge = threading.local()
 
 
 def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
@@ -181,13 +189,13 @@ def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
     UsageError, EnvironmentNotReady, CudnnBackendError
         As :meth:`Judge.ask`.
     """
-    if not hasattr(_own, "judge"):
-        _own.judge = Judge()
-    own: Judge = _own.judge
-    return own._query_child_once(question, limit_s)
+    if not hasattr(_thread_judge, "judge"):
+        _thread_judge.judge = Judge()
+    own: Judge = _thread_judge.judge
+    return own._query_child_with_limit(question, limit_s)
 
 
-class _Loaded(TypedDict):
+class _LoadedLibrary(TypedDict):
     """The cuDNN that a child has loaded."""
 
     version: Sequence[int]
@@ -195,11 +203,11 @@ class _Loaded(TypedDict):
     path: str
 
 
-_NOTHING_LOADED: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": ""}
+_NO_LOADED_LIBRARY: _LoadedLibrary = {"version": (0, 0, 0), "text": "not asked", "path": ""}
 
 
 @dataclass(frozen=True)
-class _Ending:
+class _ProcessEnd:
     """How a child ended: a signal, an exit code or ``TIMED_OUT``, with the current step and last output.
 
     ``step`` is empty where cuDNN was not asked yet.
@@ -208,7 +216,7 @@ class _Ending:
     ending: str
     step: str
     said: str
-    library: _Loaded
+    library: _LoadedLibrary
 
     @property
     def tag(self) -> str:
@@ -219,11 +227,11 @@ class _Ending:
     def stage(self) -> str:
         """The stage the step belongs to."""
         first = self.step.partition(" mode")[0].partition(" of")[0].partition(",")[0]
-        return first if first in STAGES else "environment"
+        return first if first in STAGE_NAMES else "environment"
 
 
 @dataclass(frozen=True)
-class _Described:
+class _UnexplainedRefusal:
     """A refusal by this machine's GPU without a proven cause, and that GPU's properties."""
 
     verdict: Verdict
@@ -237,10 +245,10 @@ def _query_child(
     fresh: bool,
     limit_s: float,
     report: Callable[[str], object],
-) -> Verdict | _Described | _Ending:
+) -> Verdict | _UnexplainedRefusal | _ProcessEnd:
     asked = {**question.message(), "skip": list(skip), "fresh": fresh}
     step = ""
-    loaded = _NOTHING_LOADED
+    loaded = _NO_LOADED_LIBRARY
     verdict = device = None
     for said in child.run_query(asked, limit_s):
         if "step" in said:
@@ -250,10 +258,10 @@ def _query_child(
         verdict = said.get("verdict", verdict)
         device = said.get("device", device)
     if child.ending:
-        return _Ending(child.ending, step, child.last_words, loaded)
+        return _ProcessEnd(child.ending, step, child.last_words, loaded)
     try:
         found = Verdict.from_dict(verdict or {})
-        return found if device is None else _Described(found, device)
+        return found if device is None else _UnexplainedRefusal(found, device)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
 
@@ -263,44 +271,46 @@ def _query_child(
 
 def serve_judge() -> None:
     """Answer the queries of a judge."""
-    serve(_answer, _wants_fork)
+    serve(_answer_query, _can_answer_in_fork)
 
 
-_SERVED = f"{__name__}:{serve_judge.__name__}"
+_SERVER_FUNCTION = f"{__name__}:{serve_judge.__name__}"
 
 
-_prepared: set[str] = set()  # devices whose control graph was queried here: forks need not load and ask all that
+_prepared_libraries: set[str] = (
+    set()
+)  # devices whose control graph was queried here: forks need not load and ask all that
 
 
-def _wants_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
+def _can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
     """Whether a forked process should answer; a fork cannot use the GPU."""
     profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
-    if asked["device"] not in _prepared:
-        explain(control_graph(), profile, step=_report_steps(say))
-        _prepared.add(asked["device"])
+    if asked["device"] not in _prepared_libraries:
+        explain(control_graph(), profile, step=_make_step_reporter(say))
+        _prepared_libraries.add(asked["device"])
     return True
 
 
-def _report_steps(say: AnswerWriter) -> Callable[[str], None]:
+def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
     def step(text: str) -> None:
         if (lib := loaded_library()) is None:
             say(step=text)
         else:
-            say(step=text, loaded=_Loaded(version=lib.version, text=lib.build_text, path=lib.path))
+            say(step=text, loaded=_LoadedLibrary(version=lib.version, text=lib.build_text, path=lib.path))
 
     return step
 
 
-def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
+def _answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     verdict = explain(
-        _read_graph(asked["graph"]),
+        _read_graph_cached(asked["graph"]),
         read_device(asked["device"]),
         mode=asked["modes"],
         build=asked["build"],
         execute=asked["execute"],
-        step=_report_steps(say),
+        step=_make_step_reporter(say),
         skip=asked["skip"],
         causes=asked["causes"],
         shapes=asked["shapes"],
@@ -313,7 +323,7 @@ def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     say(verdict=verdict.to_dict())
 
 
-def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
+def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     """Return the verdict with a line for each engine config that crashed a process during its build."""
     if not skip:
         return verdict
@@ -328,7 +338,7 @@ def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     return replace(verdict, stages=tuple(map(add_lines, verdict.stages)))
 
 
-def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
+def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s: float) -> Verdict:
     """Return the verdict where the process ended before giving one."""
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
@@ -337,17 +347,17 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
     lines: list[str] = []
     fault = None
     if not timed_out:
-        fault = problem_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
+        fault = find_crash_problem(setup.library, setup.nvrtc, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is queried
-        stage, cause = "environment", cause_of(fault)
+        stage, cause = "environment", make_environment_cause(fault)
     elif ending.step:
         with collect_reports() as lines:
             cause, hazards = _explain_crash(question.graph, profile, ending)
     else:
         cause = _explain_failed_start(ending, limit_s)
     state = "timed out" if timed_out else "crashed"
-    reached = STAGES.index(stage)
-    states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
+    reached = STAGE_NAMES.index(stage)
+    states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGE_NAMES) - reached - 1)
     details = {stage: cause.headline}
     return Verdict(
         outcome=Outcome.NOT_JUDGED,
@@ -363,31 +373,33 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
         driver="not asked",
         modes=question.modes,
         cause=cause,
-        stages=tuple(Stage(name, state, details.get(name, "")) for name, state in zip(STAGES, states, strict=True)),
+        stages=tuple(
+            Stage(name, state, details.get(name, "")) for name, state in zip(STAGE_NAMES, states, strict=True)
+        ),
         hazards=hazards,
         limits=tuple(lines),
     )
 
 
-def _explain_failed_start(ending: _Ending, limit_s: float) -> Cause:
+def _explain_failed_start(ending: _ProcessEnd, limit_s: float) -> Cause:
     """Return why cuDNN was not called: the process ended or timed out before the first step."""
     if ending.ending == TIMED_OUT:
         headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
-        return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
+        return Cause(TIMEOUT_CODE, headline, Basis.MEASURED, ending.said, "give it more time")
     headline = f"the process that queries cuDNN ended with {ending.ending} before it judged anything"
-    remedy = "this says nothing about the graph: fix what the process complains of, see 'cudnn-backend doctor'"
-    return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
+    remedy = "this says nothing about the graph: fix the problem that the process printed, see 'cudnn-backend doctor'"
+    return Cause(START_FAILURE_CODE, headline, Basis.MEASURED, ending.said, remedy)
 
 
-def _explain_crash(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
-    """Return the stage in which cuDNN crashed or hung, and its known issues with such a graph."""
+def _explain_crash(graph: Graph, profile: Profile | None, ending: _ProcessEnd) -> tuple[Cause, tuple[str, ...]]:
+    """Return a headline that names the stage where cuDNN crashed or hung, and known issues with such a graph."""
     version = Version(*ending.library["version"])
     hazards = [] if profile is None else find_known_issues(graph, profile.sm, version)
     timed_out = ending.ending == TIMED_OUT
     if timed_out:
         headline, remedy = "cuDNN did not answer in time", "give it more time"
     else:
-        who = "cuDNN crashed" if ending.ending in FAULTS else "the process that queries cuDNN ended"
+        who = "cuDNN crashed" if ending.ending in CRASH_SIGNALS else "the process that queries cuDNN ended"
         headline, remedy = (
             f"{who} with {ending.ending}",
             "another cuDNN version, or a change of the graph, may not crash",
@@ -396,8 +408,8 @@ def _explain_crash(graph: Graph, profile: Profile | None, ending: _Ending) -> tu
     ends = [fault for fault in hazards if fault.step != "run"]
     if ends and not timed_out:
         headline, remedy = f"{headline}, as is known of {ends[0].what}", ends[0].fix
-    if suspected := suspects(graph):
+    if suspected := list_suspicious_properties(graph):
         headline = f"{headline}; {'; '.join(suspected)}"
-    code = CUDNN_TIMED_OUT if timed_out else CRASHED
-    asked: Asked = "" if timed_out else "not asked"
+    code = TIMEOUT_CODE if timed_out else CRASH_CODE
+    asked: RemedyCheck = "" if timed_out else "not asked"
     return Cause(code, headline, Basis.MEASURED, ending.said, remedy, asked), tuple(map(str, hazards))

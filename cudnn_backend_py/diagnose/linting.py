@@ -22,9 +22,9 @@ __all__ = ["Finding", "lint"]
 
 Severity = Literal["dangerous", "suspicious", "slow"]
 
-_VECTOR_BYTES = 16  # the widest load of a thread
-_COUNTED_ELEMENTS = 1 << 16  # larger tensors are not counted out
-_FAST = (  # operations that run on tensor cores
+_VECTOR_LOAD_BYTES = 16  # the widest load of a thread
+_MAX_CHECKED_ELEMENTS = 1 << 16  # larger tensors are not counted out
+_TENSOR_CORE_OPERATIONS = (  # operations that run on tensor cores
     DescriptorType.OPERATION_MATMUL,
     *CONVOLUTIONS,
     DescriptorType.OPERATION_SDPA_FWD,
@@ -61,28 +61,30 @@ def lint(graph: Graph) -> list[Finding]:
     """
     with collect_reports() as lines:
         use = read_attention(graph)
-        found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
-    found += [Finding("lint-failed", "", "suspicious", line, "the other checks were made", "") for line in lines]
+        found = [
+            item for look in _LINT_CHECKS for item in iterate_guarded(f"the check {look.__name__}", look, graph, use)
+        ]
+    found += [Finding("lint-failed", "", "suspicious", line, "the other checks did run", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-Look = Callable[[Graph, AttentionUse | None], Iterator[Finding]]
+LintCheck = Callable[[Graph, AttentionUse | None], Iterator[Finding]]
 
 
-def _operands(graph: Graph) -> list[Tensor]:
+def _list_operands(graph: Graph) -> list[Tensor]:
     """Return the tensors in memory with more than one element that tensor core operations read or write."""
     tensors = {
         tensor.uid: tensor
         for op in graph.ops
-        if op.kind in _FAST
+        if op.kind in _TENSOR_CORE_OPERATIONS
         for _, tensor in op.ports()
         if not tensor.virtual and not tensor.by_value and math.prod(tensor.dims) > 1
     }
     return list(tensors.values())
 
 
-def _bytes(tensor: Tensor) -> float:
+def _count_element_bytes(tensor: Tensor) -> float:
     return ELEMENT_BITS[tensor.data_type] * tensor.vector_count / 8
 
 
@@ -90,21 +92,21 @@ def _has_dense_dim(tensor: Tensor) -> bool:
     return any(stride == 1 and dim > 1 for dim, stride in zip(tensor.dims, tensor.strides, strict=True))
 
 
-def _overlapping(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """An operation writes two elements to one address."""
+def _find_overlapping_outputs(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find outputs where an operation writes two elements to one address."""
     for tensor in graph.outputs:
-        if _overlaps(tensor):
+        if _has_overlapping_elements(tensor):
             yield Finding(
                 "overlapping-strides",
                 tensor.name,
                 "dangerous",
                 f"elements of the output {tensor.name!r} share memory: dims {tensor.dims}, strides {tensor.strides}",
                 "it is undefined which value remains",
-                "give every element its own place",
+                "give each element its own address",
             )
 
 
-def _overlaps(tensor: Tensor) -> bool:
+def _has_overlapping_elements(tensor: Tensor) -> bool:
     axes = sorted((stride, dim) for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1)
     reach = 0
     for stride, dim in axes:
@@ -113,21 +115,21 @@ def _overlaps(tensor: Tensor) -> bool:
         reach += stride * (dim - 1)
     else:
         return False
-    if any(stride == 0 for stride, _ in axes) or math.prod(tensor.dims) > _COUNTED_ELEMENTS:
+    if any(stride == 0 for stride, _ in axes) or math.prod(tensor.dims) > _MAX_CHECKED_ELEMENTS:
         return True
     places = [sum(point) for point in itertools.product(*(range(0, stride * dim, stride) for stride, dim in axes))]
     return len(set(places)) < len(places)
 
 
-def _misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """Rows do not start at a multiple of 16 bytes."""
-    for tensor in _operands(graph):
-        size = _bytes(tensor)
+def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find tensors whose rows do not start at a multiple of 16 bytes."""
+    for tensor in _list_operands(graph):
+        size = _count_element_bytes(tensor)
         strides = [stride for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1 and stride > 1]
-        wrong = [stride for stride in strides if stride * size % _VECTOR_BYTES]
+        wrong = [stride for stride in strides if stride * size % _VECTOR_LOAD_BYTES]
         if not wrong or size > 2 or not _has_dense_dim(tensor):
             continue
-        taken = use is not None and use.problem.head_dim * size % _VECTOR_BYTES == 0  # else attention is refused
+        taken = use is not None and use.problem.head_dim * size % _VECTOR_LOAD_BYTES == 0  # else attention is refused
         yield Finding(
             "stride-not-16-bytes",
             tensor.name,
@@ -136,13 +138,13 @@ def _misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Find
             "kernels of attention read and write such tensors wrongly on sm_90, see examples/attention_known_issues.py"
             if taken
             else "kernels that load 16 bytes at once are not offered",
-            f"pad to multiples of {int(_VECTOR_BYTES // size)} elements",
+            f"pad to multiples of {int(_VECTOR_LOAD_BYTES // size)} elements",
         )
 
 
-def _no_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """No dim has its elements contiguous in memory."""
-    for tensor in _operands(graph):
+def _find_tensors_without_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find tensors in which no dim is contiguous in memory."""
+    for tensor in _list_operands(graph):
         if _has_dense_dim(tensor):
             continue
         yield Finding(
@@ -152,13 +154,13 @@ def _no_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
             f"no dim of {tensor.name!r} has stride 1: dims {tensor.dims}, strides {tensor.strides}",
             "attention with such a tensor crashes or gives wrong gradients, see examples/attention_known_issues.py"
             if use is not None
-            else "every element is loaded by itself",
+            else "each element is loaded separately",
             "make one of the last two dims contiguous",
         )
 
 
-def _keys_not_transposed(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """K has dims [b, h, s, d] where a matmul expects [b, h, d, s], and s equals d."""
+def _find_keys_not_transposed(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find a K with dims [b, h, s, d] where a matmul expects [b, h, d, s], and s equals d."""
     if use is None or use.form == "unified" or use.problem.seq_kv != use.problem.head_dim:
         return
     first = next(op for op in graph.ops if isinstance(op, Matmul))
@@ -174,10 +176,10 @@ def _keys_not_transposed(graph: Graph, use: AttentionUse | None) -> Iterator[Fin
         )
 
 
-def _low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """A tensor's alignment is declared as less than 16 bytes."""
-    for tensor in _operands(graph):
-        if tensor.alignment < _VECTOR_BYTES:
+def _find_low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find tensors with a declared alignment of less than 16 bytes."""
+    for tensor in _list_operands(graph):
+        if tensor.alignment < _VECTOR_LOAD_BYTES:
             yield Finding(
                 "alignment-below-16",
                 tensor.name,
@@ -188,8 +190,8 @@ def _low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
             )
 
 
-def _unused(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """An operation affects no tensor in memory, or a graph has only such operations."""
+def _find_unused_operations(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find operations that affect no tensor in memory."""
     try:
         check_writes(graph)
     except GraphError as error:
@@ -217,8 +219,8 @@ def _unused(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
         )
 
 
-def _narrow_softmax(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """Scores are rounded to 16 bits before the exponential."""
+def _find_softmax_of_rounded_scores(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find attention scores that are rounded to 16 bits before the exponential."""
     if use is None:
         return
     narrow: dict[str, Op] = {}
@@ -240,11 +242,11 @@ def _narrow_softmax(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]
         )
 
 
-def _narrow_between(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """A virtual tensor of 16 bits between two operations that compute in float32, other than a conversion."""
-    computes = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values() if _in_float32(op)}
+def _find_narrow_virtual_tensors(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find virtual 16-bit tensors between two operations that compute in float32, except conversions."""
+    computes = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values() if _computes_in_float32(op)}
     for op in graph.ops if use is None else ():
-        if op.kind in _FAST or not _in_float32(op):
+        if op.kind in _TENSOR_CORE_OPERATIONS or not _computes_in_float32(op):
             continue
         for tensor in op.inputs().values():
             before = computes.get(tensor.uid)
@@ -263,17 +265,17 @@ def _narrow_between(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]
             )
 
 
-def _in_float32(op: Op) -> bool:
+def _computes_in_float32(op: Op) -> bool:
     return getattr(op, "compute_type", DataType.FLOAT) is DataType.FLOAT
 
 
-_LOOKS: tuple[Look, ...] = (
-    _overlapping,
-    _misaligned_strides,
-    _no_dense_dim,
-    _keys_not_transposed,
-    _low_alignment,
-    _narrow_softmax,
-    _narrow_between,
-    _unused,
+_LINT_CHECKS: tuple[LintCheck, ...] = (
+    _find_overlapping_outputs,
+    _find_misaligned_strides,
+    _find_tensors_without_dense_dim,
+    _find_keys_not_transposed,
+    _find_low_alignment,
+    _find_softmax_of_rounded_scores,
+    _find_narrow_virtual_tensors,
+    _find_unused_operations,
 )

@@ -41,7 +41,7 @@ def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]
             "CUDNN_LOGLEVEL_DBG": "3",
             "CUDNN_LOGDEST_DBG": f"{folder}/cudnn-%i.log",
         }
-        _run(program, environment)
+        _run_and_forward_signals(program, environment)
         log = Path(keep or f"{folder}/all.log")
         with log.open("wb") as whole:
             for part in sorted(Path(folder).glob("cudnn-*.log"), key=lambda path: path.stat().st_mtime):
@@ -53,7 +53,7 @@ def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]
 _LOG_VARIABLES = ("CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
 
 
-def _run(program: Sequence[str], environment: dict[str, str]) -> None:
+def _run_and_forward_signals(program: Sequence[str], environment: dict[str, str]) -> None:
     try:
         child = subprocess.Popen(program, env=environment)
     except OSError as error:
@@ -71,4 +71,4 @@ def _run(program: Sequence[str], environment: dict[str, str]) -> None:
             continue
     if code:
         ending = signal.Signals(-code).name if -code in signal.valid_signals() else f"exit code {code}"
-        sys.stderr.write(f"{program[0]} ended with {ending}; its log is read\n")
+        sys.stderr.write(f"{program[0]} ended with {ending}; reading its log\n")

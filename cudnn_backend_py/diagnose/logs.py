@@ -1,4 +1,4 @@
-"""The graphs of a log, with verdicts."""
+"""Judge the graphs of a cuDNN log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import printable, printable_lines
 from .explanation import explain
-from .report.summary import summary_text
+from .report.summary import format_summary
 from .report.text import render_text
 from .verdict import Verdict
 
@@ -28,7 +28,7 @@ class LogReport:
 
     @property
     def exit_code(self) -> int:
-        """The largest exit code of the verdicts; 2 without graphs, or if one to be judged could not be rebuilt."""
+        """The largest exit code of the verdicts; 2 without graphs, or if a graph to judge could not be rebuilt."""
         codes = [verdict.exit_code for asked in self.verdicts for verdict in asked]
         rebuilt = [item.graph is not None for item in self.graphs]
         lost = not all(rebuilt) if codes else not any(rebuilt)
@@ -46,7 +46,7 @@ class LogReport:
         }
 
     def text(self, *, verbose: bool = True) -> str:
-        """Return the report as text: for each graph its place in the log, then its verdicts.
+        """Return the report as text: for each graph its line in the log, then its verdicts.
 
         Whole graphs, and with verdicts every engine config, only if `verbose` or where nothing was judged.
         """
@@ -59,9 +59,9 @@ class LogReport:
             return "No graph found in the log. Set CUDNN_LOGLEVEL_DBG=3 before the program starts.\n"
         parts = []
         for number, (item, verdicts) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
-            paragraph = _format_graph(number, item)
+            paragraph = _format_graph_heading(number, item)
             parts.append(paragraph if verbose or not verdicts else paragraph.partition("\n")[0])
-            parts += [render_text(one) if verbose else summary_text(one) for one in verdicts]
+            parts += [render_text(one) if verbose else format_summary(one) for one in verdicts]
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
     def __str__(self) -> str:
@@ -101,12 +101,12 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
     return LogReport(graphs, verdicts, finalized if not graphs else 0)
 
 
-def _format_graph(number: int, item: LoggedGraph) -> str:
+def _format_graph_heading(number: int, item: LoggedGraph) -> str:
     told = [f"cuDNN {item.version or 'of unknown version'}", f"line {item.line}"]
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)
     told += [f"heuristics {', '.join(item.modes)}"] * bool(item.modes)
-    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}")]
+    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCE_TITLES.get(item.source, item.source)}")]
     if item.device:
         known = ", ".join(f"{key} {value}" for key, value in item.device.items())
         lines.append(printable(f"  on {known}"))
@@ -120,7 +120,7 @@ def _format_graph(number: int, item: LoggedGraph) -> str:
     return printable_lines("\n".join(lines)) + "\n"
 
 
-_SOURCES = {
+_SOURCE_TITLES = {
     "json": "cuDNN's JSON",
     "descriptors": "the dumps of descriptors",
     "frontend": "the JSON of cuDNN's frontend",

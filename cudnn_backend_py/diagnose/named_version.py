@@ -1,4 +1,4 @@
-"""The public ``explain``: a verdict with a named cuDNN version, in this process or in a child."""
+"""The public ``explain``: judge with a chosen cuDNN version, in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def explain(
         ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans`, or
         an open target, with a version that only a child process can load. Anything else is a verdict, not an exception.
     """
-    if version is None or _load(version):
+    if version is None or _load_version(version):
         return explanation.explain(
             graph,
             target,
@@ -81,7 +81,7 @@ def explain(
     return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine))
 
 
-def _load(version: str) -> bool:
+def _load_version(version: str) -> bool:
     """Load an installed version into this process; return False if another one is loaded."""
     loaded = loaded_library()
     if loaded is None:

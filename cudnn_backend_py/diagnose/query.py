@@ -1,4 +1,4 @@
-"""Queries as values: everything that can change an answer is captured when the query is made."""
+"""Queries as values, which include everything that can change a verdict."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Query:
             object.__setattr__(self, name, value)
 
     def key(self) -> str | None:
-        """Return a SHA-256 of everything that decides the answer; None if unknown.
+        """Return a SHA-256 of everything that can change the verdict; None if some of it is unknown.
 
         It covers graph, target, library files, environment variables, options, and the form of a verdict. The GPU of
         this machine may be another one later, so questions about it have no key.
@@ -94,7 +94,7 @@ class Query:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def message(self) -> dict[str, Any]:
-        """Return the query for a judging process as plain data, which needs no further look-up there."""
+        """Return the query as plain data for a judging process, with all files and settings already read."""
         names = ("build", "execute", "causes", "shapes", "every_engine")
         return {
             "graph": graph_text(self.graph),
@@ -132,7 +132,7 @@ def read_device(text: str) -> Profile | None:
     return Profile(name, title, (), properties, {}, {})
 
 
-class _GraphTexts:
+class _GraphTextCache:
     """JSON texts of the most recently queried graphs.
 
     By identity: graphs that are equal in Python may differ for cuDNN, as 0.0 and -0.0, or 1 and 1.0, do.
@@ -153,4 +153,4 @@ class _GraphTexts:
         return text
 
 
-graph_text = _GraphTexts(256)
+graph_text = _GraphTextCache(256)

@@ -32,28 +32,28 @@ from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
 from ..versions.setup import Setup, read_setup
 from ..versions.store import list_judging
-from .causes.building import BUILDING_KINDS
-from .causes.case import ARCHITECTURES, Budget, Built, cost_of_plan, known_to_fail
-from .causes.claims import compare_solution
-from .causes.find import suspects
-from .causes.phrases import kinds_for
-from .explanation import CRASHED, explain
-from .fork import TIME_RAN_OUT, run_in_fork
-from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Query
+from .causes.building import BUILD_CHANGE_KINDS
+from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
+from .causes.claims import compare_solution_results
+from .causes.find import list_suspicious_properties
+from .causes.phrases import find_change_kinds
+from .explanation import CRASH_CODE, explain
+from .fork import TIMEOUT_REMARK, run_in_fork
+from .judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Judge, Query
 from .query import describe_device, read_device, read_target
-from .suggestions import NEWER_THAN_LIBRARY
-from .verdict import Asked, Outcome, Verdict
+from .suggestions import NEWER_THAN_LIBRARY_SUFFIX
+from .verdict import Outcome, RemedyCheck, Verdict
 
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
 
-__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_search", "with_versions"]
+__all__ = ["Remedies", "Remedy", "SearchExtent", "add_searched_remedy", "add_version_remedy", "whatif"]
 
-_MODES = ("A", "FALLBACK")
-_RESTARTS = 8
-_LEAST = 0.6  # of the time for the search, however long the child took to start
-_GRACE_S = 20.0  # for what a child is doing when its time is over: starting, or one slow question
-_HANGS_S = 600.0  # without a budget, after which cuDNN is taken to hang
+_DEFAULT_MODES = ("A", "FALLBACK")
+_MAX_RESTARTS = 8
+_MIN_SEARCH_FRACTION = 0.6  # of the time for the search, however long the child took to start
+_OVERTIME_S = 20.0  # for what a child is doing when its time is over: starting, or one slow question
+_HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,15 +162,15 @@ class SearchExtent:
         return not self.stopped
 
     def __str__(self) -> str:
-        pairs = _describe_solution(self.checked_pairs, self.pairs)
-        return f"{_describe_solution(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
+        pairs = _format_progress(self.checked_pairs, self.pairs)
+        return f"{_format_progress(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the extent as plain data."""
         return {"finished": self.finished, **asdict(self)}
 
 
-def _describe_solution(checked: int, count: int | None) -> str:
+def _format_progress(checked: int, count: int | None) -> str:
     return str(checked) if count is None else f"{checked} of {count}"
 
 
@@ -188,7 +188,7 @@ def whatif(
     target: str = GPU,
     *,
     version: str | None = None,
-    modes: Sequence[str] = _MODES,
+    modes: Sequence[str] = _DEFAULT_MODES,
     budget_s: float | None = None,
     two_steps: bool = True,
     limit: int = 5,
@@ -237,14 +237,14 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = _Request(target, profile, version, read_setup(version), names, build)
+    asked = _SearchSettings(target, profile, version, read_setup(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(_order_and_judge, graph, asked, others, stop)
+            first = beside.submit(_judge_nearest_versions, graph, asked, others, stop)
             try:
-                found, extent = _search(graph, asked, deadline, budget_s, two_steps=two_steps)
+                found, extent = _search_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
                 stop.set()
                 raise
@@ -253,17 +253,17 @@ def whatif(
                 return Remedies(graph, ())
         versions = first.result()
         if not found and not versions.found:
-            versions = _judge_rest(graph, asked, versions, others, deadline)
+            versions = _judge_remaining_versions(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
-        built = _drop_unbuildable(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_wrong(graph, _drop_duplicates(built)), limit))
+        built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
+        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
 
 @dataclass(frozen=True)
-class _Request:
+class _SearchSettings:
     """The target and settings for which a graph and its changes are judged."""
 
     target: str  # and what was read when it was named
@@ -280,40 +280,42 @@ class _Request:
         return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
-def _drop_duplicates(found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies without near-duplicates: at most two of a kind, and none that contains another."""
+def _drop_duplicate_remedies(found: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Yield the remedies without near-duplicates: at most two of a kind, and not one that contains another."""
     kept: list[Remedy] = []
     for remedy in found:
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
-        if alike < (1 if padding else 2) and not any(_covers(one, remedy) for one in kept):
+        if alike < (1 if padding else 2) and not any(_is_included(one, remedy) for one in kept):
             kept.append(remedy)
             yield remedy
 
 
-def _covers(one: Remedy, other: Remedy) -> bool:
+def _is_included(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
-def _drop_wrong(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
+def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
     """Yield the remedies without exact changes that compute different results."""
     for remedy in found:
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
             continue
         solution = find_solution(graph, remedy.kinds, remedy.steps, remedy.members)
-        comparison = compare_solution(graph, solution)
+        comparison = compare_solution_results(graph, solution)
         if comparison is not None:
             yield replace(remedy, comparison=comparison)
 
 
-_BUILDS = 16  # of plans, at most
+_MAX_BUILT_REMEDIES = 16  # of plans, at most
 
 
-def _drop_unbuildable(found: Iterable[Remedy], asked: _Request, judge: Judge, late: list[str]) -> Iterator[Remedy]:
-    """Yield the remedies with a plan that builds, each on demand; plans built before are not built again.
+def _drop_unbuildable_remedies(
+    found: Iterable[Remedy], asked: _SearchSettings, judge: Judge, late: list[str]
+) -> Iterator[Remedy]:
+    """Yield the remedies whose plans can be built, each on demand; plans that were already built are not built again.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -322,7 +324,7 @@ def _drop_unbuildable(found: Iterable[Remedy], asked: _Request, judge: Judge, la
     for remedy in found:
         turns.append((seen[remedy.kinds], remedy.size, len(turns), remedy))  # one of each kind before a second of any
         seen[remedy.kinds] += 1
-    for *_, remedy in sorted(turns)[:_BUILDS]:
+    for *_, remedy in sorted(turns)[:_MAX_BUILT_REMEDIES]:
         if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
             yield remedy
             continue
@@ -334,10 +336,10 @@ def _drop_unbuildable(found: Iterable[Remedy], asked: _Request, judge: Judge, la
 
 
 def _is_timed_out(verdict: Verdict) -> bool:
-    return verdict.cause is not None and verdict.cause.code == CUDNN_TIMED_OUT
+    return verdict.cause is not None and verdict.cause.code == TIMEOUT_CODE
 
 
-class _Versions(NamedTuple):
+class _VersionResults(NamedTuple):
     """Other installed cuDNN versions: one that supports a graph, those that refuse it, those not judged.
 
     ``late`` says of each that did not answer in time.
@@ -350,18 +352,23 @@ class _Versions(NamedTuple):
 
 
 def _judge_versions(
-    graph: Graph, asked: _Request, used: str, names: Sequence[str], judge: Judge, may_query: Callable[[int], bool]
-) -> _Versions:
+    graph: Graph,
+    asked: _SearchSettings,
+    used: str,
+    names: Sequence[str],
+    judge: Judge,
+    may_query: Callable[[int], bool],
+) -> _VersionResults:
     """Judge with cuDNN versions one by one until one supports the graph.
 
     `may_query` is called with the number of those asked before each.
     """
-    answers = _Versions([], [], [], [])
+    answers = _VersionResults([], [], [], [])
     for number, name in enumerate(names):
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
         verdict = judge.run_query(asked.question(graph, asked.target, name))
-        if verdict.supported and find_objections(graph, verdict.sm, _numbers(name), _numbers(used)):
+        if verdict.supported and find_objections(graph, verdict.sm, _parse_version(name), _parse_version(used)):
             answers.refusing.append(name)
         elif verdict.supported:
             title = f"cuDNN {name} instead of {used}"
@@ -374,36 +381,44 @@ def _judge_versions(
     return answers
 
 
-def _numbers(name: str) -> VersionTuple:
+def _parse_version(name: str) -> VersionTuple:
     major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
     return major, minor, patch
 
 
-def _used_version(graph: Graph, asked: _Request, judge: Judge) -> str:
+def _find_used_version(graph: Graph, asked: _SearchSettings, judge: Judge) -> str:
     """Return the version that judges the graph; empty without a library."""
     used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
     return used if used[:1].isdigit() else ""
 
 
-_FIRST_VERSIONS = 3  # that are queried whatever else is found
+_MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
 
 
-def _order_and_judge(graph: Graph, asked: _Request, judge: Judge, stop: threading.Event) -> _Versions:
+def _judge_nearest_versions(
+    graph: Graph, asked: _SearchSettings, judge: Judge, stop: threading.Event
+) -> _VersionResults:
     """Judge with the nearest other installed versions until the event is set."""
-    used = _used_version(graph, asked, judge)
-    names = _order_of_versions(used) if used else []
+    used = _find_used_version(graph, asked, judge)
+    names = _order_versions(used) if used else []
     return _judge_versions(
-        graph, asked, used, names, judge, lambda number: number < _FIRST_VERSIONS and not stop.is_set()
+        graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
     )
 
 
-def _judge_rest(graph: Graph, asked: _Request, before: _Versions, judge: Judge, deadline: float) -> _Versions:
+def _judge_remaining_versions(
+    graph: Graph, asked: _SearchSettings, before: _VersionResults, judge: Judge, deadline: float
+) -> _VersionResults:
     """Judge with the remaining versions: a few more, or until a deadline."""
 
     def may_query(number: int) -> bool:
-        return number < _MOST_VERSIONS - _FIRST_VERSIONS if deadline == math.inf else time.monotonic() <= deadline
+        return (
+            number < _MAX_JUDGED_VERSIONS - _MIN_JUDGED_VERSIONS
+            if deadline == math.inf
+            else time.monotonic() <= deadline
+        )
 
-    used = _used_version(graph, asked, judge)
+    used = _find_used_version(graph, asked, judge)
     more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
     late = [*before.late, *more.late]
     if more.unasked and not more.found and deadline != math.inf:
@@ -411,11 +426,11 @@ def _judge_rest(graph: Graph, asked: _Request, before: _Versions, judge: Judge, 
     return more._replace(late=late)
 
 
-_MOST_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
+_MAX_JUDGED_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
 
 
-def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIONS) -> Verdict:
-    """Return the verdict extended by other installed versions where one may support the graph.
+def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JUDGED_VERSIONS) -> Verdict:
+    """Judge a refused graph with other installed cuDNN versions, and add the result to its verdict.
 
     That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
     `most` are queried, and those that were not are named.
@@ -425,22 +440,22 @@ def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIO
     Loads cuDNN: yes, each version in a child process.
     """
     cause = verdict.cause
-    newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY)
-    if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
+    newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
+    if cause is None or not (newer or cause.code in ("pattern-removed", CRASH_CODE)):
         return verdict
     target = str(question.target)
-    asked = _Request(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
+    asked = _SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
-        used = _used_version(question.graph, asked, judge)
-        names = _order_of_versions(used, newer=newer) if used else []
+        used = _find_used_version(question.graph, asked, judge)
+        names = _order_versions(used, newer=newer) if used else []
         found, refusing, unasked, late = _judge_versions(
             question.graph, asked, used, names, judge, lambda number: number < most
         )
-    verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIME_RAN_OUT}: {line}" for line in late)))
+    verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIMEOUT_REMARK}: {line}" for line in late)))
     if found:
-        told: Asked = "built" if question.build else "support check"
+        told: RemedyCheck = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
-    elif refusing and cause.code != CRASHED:
+    elif refusing and cause.code != CRASH_CODE:
         refusing.sort(key=version_numbers, reverse=True)
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
         if unasked:
@@ -452,8 +467,8 @@ def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIO
     return replace(verdict, cause=cause)
 
 
-def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Return a refusal without a remedy with the smallest change of one step that helps, as :func:`whatif` finds it.
+def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Add the smallest one-step change that :func:`whatif` finds to a refusal without a remedy.
 
     Where none does, a line of the verdict says how many were checked.
     """
@@ -466,11 +481,11 @@ def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
         line = f"{found.extent.checked} changes of one step were checked, none helps; --whatif also checks two steps"
         return replace(verdict, limits=(*verdict.limits, line))
     [remedy] = found
-    how: Asked = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
     return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
-def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
+def _order_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     names = {item.build for item in list_judging()}
@@ -486,38 +501,38 @@ def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
 # the search, in a child process
 
 
-def _search(
-    graph: Graph, asked: _Request, deadline: float, budget_s: float | None, *, two_steps: bool
+def _search_in_child(
+    graph: Graph, asked: _SearchSettings, deadline: float, budget_s: float | None, *, two_steps: bool
 ) -> tuple[list[Remedy] | None, SearchExtent]:
-    """Return the findings of a child and its last stage; None if the graph is supported.
+    """Return the remedies that a child process finds, None if the graph is supported, and the extent of its search.
 
     A child that dies is followed by another, which knows what the first was reported, and that what it died of kills.
     """
     known: dict[str, Any] = {}
     found: dict[str, Remedy] = {}
     extent = SearchExtent()
-    for _ in range(_RESTARTS):
+    for _ in range(_MAX_RESTARTS):
         question = {
             "graph": graph_to_json(graph),
             "target": asked.target,
             "device": describe_device(asked.profile),
             "modes": asked.modes,
             "deadline": None if budget_s is None else deadline,
-            "least": 0.0 if budget_s is None else _LEAST * (deadline - time.monotonic()),
+            "least": 0.0 if budget_s is None else _MIN_SEARCH_FRACTION * (deadline - time.monotonic()),
             "two_steps": two_steps,
             "build": asked.build,
             "known": known,
             "found": list(found),
         }
         asking = ""
-        limit_s = _HANGS_S if budget_s is None else max(1.0, deadline + _GRACE_S - time.monotonic())
+        limit_s = _HANG_LIMIT_S if budget_s is None else max(1.0, deadline + _OVERTIME_S - time.monotonic())
         asked.setup.check()
-        with Child.start(_SERVED, asked.setup.environment()) as child:
+        with Child.start(_SERVER_FUNCTION, asked.setup.environment()) as child:
             for line in child.run_query(question, limit_s):
                 if "supported" in line:
                     return None, extent
                 if "fault" in line:
-                    raise EnvironmentProblem(**line["fault"]).error()
+                    raise EnvironmentProblem(**line["fault"]).to_exception()
                 if "asking" in line:
                     asking = line["asking"]
                 if "answer" in line:
@@ -525,12 +540,12 @@ def _search(
                 if "extent" in line:
                     extent = SearchExtent(**line["extent"])
                 if "title" in line:
-                    remedy = _read(line, asked.version)
+                    remedy = _read_remedy(line, asked.version)
                     found[remedy.title], asking = remedy, ""
         if not asking and not known and child.ending not in ("", TIMED_OUT):
             raise EnvironmentNotReady(
                 f"the process that queries cuDNN ended with {child.ending} before its first verdict",
-                code=DID_NOT_START,
+                code=START_FAILURE_CODE,
                 more=child.last_words,
             )
         if child.ending == TIMED_OUT:
@@ -540,11 +555,11 @@ def _search(
             return list(found.values()), extent
         if not asking or time.monotonic() > deadline:
             break
-        known[asking] = _Answer(killed=True)
+        known[asking] = _SupportAnswer(killed=True)
     return list(found.values()), replace(extent, stopped=f"the process that queries cuDNN ended with {child.ending}")
 
 
-def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
+def _read_remedy(line: Mapping[str, Any], version: str | None) -> Remedy:
     graphs = tuple(graph_from_json(one) for one in line["graphs"])
     return Remedy(
         title=line["title"],
@@ -564,14 +579,14 @@ def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
 
 def serve_search() -> None:
     """Run the search in a child process."""
-    serve(_answer)
+    serve(_answer_search)
 
 
-_SERVED = f"{__name__}:{serve_search.__name__}"
+_SERVER_FUNCTION = f"{__name__}:{serve_search.__name__}"
 
 
-def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
-    """Report one line for each query and finding."""
+def _answer_search(asked: Mapping[str, Any], say: AnswerWriter) -> None:
+    """Search for remedies, and report one line for each judged change and each remedy."""
     faults = check_environment(build=asked["build"])
     if faults and faults[0].blocks:
         say(fault=asdict(faults[0]))
@@ -581,14 +596,14 @@ def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
         deadline = max(asked["deadline"], time.monotonic() + asked["least"])
     graph = graph_from_json(asked["graph"])
     with contextlib.closing(open_target(read_device(asked["device"]))) as target:
-        search = _Search(graph, target, asked, deadline, say)
+        search = _RemedySearch(graph, target, asked, deadline, say)
         if search.is_supported():
             say(supported=True)
         else:
             search.run(two_steps=asked["two_steps"])
 
 
-class _Answer(NamedTuple):
+class _SupportAnswer(NamedTuple):
     """cuDNN's answer for a graph: supported, or the reason of the config that passed most checks.
 
     ``cost`` is that of the plans that were built for it; ``killed`` says that it ended the process.
@@ -602,7 +617,7 @@ class _Answer(NamedTuple):
 
 # What is tried after the kinds that cuDNN's phrases hint at: those that leave the results as they are first; what is
 # judged last is dearest, or says least.
-_ORDER = (
+_CHANGE_KIND_ORDER = (
     "alignment",
     "reordering",
     "layout",
@@ -631,20 +646,20 @@ _ORDER = (
     "split",
     "whole_pattern",
 )
-_ITSELF = "the graph itself"
-_MORE = 40  # other changes that are checked after one that leaves the results as they are
-_OF_A_KIND = 4  # remedies, after which no more of that kind are looked for
-_CUTS = 8  # of one graph that are judged
-_FIRST_STEPS = 12  # whose second steps are looked at
-_CHANGES, _PAIRS = 400, 150  # that are checked without a budget; graphs of 14 operations have some 50 changes
-_FAILED_PLANS = 60  # that are compiled without a budget, where every variation is built
+_UNCHANGED_GRAPH = "the graph itself"
+_MAX_CHANGES_AFTER_EXACT = 40  # other changes that are checked after one that leaves the results as they are
+_MAX_REMEDIES_PER_KIND = 4  # remedies, after which no more of that kind are looked for
+_MAX_SPLITS = 8  # of one graph that are judged
+_MAX_FIRST_STEPS = 12  # whose second steps are looked at
+_MAX_CHANGES, _MAX_PAIRS = 400, 150  # that are checked without a budget; graphs of 14 operations have some 50 changes
+_MAX_FAILED_PLANS = 60  # that are compiled without a budget, where every variation is built
 
 
-def _kinds_to_try(words: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*kinds_for(words), *_ORDER]))
+def _order_change_kinds(words: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*find_change_kinds(words), *_CHANGE_KIND_ORDER]))
 
 
-class _Search:
+class _RemedySearch:
     """The search for one graph on one open target, in the judging process."""
 
     def __init__(
@@ -656,11 +671,11 @@ class _Search:
         self.modes: Sequence[str] = asked["modes"]
         self.deadline = deadline
         self.bounded = deadline == math.inf
-        self.known = {what: _Answer(*answer) for what, answer in asked["known"].items()}
+        self.known = {what: _SupportAnswer(*answer) for what, answer in asked["known"].items()}
         self.reported: Sequence[str] = asked["found"]
         self.patient: bool = asked["build"]  # many changes look well until they are built
         self.building = False  # the graph passes its support check, so a change helps only if its plan can be built
-        self.plans = Budget(_FAILED_PLANS)
+        self.plans = PlanBudget(_MAX_FAILED_PLANS)
         self.extent = SearchExtent()
         self.say = say
         self.found: list[Solution] = []
@@ -669,129 +684,139 @@ class _Search:
 
     def is_supported(self) -> bool:
         """Return whether cuDNN supports the graph unchanged, which may require a plan, and store its reason."""
-        answer = self._judge_cached(self.graph, self.target, _ITSELF)
-        self.words = " ".join(suspects(self.graph)) if answer.killed else answer.words
+        answer = self._judge_graph_cached(self.graph, self.target, _UNCHANGED_GRAPH)
+        self.words = " ".join(list_suspicious_properties(self.graph)) if answer.killed else answer.words
         if not self.patient or not (answer.supported or answer.killed):
             return answer.supported
         self.building = True
-        return self._judge_cached(self.graph, self.target, f"a plan of {_ITSELF}").supported
+        return self._judge_graph_cached(self.graph, self.target, f"a plan of {_UNCHANGED_GRAPH}").supported
 
     def run(self, two_steps: bool) -> None:
-        """Report what is found."""
-        crashes = self.known.get(_ITSELF, _Answer()).killed  # then every target would
+        """Judge all changes, and report those that help."""
+        crashes = self.known.get(_UNCHANGED_GRAPH, _SupportAnswer()).killed  # then every target would
         if not crashes and not self.building:
             self._list_other_targets()
-        promising = self._try_one_step()
+        promising = self._judge_one_step_changes()
         if not crashes and self.building:  # dear, and said by another program than the user's
             self._list_other_targets()
-        enough = bool(self.found) if self.building else any(map(self._keeps_results, self.found))
-        if two_steps and not enough and not self._is_over():
-            self._try_two_steps(promising)
+        enough = bool(self.found) if self.building else any(map(self._is_exact, self.found))
+        if two_steps and not enough and not self._has_reached_limit():
+            self._judge_two_step_changes(promising)
         self._report_extent()
 
     @staticmethod
-    def _keeps_results(solution: Solution) -> bool:
+    def _is_exact(solution: Solution) -> bool:
         return solution.effect != "idea"
 
-    def _try_one_step(self) -> list[tuple[Solution, int, str]]:
-        """Try every one-step change; return those with one graph that is refused for another reason than before.
+    def _judge_one_step_changes(self) -> list[tuple[Solution, int, str]]:
+        """Judge every one-step change; return those whose graph is refused for another reason than before.
 
         With the number of that graph, and the reason.
         """
         promising: list[tuple[Solution, int, str]] = []
-        kinds = dict.fromkeys([*BUILDING_KINDS, *_ORDER]) if self.building else _kinds_to_try(self.words)
+        kinds = (
+            dict.fromkeys([*BUILD_CHANGE_KINDS, *_CHANGE_KIND_ORDER])
+            if self.building
+            else _order_change_kinds(self.words)
+        )
         wanted = [kind for kind in kinds if kind != "drop_operation"]
-        limit = _CHANGES + 1 if self.bounded else None
-        candidates = list(islice(self._list_first_steps(wanted), limit))
-        self._count_changes(len(candidates))
-        self._try(self._valid_changes(candidates[:_CHANGES] if self.bounded else candidates), promising)
-        if not self.found and not self._is_over():
+        limit = _MAX_CHANGES + 1 if self.bounded else None
+        candidates = list(islice(self._find_changes(wanted), limit))
+        self._report_change_count(len(candidates))
+        self._judge_solutions(
+            self._iterate_valid_changes(candidates[:_MAX_CHANGES] if self.bounded else candidates), promising
+        )
+        if not self.found and not self._has_reached_limit():
             last = list(islice(changes(self.graph, ("drop_operation",)), limit))
-            self._count_changes(len(candidates) + len(last))
-            self._try(self._valid_changes(last), [])
-        if self.bounded and len(candidates) > _CHANGES and not self.found:
-            self._stop(f"the graph has more than {_CHANGES} changes, which are too many to check without a budget")
+            self._report_change_count(len(candidates) + len(last))
+            self._judge_solutions(self._iterate_valid_changes(last), [])
+        if self.bounded and len(candidates) > _MAX_CHANGES and not self.found:
+            self._stop_search(
+                f"the graph has more than {_MAX_CHANGES} changes, which are too many to check without a budget"
+            )
         return promising
 
-    def _count_changes(self, count: int) -> None:
+    def _report_change_count(self, count: int) -> None:
         self.extent = replace(self.extent, changes=count)
         self._report_extent()
 
-    def _valid_changes(self, candidates: Iterable[Change]) -> Iterator[Solution]:
+    def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[Solution]:
         """Yield the changes that give a valid graph, each on demand."""
         for change in candidates:
             if change.graphs:
                 yield Solution.of(change)
             else:
-                self._count(of_two=False)
+                self._count_judged(of_two=False)
 
-    def _list_first_steps(self, kinds: Sequence[str]) -> Iterator[Change]:
+    def _find_changes(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
         for change in changes(self.graph, kinds):
             cuts += change.kind == "split"
-            if cuts <= _CUTS or change.kind != "split":
+            if cuts <= _MAX_SPLITS or change.kind != "split":
                 yield change
 
-    def _try_two_steps(self, promising: list[tuple[Solution, int, str]]) -> None:
+    def _judge_two_step_changes(self, promising: list[tuple[Solution, int, str]]) -> None:
         pairs = [
             pair
-            for first, member, words in promising[:_FIRST_STEPS]
-            for second in changes(first.graphs[member], _kinds_to_try(words)[:6])
+            for first, member, words in promising[:_MAX_FIRST_STEPS]
+            for second in changes(first.graphs[member], _order_change_kinds(words)[:6])
             if second.kind != "split" and (pair := first.then(member, second)) is not None
         ]
         self.extent = replace(self.extent, pairs=len(pairs))
-        self._try(pairs[:_PAIRS] if self.bounded else pairs, None)
+        self._judge_solutions(pairs[:_MAX_PAIRS] if self.bounded else pairs, None)
 
-    def _try(self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None) -> None:
-        """Check solutions: with one step if `promising` is given, else with two."""
+    def _judge_solutions(
+        self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None
+    ) -> None:
+        """Judge solutions: of one step if `promising` is given, else of two."""
         found: Counter[tuple[str, ...]] = Counter()
         more = math.inf
         for solution in candidates:
-            if found[solution.kinds] >= (1 if self.building else _OF_A_KIND):
+            if found[solution.kinds] >= (1 if self.building else _MAX_REMEDIES_PER_KIND):
                 continue
-            if more <= 0 or self._is_over():
+            if more <= 0 or self._has_reached_limit():
                 return
             more -= 1
-            answers = self._judge_all(solution)
-            self._count(promising is None)
+            answers = self._judge_solution_graphs(solution)
+            self._count_judged(promising is None)
             if all(answer.supported for answer in answers):
-                if self._report(solution):
+                if self._report_solution(solution):
                     found[solution.kinds] += 1
-                    if self._keeps_results(solution) and not self.patient:
-                        more = min(more, _MORE)
+                    if self._is_exact(solution) and not self.patient:
+                        more = min(more, _MAX_CHANGES_AFTER_EXACT)
             elif promising is not None and (refused := self._find_other_refusal(answers)) is not None:
                 promising.append((solution, *refused))
 
-    def _judge_all(self, solution: Solution) -> list[_Answer]:
+    def _judge_solution_graphs(self, solution: Solution) -> list[_SupportAnswer]:
         """Judge the graphs of a solution; stop at one that crashes or is refused."""
         answers = []
         for number, graph in enumerate(solution.graphs):
             what = f"{solution.title}, graph {number + 1}" if number else solution.title
-            answers.append(self._judge_cached(graph, self.target, what))
+            answers.append(self._judge_graph_cached(graph, self.target, what))
             if not answers[-1].supported and (self.building or len(solution.steps) > 1):
                 break
         return answers
 
-    def _find_other_refusal(self, answers: Sequence[_Answer]) -> tuple[int, str] | None:
+    def _find_other_refusal(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
         """Return the only refused graph if its reason differs from the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
 
-    def _count(self, of_two: bool) -> None:
+    def _count_judged(self, of_two: bool) -> None:
         one, two = self.extent.checked + (not of_two), self.extent.checked_pairs + of_two
         self.extent = replace(self.extent, checked=one, checked_pairs=two)
 
-    def _is_over(self) -> bool:
+    def _has_reached_limit(self) -> bool:
         """Return whether the limit of queries is reached, and store the reason."""
         if time.monotonic() > self.deadline:
-            self._stop("its budget of time was used up")
+            self._stop_search("the time budget was used up")
         elif self.bounded and self.plans.left <= 0:
-            self._stop("the number of plans that it may compile without a budget was reached")
+            self._stop_search("the number of plans that it may compile without a budget was reached")
         else:
             return False
         return True
 
-    def _stop(self, why: str) -> None:
+    def _stop_search(self, why: str) -> None:
         said = self.extent.stopped
         if why not in said:
             self.extent = replace(self.extent, stopped="; ".join(filter(None, (said, why))))
@@ -799,39 +824,39 @@ class _Search:
     def _report_extent(self) -> None:
         self.say(extent=asdict(self.extent))
 
-    def _judge_cached(self, graph: Graph, target: Target, what: str) -> _Answer:
+    def _judge_graph_cached(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
         """Judge a graph, unless its answer is known."""
         if what not in self.known:
             self.say(asking=what)
-            self.known[what] = self._query_cudnn(graph, target, what)
+            self.known[what] = self._judge_graph(graph, target, what)
             self.say(answer=self.known[what], extent=asdict(self.extent))
-        self.plans.spend(Built(cost=self.known[what].cost))
+        self.plans.spend(BuildResult(cost=self.known[what].cost))
         return self.known[what]
 
-    def _query_cudnn(self, graph: Graph, target: Target, what: str) -> _Answer:
+    def _judge_graph(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
         words: list[str] = []
         try:
             question = OperationGraph(graph, target)
             for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    return self._support(graph, target, what)
+                    return self._check_support(graph, target, what)
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
             if any(True for _ in question.configs(())):
-                return self._support(graph, target, what)
+                return self._check_support(graph, target, what)
         except CudnnBackendError as error:
-            return _Answer(words=str(error))
-        return _Answer(words=max(words, key=len, default=""))
+            return _SupportAnswer(words=str(error))
+        return _SupportAnswer(words=max(words, key=len, default=""))
 
-    def _support(self, graph: Graph, target: Target, what: str) -> _Answer:
-        """Return the answer for a graph that passes its support check."""
+    def _check_support(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
+        """Return whether a plan can be built for a graph that passes its support check, as an answer."""
         if self.building:
-            return self._build(graph, target, what)
-        return _Answer(what == _ITSELF or not known_to_fail(graph, target))
+            return self._try_build(graph, target, what)
+        return _SupportAnswer(what == _UNCHANGED_GRAPH or not is_known_to_fail_building(graph, target))
 
-    def _build(self, graph: Graph, target: Target, what: str) -> _Answer:
-        """Return whether a plan can be built, and store the verdict; in a fork where that can use the target.
+    def _try_build(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
+        """Return whether a plan can be built, and store the verdict; in a forked process unless the target is a GPU.
 
         Some layouts crash cuDNN while it compiles.
         """
@@ -839,16 +864,18 @@ class _Search:
         def run_query() -> Verdict | None:
             return explain(graph, target, mode=self.modes, build=True, causes=False)
 
-        verdict = run_query() if target.is_live else run_in_fork(run_query, lambda: None, what=what, late=self._stop)
+        verdict = (
+            run_query() if target.is_live else run_in_fork(run_query, lambda: None, what=what, late=self._stop_search)
+        )
         if verdict is None:
-            return _Answer(cost=1)
+            return _SupportAnswer(cost=1)
         tried = [one for one in verdict.candidates if one.state in ("built", "build failed")]
-        cost = (cost_of_plan(built=one.state == "built", behavior_notes=one.behavior_notes) for one in tried)
+        cost = (compute_plan_cost(built=one.state == "built", behavior_notes=one.behavior_notes) for one in tried)
         if verdict.supported:
             self.verdicts[what] = verdict
-        return _Answer(verdict.supported, cost=sum(cost))
+        return _SupportAnswer(verdict.supported, cost=sum(cost))
 
-    def _report(self, solution: Solution) -> bool:
+    def _report_solution(self, solution: Solution) -> bool:
         """Report a solution if all its graphs are judged supported; return whether they are."""
         if solution.title not in self.reported:
             self.say(asking=solution.title)
@@ -856,7 +883,7 @@ class _Search:
             run_query = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
             verdicts = [built] if built else list(run_query)
             if not all(verdict.supported for verdict in verdicts):
-                self.say(answer=_Answer())
+                self.say(answer=_SupportAnswer())
                 return False
             self.say(
                 title=solution.title,
@@ -874,12 +901,12 @@ class _Search:
 
     def _list_other_targets(self) -> None:
         found = 0
-        for name in ARCHITECTURES:
+        for name in ARCHITECTURE_TARGETS:
             if found == 2 or time.monotonic() > self.deadline:
                 return
             with contextlib.closing(open_target(name, on=self.target.library)) as other:
                 title = f"sm_{other.sm} ({other.profile.title}) instead of sm_{self.target.sm}"
-                if other.sm == self.target.sm or not self._judge_cached(self.graph, other, title).supported:
+                if other.sm == self.target.sm or not self._judge_graph_cached(self.graph, other, title).supported:
                     continue
                 if title in self.reported:
                     found += 1
@@ -887,7 +914,7 @@ class _Search:
                 self.say(asking=title)
                 verdict = self.verdicts.get(title) or explain(self.graph, other, mode=self.modes, causes=False)
                 if not verdict.supported:  # cuDNN answers a second time otherwise: some graphs, in some processes
-                    self.say(answer=_Answer())
+                    self.say(answer=_SupportAnswer())
                     continue
                 found += 1
                 self.say(

@@ -9,31 +9,31 @@ from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..graph.replace import attempt, replace_tensors
 from ..target import Target
-from .causes.case import builds, supports
+from .causes.case import is_supported, try_build
 from .fork import run_in_fork
-from .verdict import Asked, Cause
+from .verdict import Cause, RemedyCheck
 
-__all__ = ["NEWER_THAN_LIBRARY", "judge_remedy"]
+__all__ = ["NEWER_THAN_LIBRARY_SUFFIX", "judge_remedy"]
 
-NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
+NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
 
 def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
-    """Judge the remedy of a cause if a rule names a change of the graph; drop it if it does not help.
+    """Judge the change of the graph that a cause's remedy names; drop the remedy if it does not help.
 
     One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
     version is worded so that it names none: who has several installed asks them. Others are returned as they are.
     """
     if cause.asked != "not asked":
         return cause
-    if cause.code.endswith(NEWER_THAN_LIBRARY):
+    if cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX):
         return replace(cause, remedy="use a newer cuDNN (--cudnn); it may refuse the graph for other reasons")
-    depth: Asked = "built" if build else "support check"
+    depth: RemedyCheck = "built" if build else "support check"
     if cause.remedy.startswith("judge for sm_"):  # those were queried when they were looked for
         return replace(cause, asked=depth)
-    change = _CHANGES.get(cause.remedy)
+    change = _SUGGESTED_CHANGES.get(cause.remedy)
     if change is None or target.is_live or not measure:
         return cause
     changed = attempt(lambda: change(graph))
@@ -42,13 +42,13 @@ def judge_remedy(
     names = [mode.name for mode in modes]
 
     def run_query() -> bool:
-        return builds(changed, target, names).found if build else supports(changed, target, names)
+        return try_build(changed, target, names).found if build else is_supported(changed, target, names)
 
     helps = run_in_fork(run_query, lambda: False, what="the remedy")
     return replace(cause, asked=depth) if helps else replace(cause, remedy="", asked="")
 
 
-def _lengthen_offsets(graph: Graph) -> Graph:
+def _lengthen_ragged_offsets(graph: Graph) -> Graph:
     """Return the graph with ragged offsets of one entry more than the number of sequences."""
     owners = [tensor for tensor in graph.tensors if tensor.ragged_offset is not None]
     offsets = {tensor.ragged_offset.uid: tensor for tensor in owners if tensor.ragged_offset is not None}
@@ -62,4 +62,6 @@ def _lengthen_offsets(graph: Graph) -> Graph:
     )
 
 
-_CHANGES: dict[str, Callable[[Graph], Graph]] = {"one offset more than there are sequences": _lengthen_offsets}
+_SUGGESTED_CHANGES: dict[str, Callable[[Graph], Graph]] = {
+    "one offset more than there are sequences": _lengthen_ragged_offsets
+}

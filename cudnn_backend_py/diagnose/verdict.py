@@ -14,18 +14,18 @@ from ..plans.refusals import Reason
 from ..printable import brief, shown, without_addresses
 from ..system.notebook import ShownAsHtml
 from ..system.typed import read_as
-from ..target.environment import DRIVER_STUB
+from ..target.environment import DRIVER_STUB_HEADLINE
 
 __all__ = [
-    "DEVICELESS_LIMIT",
-    "ENGINE_LIMITS",
-    "STAGES",
-    "Asked",
+    "NO_GPU_ENGINE_REMARKS",
+    "NO_GPU_REMARK",
+    "STAGE_NAMES",
     "Basis",
     "Candidate",
     "Cause",
     "Control",
     "Outcome",
+    "RemedyCheck",
     "Stage",
     "Verdict",
 ]
@@ -34,9 +34,9 @@ SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
-DEVICELESS_LIMIT = "judged without a GPU: what only execution shows is not known"
+NO_GPU_REMARK = "judged without a GPU: problems that only execution shows are unknown"
 #: Limits of such verdicts on graphs of some operations, by what the C names of the operations begin with.
-ENGINE_LIMITS = {
+NO_GPU_ENGINE_REMARKS = {
     ("OPERATION_MATMUL", "OPERATION_CONVOLUTION"): (
         "judged without a GPU: mode A may propose other knob choices than on the GPU, and engines that request its "
         "cluster occupancy (cga_count == 0) may be missing"
@@ -48,7 +48,7 @@ ENGINE_LIMITS = {
 }
 
 # What a graph passes on its way to a result, in order.
-STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
+STAGE_NAMES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
 
 
 class Outcome(StrEnum):
@@ -67,9 +67,9 @@ class Basis(StrEnum):
     GUESS = "guess"
 
 
-Asked = Literal["", "not asked", "support check", "built"]
+RemedyCheck = Literal["", "not asked", "support check", "built"]
 
-_HOW_FAR = {
+_REMEDY_CHECK_NOTES = {
     "": "",
     "not asked": " [not judged]",
     "support check": " [passes its support check, not built]",
@@ -90,12 +90,12 @@ class Cause:
     basis: Basis
     detail: str = ""
     remedy: str = ""
-    asked: Asked = ""
+    asked: RemedyCheck = ""
 
     @property
     def advice(self) -> str:
         """The remedy, and how thoroughly it was checked; empty without one."""
-        return self.remedy and self.remedy + _HOW_FAR[self.asked]
+        return self.remedy and self.remedy + _REMEDY_CHECK_NOTES[self.asked]
 
     @property
     def label(self) -> str:
@@ -118,7 +118,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The result of one of ``STAGES``.
+    """The result of one of ``STAGE_NAMES``.
 
     ``state`` is ``passed``, ``refused``, ``crashed``, ``timed out``, ``not reached`` or ``not asked``.
     """
@@ -135,8 +135,8 @@ class Stage:
 class Verdict(ShownAsHtml):
     """cuDNN's answer about a graph on a target, with reasons.
 
-    ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
-    where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
+    ``stage`` is the last stage reached, one of ``STAGE_NAMES``; ``stages`` has the result of each. ``only_fallback`` is
+    set where only FALLBACK supports the graph: the cause why the other modes refuse it.
     ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
     many configs of how many engines were checked, where that was requested. ``seen`` names the nearest published result
     of a real GPU of the architecture.
@@ -180,12 +180,12 @@ class Verdict(ShownAsHtml):
 
     @property
     def depth(self) -> str:
-        """A text after outcome and note: that only the support check passed, and no plan was built."""
+        """The text ", not built" where the support check passed but no plan was built; else empty."""
         return ", not built" if self.supported and not self.built else ""
 
     @property
     def note(self) -> str:
-        """The note after the outcome: where the only supported configs come from, and why the usual modes have none."""
+        """The note after the outcome: the source of the only supported configs, and why the usual modes have none."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
@@ -201,7 +201,7 @@ class Verdict(ShownAsHtml):
         Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """
         said = () if self.cause is None else (self.cause.headline,)
-        usual = {DEVICELESS_LIMIT, *ENGINE_LIMITS.values(), DRIVER_STUB, *said}
+        usual = {NO_GPU_REMARK, *NO_GPU_ENGINE_REMARKS.values(), DRIVER_STUB_HEADLINE, *said}
         return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)
 
     @property

@@ -15,7 +15,7 @@ from ..known_issues import KnownIssue
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
 from ..system.strict import parse_json
-from ..target import Profile, Target, device_profile, find_profile, open_target, read_device
+from ..target import Profile, Target, find_profile, open_target, read_device, read_device_profile
 from .arguments import check_instance, to_int
 from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value, wrong_for_other_dims_error
 
@@ -324,7 +324,7 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
 
 @cache
 def _device_profile(device: int) -> Profile:
-    return device_profile(device)
+    return read_device_profile(device)
 
 
 class device_properties:

@@ -202,9 +202,9 @@ class PlanList:
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
-        from ..target.environment import problem_of_refusal  # reads versions and logs: only for a refusal
+        from ..target.environment import find_refusal_problem  # reads versions and logs: only for a refusal
 
-        fault = None if built is None else problem_of_refusal(self._graph.target, built=built)
+        fault = None if built is None else find_refusal_problem(self._graph.target, built=built)
         error = cudnnGraphNotSupportedError(
             f"{'' if fault is None else f'{fault.headline}; '}"
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "

@@ -76,7 +76,7 @@ def prefer_stub() -> Driver:
             "the driver stub cannot be used in this process",
             code="driver-stub-missing",
             where=f"libcuda.so.1: {driver.kind}; {driver.note or driver.path}",
-            fix="reinstall this package where a C compiler is, so that the driver stub is built",
+            fix="reinstall this package on a machine with a C compiler, so that the driver stub is built",
         )
     return driver
 

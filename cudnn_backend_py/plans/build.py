@@ -203,10 +203,10 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
-    from ..target.environment import problem_of_refusal  # only for a refusal
+    from ..target.environment import find_refusal_problem  # only for a refusal
 
-    fault = problem_of_refusal(target, built=True)
-    raise first if fault is None else fault.error() from first
+    fault = find_refusal_problem(target, built=True)
+    raise first if fault is None else fault.to_exception() from first
 
 
 # This process

@@ -449,7 +449,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for a selection without a match; it says who refused and quotes cuDNN."""
-    from ..target.environment import problem_of_refusal  # only for a refusal
+    from ..target.environment import find_refusal_problem  # only for a refusal
 
     target = question.target
     refused = found.refused
@@ -457,7 +457,7 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
-    fault = None if ours else problem_of_refusal(target, built=False)
+    fault = None if ours else find_refusal_problem(target, built=False)
     headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "

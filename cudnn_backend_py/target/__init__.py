@@ -19,13 +19,13 @@ from .profiles import Profile, check_properties, find_profile, list_profiles, lo
 __all__ = [
     "Profile",
     "Target",
-    "device_profile",
     "find_profile",
     "list_profiles",
     "load_profile",
     "open_target",
     "read_device",
-    "using",
+    "read_device_profile",
+    "use_target",
 ]
 
 
@@ -58,7 +58,7 @@ class Target:
         return self.handle is not None
 
     def __str__(self) -> str:
-        kind = "the GPU in this process" if self.is_live else "described, no GPU asked"
+        kind = "the GPU in this process" if self.is_live else "described, no GPU used"
         return f"{self.profile.title} (sm_{self.sm}, {kind})"
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Target:
 
 
 def open_target(name: str | Profile | Target | None = None, *, on: Library | None = None) -> Target:
-    """Return the target called `name`, opened; close it when done.
+    """Open the target called `name`; close it when done.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _open_live(lib: Library) -> Target:
             where=f"libcuda.so.1: {lib.driver.kind}, {lib.driver.devices} devices",
             fix="name a described target, such as target='sm89' or --target l40s (cudnn-backend target list)",
         )
-    return Target(device_profile(current_device(), on=lib), handle=Handle(on=lib), library=lib)
+    return Target(read_device_profile(current_device(), on=lib), handle=Handle(on=lib), library=lib)
 
 
 def _open_described(profile: Profile, lib: Library) -> Target:
@@ -159,8 +159,8 @@ def _check_device(ordinal: int, lib: Library) -> None:
         )
 
 
-class _LazyRead(Mapping[str, Any]):
-    """A mapping with some known values, which reads the others on demand."""
+class _LazyMapping(Mapping[str, Any]):
+    """A mapping that knows some values and reads the others at the first access."""
 
     def __init__(self, known: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
         self._known, self._read = known, cache(read)
@@ -175,10 +175,10 @@ class _LazyRead(Mapping[str, Any]):
         return len(self._read())
 
 
-def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
+def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
     """Return the profile of a GPU in this process; before cuDNN 9.8 an empty one, without even the architecture.
 
-    Architecture and name are the driver's word; cuDNN is queried, which takes some 10 ms, for the first other property.
+    Architecture and name come from the driver; the first access to another property queries cuDNN, about 10 ms.
 
     Raises
     ------
@@ -190,14 +190,14 @@ def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     _check_device(ordinal, lib)
     known: dict[str, Any] = {"deviceVer": 10 * sm_version(ordinal), "deviceName": device_name(ordinal)}
-    properties = _LazyRead(known, lambda: read_device(ordinal, on=lib))
-    sources = _LazyRead({}, lambda: dict.fromkeys(properties, "measured"))
+    properties = _LazyMapping(known, lambda: read_device(ordinal, on=lib))
+    sources = _LazyMapping({}, lambda: dict.fromkeys(properties, "measured"))
     return Profile("gpu", known["deviceName"], (), properties, sources, {})
 
 
 @contextlib.contextmanager
-def using(name: str | Profile | Target | None, *, on: Library | None = None) -> Iterator[Target]:
-    """Yield a target; close it afterwards if it was opened here."""
+def use_target(name: str | Profile | Target | None, *, on: Library | None = None) -> Iterator[Target]:
+    """Open a target for a block, and close it afterwards; a target that is already open stays open."""
     chosen = open_target(name, on=on)
     try:
         yield chosen

@@ -1,4 +1,4 @@
-"""``check_environment``: find problems of machine and process before a graph is blamed."""
+"""``check_environment``: find problems of the machine and the process that prevent verdicts or plans."""
 
 from __future__ import annotations
 
@@ -28,38 +28,40 @@ from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
 from . import Target
 
 __all__ = [
-    "DRIVER_STUB",
+    "DRIVER_STUB_HEADLINE",
     "NVRTC_ARCHITECTURES",
     "EnvironmentProblem",
     "check_environment",
+    "find_crash_problem",
+    "find_oldest_nvrtc",
+    "find_refusal_problem",
     "has_nvrtc",
-    "nvrtc_needed",
-    "problem_after_crash",
-    "problem_of_refusal",
 ]
 
 #: The headline where there is no driver, and this package's own library serves for verdicts.
-DRIVER_STUB = "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run"
+DRIVER_STUB_HEADLINE = "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run"
 
 # What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
-_UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
+_ARCHITECTURES_UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
 NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
-    (12, 0): _UP_TO_HOPPER,
-    (12, 6): _UP_TO_HOPPER,
-    (12, 8): (*_UP_TO_HOPPER, 100, 101, 120),
-    (12, 9): (*_UP_TO_HOPPER, 100, 101, 103, 120, 121),
+    (12, 0): _ARCHITECTURES_UP_TO_HOPPER,
+    (12, 6): _ARCHITECTURES_UP_TO_HOPPER,
+    (12, 8): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 120),
+    (12, 9): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 103, 120, 121),
     (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
 }
 
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
-_VITAL = ("graph", "engines_runtime_compiled")
-_VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
+_VITAL_SUBLIBRARIES = ("graph", "engines_runtime_compiled")
+_VITAL_SUBLIBRARIES_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
 _TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
-_VITAL_BEFORE = {"engines_precompiled": JIT_SINCE}  # of all: the jit wheel of 9.12.0 is without it, and of no use
+_VITAL_SUBLIBRARIES_BEFORE = {
+    "engines_precompiled": JIT_SINCE
+}  # of all: the jit wheel of 9.12.0 is without it, and of no use
 # A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
-_FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
-_LOST = {
-    "engines_precompiled": "engines compiled ahead of time, for convolutions and norms among them, are not offered",
+_FULL_WHEEL_SUBLIBRARIES = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
+_MISSING_SUBLIBRARY_EFFECTS = {
+    "engines_precompiled": "engines compiled ahead of time are not offered, including those for convolutions and norms",
     "heuristic": "mode A may propose other engines",
     "ops": "functions outside the graph API end the process",
     "cnn": "functions outside the graph API end the process",
@@ -69,23 +71,26 @@ _LOST = {
 # From here on libcudnn_graph has the NVRTC of its CUDA inside, and asks no other: plans of the jit wheels of 9.21, 9.22
 # and 9.24 and of the full 9.28 build without any libnvrtc, and next to a broken one. The jit wheels of 9.12 to 9.20
 # support no graph without one. All of this is measured.
-_NVRTC_INSIDE = (9, 21, 0)
+_NVRTC_INCLUDED_SINCE = (9, 21, 0)
 
 # What damaged files may look like: where one of these is found every byte is compared with what was installed.
-_PERHAPS_DAMAGED = (
+_POSSIBLE_DAMAGE_CODES = (
     *("cudnn-library-not-found", "cudnn-sublibrary-missing", "cudnn-sublibrary-unloadable"),
     *("cudnn-sublibraries-mixed", "nvrtc-builtins-missing", "nvrtc-unusable"),
 )
 
 # What cuInit answers where a driver library is there and cannot be used.
-_NO_GPU = 100
-_INITIALISATION = {
-    34: ("it is a stub of the CUDA toolkit", "take the toolkit's 'stubs' folder off LD_LIBRARY_PATH"),
-    46: ("the GPU is in use exclusively or not reachable", "see nvidia-smi for who uses it and in which mode"),
-    _NO_GPU: ("it sees no GPU", "see nvidia-smi, CUDA_VISIBLE_DEVICES, and how the container was given its GPUs"),
-    802: ("the system is not ready, as where the fabric manager is not running", "start nvidia-fabricmanager"),
+_CUDA_ERROR_NO_DEVICE = 100
+_CUINIT_ERRORS = {
+    34: ("it is a stub of the CUDA toolkit", "remove the toolkit's 'stubs' folder from LD_LIBRARY_PATH"),
+    46: ("the GPU is in use exclusively or not reachable", "nvidia-smi shows which process uses it, and its mode"),
+    _CUDA_ERROR_NO_DEVICE: (
+        "it sees no GPU",
+        "see nvidia-smi, CUDA_VISIBLE_DEVICES, and how the container was given its GPUs",
+    ),
+    802: ("the system is not ready; the fabric manager may not be running", "start nvidia-fabricmanager"),
     803: ("the kernel module is of another version", "reboot, or load the module of the installed driver"),
-    804: ("it is a compatibility package, and this GPU is not made for those", "install a newer driver instead"),
+    804: ("it is a compatibility package, which this GPU does not support", "install a newer driver instead"),
 }
 
 
@@ -105,7 +110,7 @@ class EnvironmentProblem:
     def __str__(self) -> str:
         return f"{self.headline} ({self.code}); {self.repair}"
 
-    def error(self) -> EnvironmentNotReady:
+    def to_exception(self) -> EnvironmentNotReady:
         """Return the problem as an exception."""
         return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
 
@@ -131,17 +136,17 @@ def check_environment(
     """
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
-        path = _find_candidate()
+        path = _find_library_to_load()
         faults = [] if path is None else _check_files_to_load(path)
         if any(fault.blocks for fault in faults):
-            return _add_damage(faults, path)
+            return _prepend_damage(faults, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
             refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
-            return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
-    faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
+            return _prepend_damage([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
+    faults = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _check_files(lib.path, lib.version)
     faults += [
@@ -150,11 +155,11 @@ def check_environment(
         *_check_cublaslt(lib),
         *_check_tf32(),
     ]
-    return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+    return _prepend_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
 def _check_tf32() -> Iterator[EnvironmentProblem]:
-    """Yield the problem that TF32 is disabled, which cuDNN's messages do not mention."""
+    """Yield a problem if TF32 is disabled, as cuDNN's messages do not mention it."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield EnvironmentProblem(
             "tf32-switched-off",
@@ -165,7 +170,7 @@ def _check_tf32() -> Iterator[EnvironmentProblem]:
         )
 
 
-def problem_of_refusal(target: Target, *, built: bool) -> EnvironmentProblem | None:
+def find_refusal_problem(target: Target, *, built: bool) -> EnvironmentProblem | None:
     """Return the environment problem that explains why cuDNN lists no engine config or builds no plan.
 
     Parameters
@@ -179,11 +184,11 @@ def problem_of_refusal(target: Target, *, built: bool) -> EnvironmentProblem | N
 
 def has_nvrtc(lib: Library) -> bool:
     """Return whether a libcudnn contains NVRTC."""
-    return lib.version >= _NVRTC_INSIDE
+    return lib.version >= _NVRTC_INCLUDED_SINCE
 
 
-def problem_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
-    """Return the problem with the library files of a process that crashed, so that the graph is not blamed.
+def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
+    """Return a problem of the library files that explains why a process crashed; None if the files are intact.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
     less than 2 ms while the files stay as they are.
@@ -207,75 +212,79 @@ def problem_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> 
         nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), "")
     for file in filter(None, (library, nvrtc)):
         if (damage := find_damage(file, full=True)) is not None:
-            return _describe_damage(damage)
-    return next(_find_shadowed(library), None) if in_start and library else None
+            return _make_damage_problem(damage)
+    return next(_find_shadowing_libraries(library), None) if in_start and library else None
 
 
-def _describe_damage(damage: Damage) -> EnvironmentProblem:
+def _make_damage_problem(damage: Damage) -> EnvironmentProblem:
     return EnvironmentProblem(
         "installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True
     )
 
 
-def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
-    """Return the problems, preceded by damage to the wheels that explains them."""
-    if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
+def _prepend_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
+    """Return the problems, with damage to the installed wheels first if it may explain them."""
+    if not any(fault.code in _POSSIBLE_DAMAGE_CODES for fault in faults):
         return faults
     found = (find_damage(path, full=True) for path in paths if path is not None)
-    return [*(_describe_damage(damage) for damage in found if damage is not None), *faults]
+    return [*(_make_damage_problem(damage) for damage in found if damage is not None), *faults]
 
 
-def _find_candidate() -> str | None:
+def _find_library_to_load() -> str | None:
     """Return the path of the library to load, None if the loader searches for it."""
     place = next((place for place in cudnn_places() if place.path is not None), None)
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
 def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
-    """Return the problems of the library to load, found in its files alone."""
+    """Return problems visible in the files of the library to load, without loading it."""
     if (damage := find_damage(path, full=False)) is not None:
-        return [_describe_damage(damage)]
+        return [_make_damage_problem(damage)]
     try:
         with Path(path).open("rb") as file:
             is_library = file.read(4) == b"\x7fELF"
     except OSError as error:
         pass_interruption(error)
         is_library = False
-    return list(_find_missing(path, None)) if is_library else []  # the loader says it better
+    return list(_find_missing_sublibraries(path, None)) if is_library else []  # the loader says it better
 
 
 @lru_cache
 def _check_files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
     """Return the problems of the files next to a libcudnn."""
-    return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
+    return (
+        *_find_missing_sublibraries(path, version),
+        *_find_misnamed_sublibraries(path, version),
+        *_find_unloadable_sublibraries(path),
+    )
 
 
-def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentProblem]:
+def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[EnvironmentProblem]:
     folder = Path(path).parent
     present = set(sublibraries(folder))
-    full = not present.isdisjoint(_FULL)
-    vital = list(_VITAL)
+    full = not present.isdisjoint(_FULL_WHEEL_SUBLIBRARIES)
+    vital = list(_VITAL_SUBLIBRARIES)
     if version is not None:
-        vital += [name for name, before in _VITAL_BEFORE.items() if version < before]
-        vital += [name for name, since in _VITAL_SINCE.items() if full and version >= since]
-    for name in dict.fromkeys((*vital, *(_FULL if full else ()))):
+        vital += [name for name, before in _VITAL_SUBLIBRARIES_BEFORE.items() if version < before]
+        vital += [name for name, since in _VITAL_SUBLIBRARIES_SINCE.items() if full and version >= since]
+    for name in dict.fromkeys((*vital, *(_FULL_WHEEL_SUBLIBRARIES if full else ()))):
         if name in present:
             continue
         blocks = name in vital
-        never_there = not full and name in _VITAL_BEFORE
-        lost = "cuDNN judges nothing without it" if blocks else _LOST[name]
+        never_there = not full and name in _VITAL_SUBLIBRARIES_BEFORE
+        lost = "cuDNN cannot judge without it" if blocks else _MISSING_SUBLIBRARY_EFFECTS[name]
         yield EnvironmentProblem(
             "cudnn-sublibrary-missing",
             f"libcudnn_{name}.so.9 is missing next to libcudnn.so.9",
             f"in {folder}; {lost}" + (f", which the JIT wheel of {version} does not include" if never_there else ""),
             "install the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a JIT wheel of 9.13 or later"
             if never_there
-            else _reinstall_command(path),
+            else _make_reinstall_command(path),
             blocks,
         )
 
 
-def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
+def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := version_in_file_name(file)) is not None}
@@ -285,15 +294,15 @@ def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
                 "cudnn-sublibraries-mixed",
                 f"libcudnn_{name} belongs to cuDNN {theirs}, libcudnn to {version}",
                 f"according to the file names in {Path(path).parent}",
-                _reinstall_command(path),
+                _make_reinstall_command(path),
                 blocks=True,
             )
 
 
-def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
+def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries that the loader refuses; sub-libraries of mixed versions lack each other's symbols."""
     present = sublibraries(Path(path).parent)
-    for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
+    for name in (*_VITAL_SUBLIBRARIES, *_VITAL_SUBLIBRARIES_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
             continue
         refusal = loader_error(str(present[name][0]))
@@ -305,12 +314,12 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
                 if mixed
                 else f"libcudnn_{name}.so.9 cannot be loaded",
                 refusal,
-                _reinstall_command(path),
+                _make_reinstall_command(path),
                 blocks=True,
             )
 
 
-def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
+def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield libraries of other cuDNN versions that are mapped into this process."""
     shims, parts = mapped_cudnn_libraries()
     if len(shims) > 1:
@@ -318,11 +327,11 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
             "cudnn-loaded-twice",
             f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
             f"they share their sub-libraries by name, and both act as cuDNN {lib.build_text}",
-            "ask in another process, or import first what brings the one cuDNN to be used, and leave "
+            "use another process, or import the package with the wanted cuDNN first, and leave "
             "CUDNN_BACKEND_LIBRARY unset",
             blocks=True,
         )
-    foreign = [path for path in parts if path not in _own_files(lib.path)]
+    foreign = [path for path in parts if path not in _list_own_files(lib.path)]
     if foreign:
         yield EnvironmentProblem(
             "cudnn-sublibraries-mixed",
@@ -334,21 +343,21 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
 
 
 @lru_cache
-def _own_files(path: str) -> frozenset[str]:
-    """Return the paths that the sub-libraries next to a libcudnn have in ``/proc/self/maps``."""
+def _list_own_files(path: str) -> frozenset[str]:
+    """Return the resolved paths of the sub-libraries next to a libcudnn, as in ``/proc/self/maps``."""
     return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
 
 
 @lru_cache
-def _list_names(folder: Path) -> frozenset[str]:
+def _list_sublibrary_names(folder: Path) -> frozenset[str]:
     return frozenset(sublibraries(folder))
 
 
-def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
+def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:
     """Yield libraries that the loader finds before the sub-libraries next to `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
-        if "graph" in _list_names(folder) and folder.resolve() != own:
+        if "graph" in _list_sublibrary_names(folder) and folder.resolve() != own:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_LIBRARY_PATH has another cuDNN: {folder}",
@@ -381,7 +390,7 @@ def _check_driver(lib: Library, target: Target | None, build: bool) -> Iterator[
     elif driver.kind == "stub":
         yield EnvironmentProblem(
             "driver-stub",
-            DRIVER_STUB,
+            DRIVER_STUB_HEADLINE,
             driver.note,
             "install the CUDA driver to run plans",
             blocks=live,
@@ -406,17 +415,17 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
             "driver-too-old",
             f"the driver is for CUDA {cuda_version_text(version)}, "
             f"this cuDNN is built for CUDA {cuda_version_text(lib.cuda_version)}",
-            f"the driver's CUDA major must be {needed} at least",
+            f"the driver's CUDA major must be at least {needed}",
             f"install a driver for CUDA {needed}, or the cuDNN of CUDA {version // 1000} (cu{version // 1000} wheels)",
             blocks=live or build,
         )
     if lib.driver.devices == 0:
-        status = initialize_driver() or _NO_GPU
-        words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
+        status = initialize_driver() or _CUDA_ERROR_NO_DEVICE
+        words, repair = _CUINIT_ERRORS.get(status, (f"cuInit returns {status}", "see nvidia-smi and the kernel log"))
         yield EnvironmentProblem(
             "driver-without-gpu",
             f"the CUDA driver is installed but does not work: {words}",
-            f"cuInit of {lib.driver.path} answers {status}",
+            f"cuInit of {lib.driver.path} returns {status}",
             repair,
             blocks=live,
         )
@@ -426,11 +435,13 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
-        yield from _check_architecture(major, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
+        yield from _check_architecture(
+            major, target, Nvrtc(where, (major, minor), _find_nvrtc_architectures((major, minor)))
+        )
         return
     package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
-    blocks = build or not _is_full(lib.path)
-    lost = "cuDNN supports no graph without it" if not _is_full(lib.path) else "no plan can be built"
+    blocks = build or not _is_full_wheel(lib.path)
+    lost = "cuDNN supports no graph without it" if not _is_full_wheel(lib.path) else "no plan can be built"
     if lib.nvrtc.path is None:
         yield EnvironmentProblem(
             "nvrtc-missing",
@@ -445,7 +456,7 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
     except OSError as error:
         pass_interruption(error)
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
-        headline = f"{found} is no NVRTC: {lost}"
+        headline = f"{found} is not an NVRTC library: {lost}"
         repair = f"remove its folder from LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
         yield EnvironmentProblem("nvrtc-unusable", headline, str(error), repair, blocks)
         return
@@ -471,27 +482,27 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
     yield from _check_architecture(major, target, nvrtc)
 
 
-def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
-    """Return the architectures that the NVRTC of a CUDA version supports, by the newest known one of its major."""
+def _find_nvrtc_architectures(cuda: tuple[int, int]) -> tuple[int, ...]:
+    """Return the architectures that the NVRTC of a CUDA version supports, from the newest known version up to it."""
     known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
 def _check_architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
-    """Yield the problem that NVRTC does not support the target's architecture; precompiled engines may."""
+    """Yield a problem if NVRTC does not support the target's architecture; precompiled engines may still run."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
-        yield _describe_unknown_architecture(major, target.sm, nvrtc)
+        yield _make_architecture_problem(major, target.sm, nvrtc)
 
 
-def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> EnvironmentProblem:
-    needed = nvrtc_needed(sm)
+def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> EnvironmentProblem:
+    needed = find_oldest_nvrtc(sm)
     dropped = needed is not None and needed < nvrtc.version
     if needed is None:
-        wanted = "take a cuDNN that knows it: no CUDA up to 13.0 compiles for it"
+        wanted = "use a cuDNN that supports it: no CUDA up to 13.0 compiles for it"
     elif needed[0] != major:
-        wanted = f"take the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
+        wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
     elif nvrtc.path.startswith("inside"):
-        wanted = f"take a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
+        wanted = f"use a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
     else:
         wanted = f"install that of CUDA {needed[0]}.{needed[1]}"
     return EnvironmentProblem(
@@ -505,7 +516,7 @@ def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Environ
 
 def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield problems of cuBLASLt, which only full wheels use; a control matmul would crash without it."""
-    if lib.cublaslt.path is None and _is_full(lib.path):
+    if lib.cublaslt.path is None and _is_full_wheel(lib.path):
         major = lib.cuda_version // 1000
         yield EnvironmentProblem(
             "cublaslt-missing",
@@ -517,17 +528,17 @@ def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
         )
 
 
-def _is_full(path: str) -> bool:
+def _is_full_wheel(path: str) -> bool:
     """Return whether a libcudnn belongs to a full wheel, by the files next to it."""
-    return not _list_names(Path(path).parent).isdisjoint(_FULL)
+    return not _list_sublibrary_names(Path(path).parent).isdisjoint(_FULL_WHEEL_SUBLIBRARIES)
 
 
-def nvrtc_needed(sm: int) -> tuple[int, int] | None:
+def find_oldest_nvrtc(sm: int) -> tuple[int, int] | None:
     """Return the oldest known CUDA version with an NVRTC that compiles for sm_`sm`, if any."""
     return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
 
 
-def _reinstall_command(path: str) -> str:
+def _make_reinstall_command(path: str) -> str:
     if "/nvidia/cudnn_jit/" in path:
         return "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-jit-cu12 (or -cu13)"
     if "/nvidia/cudnn/" in path:

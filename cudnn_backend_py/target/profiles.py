@@ -18,7 +18,7 @@ from ..system.strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
-FOLDER = Path(__file__).parent / "profiles"
+PROFILE_FOLDER = Path(__file__).parent / "profiles"
 
 # The keys cuDNN 9.8 to 9.28 request or understand, and the type of each.
 PROPERTY_TYPES: dict[str, type] = {
@@ -50,9 +50,9 @@ PROPERTY_TYPES: dict[str, type] = {
     "deviceName": str,
 }
 
-_MOST = {"totalGlobalMem": (1 << 63) - 1}  # of the others cuDNN keeps 31 bits
+_PROPERTY_LIMITS = {"totalGlobalMem": (1 << 63) - 1}  # of the others cuDNN keeps 31 bits
 
-_OPTIONAL = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 0}
+_OPTIONAL_PROPERTIES = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
         cuDNN reads some of these without looking. Keys this package does not know are kept for newer cuDNN versions;
         they are numbers, texts, or lists of three numbers, too.
     """
-    missing = [key for key in PROPERTY_TYPES if key not in properties and key not in _OPTIONAL]
+    missing = [key for key in PROPERTY_TYPES if key not in properties and key not in _OPTIONAL_PROPERTIES]
     if missing:
         raise GraphError(
             f"the device description lacks {', '.join(missing)}",
@@ -97,7 +97,7 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
             where=where,
             fix="start from 'cudnn-backend target show NAME', or read a GPU with 'cudnn-backend target read'",
         )
-    filled = {**_OPTIONAL, **properties}
+    filled = {**_OPTIONAL_PROPERTIES, **properties}
     for key, value in filled.items():
         _check_property(key, value, where)
     length = len(filled["deviceName"].encode())
@@ -123,7 +123,7 @@ def _check_property(key: str, value: Any, where: str) -> None:
     if isinstance(value, list) and (len(value) != 3 or not all(type(item) is int for item in value)):
         raise fault("three integers are needed", "device-property-type")
     numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
-    most = _MOST.get(key, (1 << 31) - 1) if kind is not None else (1 << 63) - 1
+    most = _PROPERTY_LIMITS.get(key, (1 << 31) - 1) if kind is not None else (1 << 63) - 1
     if any(not 0 <= number <= most for number in numbers):
         raise fault(f"0 to {most} is possible", "device-property-range")
     if isinstance(value, str):
@@ -142,7 +142,7 @@ def load_profile(path: Path) -> Profile:
         ``device-json`` for what is no JSON object, has parts that mean nothing or are of the wrong type, and what
         :func:`check_properties` refuses.
     """
-    data = read_json(path, code="device-json", max_bytes=_MAX_BYTES)
+    data = read_json(path, code="device-json", max_bytes=_MAX_PROFILE_BYTES)
     bare = not isinstance(data, dict) or "properties" not in data
     given = data if bare else data["properties"]
     if not isinstance(given, dict):
@@ -150,12 +150,12 @@ def load_profile(path: Path) -> Profile:
     properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
-    if unknown := sorted(set(data) - {"schema", "properties", *_PARTS}):
+    if unknown := sorted(set(data) - {"schema", "properties", *_PROFILE_FIELDS}):
         raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which is unknown", code="device-json")
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
-    for key, needed in _PARTS.items():
-        if key in data and not _is_part(data[key], needed):
+    for key, needed in _PROFILE_FIELDS.items():
+        if key in data and not _has_form(data[key], needed):
             raise GraphError(f"{path} has {key} {data[key]!r}, {needed} is needed", code="device-json")
     return Profile(
         name=data.get("name", path.stem),
@@ -168,17 +168,17 @@ def load_profile(path: Path) -> Profile:
 
 
 # What a profile holds next to the properties, and of what form.
-_PARTS = {
+_PROFILE_FIELDS = {
     "name": "a text",
     "title": "a text",
     "aliases": "a list of texts",
     "sources": "an object of texts",
     "citations": "an object of texts",
 }
-_MAX_BYTES = 1 << 20
+_MAX_PROFILE_BYTES = 1 << 20
 
 
-def _is_part(value: Any, form: str) -> bool:
+def _has_form(value: Any, form: str) -> bool:
     if form == "a text":
         return isinstance(value, str)
     kind, texts = (list, value) if form == "a list of texts" else (dict, getattr(value, "values", tuple)())
@@ -188,7 +188,7 @@ def _is_part(value: Any, form: str) -> bool:
 @cache
 def list_profiles() -> tuple[Profile, ...]:
     """Return the profiles that come with the package, by architecture and name."""
-    profiles = (load_profile(path) for path in FOLDER.glob("*.json"))
+    profiles = (load_profile(path) for path in PROFILE_FOLDER.glob("*.json"))
     return tuple(sorted(profiles, key=lambda profile: (profile.sm, profile.name)))
 
 
@@ -210,31 +210,32 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = "" if _unpublished(wanted) else nearest(wanted, names)
+    near = "" if _find_unpublished_architecture(wanted) else nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",
         where=f"known: {', '.join(sorted(names))}",
-        cause=f"there is no file {name}" if path.suffix == ".json" else _explain_undescribed(wanted),
+        cause=f"there is no file {name}" if path.suffix == ".json" else _explain_missing_profile(wanted),
         fix=f"did you mean {near}?" if near else "give one of these, or a JSON file",
     )
 
 
 # Architectures that cuDNN has engines for, and no source gives the shared memory of; the names of their GPUs.
-_UNPUBLISHED = {107: ("sm107", "rubin", "vr200", "r100")}
+_UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
 
 
-def _unpublished(wanted: str) -> int:
-    """Return the architecture that a name requests, if its numbers are not published; 0 otherwise."""
-    return next((sm for sm, names in _UNPUBLISHED.items() if wanted in names), 0)
+def _find_unpublished_architecture(wanted: str) -> int:
+    """Return the architecture of a GPU name if its properties are not published; 0 otherwise."""
+    return next((sm for sm, names in _UNPUBLISHED_ARCHITECTURES.items() if wanted in names), 0)
 
 
-def _explain_undescribed(wanted: str) -> str | None:
-    """Return why no GPU of the architecture in a name such as ``sm122`` is described; None for other names."""
-    if sm := _unpublished(wanted):
+def _explain_missing_profile(wanted: str) -> str | None:
+    """Return why there is no profile for an architecture such as ``sm122``; None if the name is no architecture."""
+    if sm := _find_unpublished_architecture(wanted):
+        name = _UNPUBLISHED_ARCHITECTURES[sm][1].capitalize()
         return (
-            f"sm_{sm} ({_UNPUBLISHED[sm][1].capitalize()}) is not described: its properties are not published. To let "
-            "cuDNN judge for a guess, take the output of 'cudnn-backend target show b200 --device-json', set deviceVer "
+            f"sm_{sm} ({name}) is not described: its properties are not published. To let cuDNN "
+            "judge for a guess, start from the output of 'cudnn-backend target show b200 --device-json', set deviceVer "
             f"to {sm * 10} and oversizedSharedMemoryPerBlock to 327680; such a verdict is only as good as the guess"
         )
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
@@ -253,6 +254,6 @@ def _explain_undescribed(wanted: str) -> str | None:
             "this cuDNN: read the GPU itself with 'cudnn-backend target read', and give the JSON"
         )
     return (
-        f"no GPU of sm_{sm} is described here, the next older architecture is sm_{older[-1]}: what 'cudnn-backend "
-        f"target show sm{older[-1]} --device-json' prints, with deviceVer {sm * 10}, is where a JSON of it can begin"
+        f"no GPU of sm_{sm} is described here, the next older architecture is sm_{older[-1]}: start a JSON "
+        f"file from the output of 'cudnn-backend target show sm{older[-1]} --device-json', with deviceVer {sm * 10}"
     )

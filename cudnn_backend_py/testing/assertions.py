@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..diagnose import Outcome, Verdict
 from ..diagnose.judges import Query, judge
-from ..diagnose.report.summary import summary_text
+from ..diagnose.report.summary import format_summary
 from ..graph import Graph
 
 __all__ = ["assert_not_supported", "assert_supported"]
@@ -79,4 +79,4 @@ def assert_not_supported(
 
 
 def _text(verdict: Verdict) -> str:
-    return summary_text(verdict).rstrip()
+    return format_summary(verdict).rstrip()

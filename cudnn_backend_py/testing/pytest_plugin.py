@@ -201,10 +201,10 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
 def _find_gpu() -> tuple[int | None, str]:
     """Return the architecture of the GPU of this process, or why there is none."""
     from ..errors import CudnnBackendError
-    from ..target import using
+    from ..target import use_target
 
     try:
-        with using("gpu") as target:
+        with use_target("gpu") as target:
             return target.sm, ""
     except CudnnBackendError as error:
         return None, error.headline

@@ -176,9 +176,9 @@ class Tuned:
         return brief(f"Tuned {self.gain:.2f} times the first choice: {self.plan!r}")
 
     def _repr_html_(self) -> str | None:
-        from ..diagnose.report.notebook import show_tables
+        from ..diagnose.report.notebook import render_tables_for_notebook
 
-        return show_tables(evidence_table(self.evidence))
+        return render_tables_for_notebook(evidence_table(self.evidence))
 
     @property
     def gain(self) -> float:

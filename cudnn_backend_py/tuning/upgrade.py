@@ -12,7 +12,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from ..diagnose.judges import GPU
-from ..diagnose.surveys.upgrade import Change, Times, Upgrade
+from ..diagnose.surveys.upgrade import Change, PlanTimes, Upgrade
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
@@ -68,17 +68,19 @@ def time_changes(
         one.graph: tuple("first" if plan is None else plan.tag for plan in one.plans) for one in changes_to_time(found)
     }
     wanted = list(plans)
-    times: dict[str, Times] = {}
+    times: dict[str, PlanTimes] = {}
 
     def current_comparison() -> Upgrade:
         changes = (
             replace(one, times=times[one.graph]) if one.target == GPU and one.graph in times else one
             for one in found.changes
         )
-        return replace(found, changes=tuple(changes), not_timed=tuple(name for name in wanted if name not in times))
+        return replace(
+            found, changes=tuple(changes), untimed_graphs=tuple(name for name in wanted if name not in times)
+        )
 
     for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
-        times[name] = Times(*us, _NOT_COMPARED, _NOT_COMPARED)
+        times[name] = PlanTimes(*us, _NOT_COMPARED, _NOT_COMPARED)
         keep(current_comparison)
     timed = [name for name in times if _largest_tensor_size(graphs[name]) <= _MOST]
     for name, (old, new) in _run_all(timed, graphs, plans, found.places, at_once, until, step):
@@ -92,7 +94,7 @@ def changes_to_time(found: Upgrade) -> list[Change]:
     return [
         one
         for one in found.changes
-        if one.target == GPU and one.old.supported and one.new.supported and not one.same_plan
+        if one.target == GPU and one.old.supported and one.new.supported and not one.has_same_plan
     ]
 
 

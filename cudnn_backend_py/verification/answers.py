@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Self
 
 from ..diagnose.explanation import control_graph, explain
-from ..diagnose.judges import DID_NOT_START
+from ..diagnose.judges import START_FAILURE_CODE
 from ..diagnose.query import describe_device, read_device
 from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
@@ -144,7 +144,7 @@ class VerificationSide:
             raise EnvironmentNotReady(headline, code=code, **sections)
         raise EnvironmentNotReady(
             f"the process that queries cuDNN ended with {self._child.ending}",
-            code=DID_NOT_START,
+            code=START_FAILURE_CODE,
             fix="cudnn-backend doctor names what is in the way",
         )
 

@@ -26,7 +26,7 @@ from .report import WhyReport
 __all__ = ["main", "read_command_line"]
 
 _HELP = """\
-Run SCRIPT, a notebook, or the module after -m, and say of each of its calls of torch's attention why cuDNN was or was
+Run SCRIPT, a notebook, or the module after -m, and report for each call of torch's attention why cuDNN was or was
 not used. The program's exit code is kept; the report goes to standard error.
 
 \b
@@ -36,12 +36,12 @@ python -m cudnn_backend_py.why --target h100 train.py
 """
 
 
-_FORMS = ("text", "json", "html")
+_FORMATS = ("text", "json", "html")
 
 
-def _known_form(word: str | None) -> str | None:
-    if word is not None and word not in _FORMS:
-        known = f"{', '.join(_FORMS)}{did_you_mean(word, _FORMS)}"
+def _check_format(word: str | None) -> str | None:
+    if word is not None and word not in _FORMATS:
+        known = f"{', '.join(_FORMATS)}{did_you_mean(word, _FORMATS)}"
         raise click.BadParameter(f"{word!r} is not one of {known}")
     return word
 
@@ -52,11 +52,11 @@ def _known_form(word: str | None) -> str | None:
 @click.option(
     "--format",
     "style",
-    metavar=f"[{'|'.join(_FORMS)}]",
-    callback=lambda context, option, value: _known_form(value),
+    metavar=f"[{'|'.join(_FORMATS)}]",
+    callback=lambda context, option, value: _check_format(value),
     help="The format: text, json; if not given, by the suffix of --output, else text.",
 )
-@click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")
+@click.option("--ask/--no-ask", default=True, show_default=True, help="Also judge the graphs with cuDNN.")
 @click.option("--measure", is_flag=True, help="On a GPU: time each kind of call with each backend.")
 @click.option(
     "--budget",
@@ -64,9 +64,9 @@ def _known_form(word: str | None) -> str | None:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="For asking and measuring, after the program.",
+    help="For judging and measuring, after the program.",
 )
-def _command(
+def _make_runner(
     target: str | None,
     output: str | None,
     style: str | None,
@@ -82,10 +82,12 @@ def _command(
         raise click.UsageError(f"there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
     options = {"profile": profile, "run_query": ask, "measure": measure, "budget_s": budget}
-    return lambda: _run(start, target, where, form, options)
+    return lambda: _run_watched(start, target, where, form, options)
 
 
-def _run(start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:
+def _run_watched(
+    start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
+) -> None:
     if target is not None:
         describe_torch(target)
     process, watches = os.getpid(), []
@@ -102,11 +104,11 @@ def _run(start: Callable[[], Any], target: str | None, where: Path | None, form:
     finally:
         forget()
         if os.getpid() == process:  # a forked child may come here, too
-            _report(watches, target, where, form, options)
+            _write_report(watches, target, where, form, options)
 
 
 def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> None:
-    """Run the program; on a described GPU, reading values that only a real GPU computes counts as its end."""
+    """Run the program; for a described GPU, stop it where it reads values that only a real GPU computes."""
     try:
         start()
     except BaseException as error:
@@ -115,7 +117,9 @@ def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> No
         print(f"reached {error}, which only a GPU computes", file=sys.stderr)
 
 
-def _report(watches: list[Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:
+def _write_report(
+    watches: list[Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
+) -> None:
     from .look import fill_report
 
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
@@ -146,7 +150,7 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[]
     UsageError
         ``unknown-target``.
     """
-    run = _command.main(arguments, prog_name=name, standalone_mode=False)
+    run = _make_runner.main(arguments, prog_name=name, standalone_mode=False)
     return run if callable(run) else None
 
 

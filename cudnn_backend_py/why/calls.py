@@ -1,4 +1,4 @@
-"""Calls of torch's attention as plain values: tensors, switches, machine, place. Independent of torch."""
+"""torch's attention calls as plain data: tensors, switches, machine, place in the program. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ORDER", "Answer", "Form", "Kind", "Machine", "Place", "Switches", "TensorFacts", "TorchCall"]
+__all__ = [
+    "DEFAULT_ORDER",
+    "CallKind",
+    "CallSite",
+    "Machine",
+    "TensorFacts",
+    "TensorForm",
+    "TorchAnswer",
+    "TorchCall",
+    "TorchSwitches",
+]
 
-Form = Literal["dense", "nested", "jagged"]
-Kind = Literal["sdpa", "flex", "varlen", "encoder"]
+TensorForm = Literal["dense", "nested", "jagged"]
+CallKind = Literal["sdpa", "flex", "varlen", "encoder"]
 
 #: torch's backends by the numbers of ``torch.nn.attention.SDPBackend``.
 BACKENDS = {-1: "none", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 #: The order in which torch asks its backends where nothing else was set.
-ORDER = ("flash", "efficient", "math", "cudnn")
+DEFAULT_ORDER = ("flash", "efficient", "math", "cudnn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,7 @@ class TensorFacts:
     dtype: str
     device: str = "cuda"
     requires_grad: bool = False
-    form: Form = "dense"
+    form: TensorForm = "dense"
     lengths: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -35,7 +45,7 @@ class TensorFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Switches:
+class TorchSwitches:
     """torch's switches at a call: enabled backends, deterministic algorithms, backend order (None: not set)."""
 
     cudnn: bool = True
@@ -76,7 +86,7 @@ class TorchCall:
     switches and nested tensors.
     """
 
-    kind: Kind = "sdpa"
+    kind: CallKind = "sdpa"
     q: TensorFacts
     k: TensorFacts
     v: TensorFacts
@@ -86,7 +96,7 @@ class TorchCall:
     scale: float | None = None
     gqa: bool = False
     grad_enabled: bool = True
-    switches: Switches = field(default_factory=Switches)
+    switches: TorchSwitches = field(default_factory=TorchSwitches)
     autocast: str = ""
     note: str = ""
 
@@ -115,8 +125,8 @@ class TorchCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a call: file, line and function of the nearest frame outside torch, and of the program."""
+class CallSite:
+    """Where a call was made: file, line and function of the nearest frame outside torch, and of the program."""
 
     file: str
     line: int
@@ -128,7 +138,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TorchAnswer:
     """torch's own report about a call: chosen backend, whether cuDNN may run, and the message if not."""
 
     choice: str | None = None
@@ -139,6 +149,6 @@ class Answer:
     error: str = ""
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Answer:
-        """Return the answer from plain data, as :meth:`~dataclasses.asdict` gives it."""
+    def from_dict(cls, data: Mapping[str, Any]) -> TorchAnswer:
+        """Return the answer stored by :func:`~dataclasses.asdict`."""
         return cls(**{**data, "words": tuple(data.get("words", ()))})

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.why.cost``: the cost of a watch in a training step, from pairs of steps.
+"""``python -m cudnn_backend_py.why.cost``: measure how much slower a training step is while it is watched.
 
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
 bounds, tiny ones that a CPU's host bounds (``--device cpu``), eager and compiled. Both steps of a pair come right after
@@ -22,23 +22,23 @@ import click
 from ..command_line import Choice, Command, Seconds
 from ..execution.timing import without_garbage_collection
 
-__all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "notify", "take_time"]
+__all__ = ["StepTime", "find_median_interval", "format_overhead", "judge_overhead", "main", "measure_step_time"]
 
-CASES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
-MOST = 0.05  # share of a step that a watch may cost
+MODEL_SIZES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
+MAX_OVERHEAD = 0.05  # share of a step that a watch may cost
 
 
-class TurnTime(NamedTuple):
-    """Seconds of a turn: wall clock, and CPU time of the thread."""
+class StepTime(NamedTuple):
+    """Seconds per training step: wall clock, and CPU time of the thread."""
 
     clock: float
     thread: float
 
 
-def _make_trainer(
+def _make_training_step(
     sequences: int, length: int, width: int, device: str, compiled: bool
 ) -> tuple[Callable[[], None], list[float]]:
-    """Return a training step of eight layers with 12 heads, bfloat16 or on a CPU float32, and the call times.
+    """Return a training step of eight layers with 12 heads (float32 on a CPU, else bfloat16), and its attention times.
 
     To that list each call of attention adds the seconds of the host; where it is compiled, nothing does.
     """
@@ -89,7 +89,7 @@ def _make_trainer(
     return step, calls
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+def find_median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and its 95 % confidence interval by ranks, without assuming a distribution.
 
     How many of n values are below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
@@ -99,24 +99,24 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return ranked[outside], statistics.median(ranked), ranked[-1 - outside]
 
 
-def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: float) -> dict[str, Any]:
-    """Return statistics of the relative overhead over pairs of runs, for a record.
+def judge_overhead(plain: Sequence[StepTime], other: Sequence[StepTime], most: float) -> dict[str, Any]:
+    """Judge whether the overhead over pairs of runs is less than `most`; return its statistics for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
     of it is, else ``"not shown"``.
     """
     found: dict[str, Any] = {"pairs": len(plain)}
-    for kind in TurnTime._fields:
+    for kind in StepTime._fields:
         low, share, high = (
             ratio - 1
-            for ratio in median_interval(
+            for ratio in find_median_interval(
                 [getattr(y, kind) / getattr(x, kind) for x, y in zip(plain, other, strict=True)]
             )
         )
         more = [getattr(y, kind) - getattr(x, kind) for x, y in zip(plain, other, strict=True)]
         found[kind] = {
             "plain_us": round(1e6 * statistics.median(getattr(one, kind) for one in plain), 3),
-            "more_us": [round(1e6 * one, 3) for one in median_interval(more)],
+            "more_us": [round(1e6 * one, 3) for one in find_median_interval(more)],
             "share": round(share, 5),
             "share_interval": [round(low, 5), round(high, 5)],
         }
@@ -124,8 +124,8 @@ def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: floa
     return {**found, "most": most, "verdict": "passed" if high < most else "failed" if low >= most else "not shown"}
 
 
-def notify(found: dict[str, Any]) -> str:
-    """Return a line with the results of :func:`judge_pairs`."""
+def format_overhead(found: dict[str, Any]) -> str:
+    """Return a line with the results of :func:`judge_overhead`."""
     shares = [
         f"{100 * found[kind]['share']:+.2f} % ({100 * found[kind]['share_interval'][0]:+.2f} to "
         f"{100 * found[kind]['share_interval'][1]:+.2f}) {where}"
@@ -134,7 +134,7 @@ def notify(found: dict[str, Any]) -> str:
     return f"{', '.join(shares)}, {found['pairs']} pairs; under {found['most']:.0%}: {found['verdict']}"
 
 
-def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> TurnTime:
+def measure_step_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> StepTime:
     """Return the seconds per step over several steps."""
     import torch
 
@@ -144,26 +144,28 @@ def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> Turn
     for _ in range(steps):
         step()
     wait()
-    return TurnTime((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
+    return StepTime((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
 
 
-def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
-    """Return the figures of a case, from pairs of turns with and without the watch for some seconds."""
+def _measure_model(
+    sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int
+) -> dict[str, Any]:
+    """Measure a model for some seconds in pairs of runs with and without a watch; return the figures."""
     import torch
 
     from .look import why_not_cudnn
 
     place, name = torch.nn.functional, "scaled_dot_product_attention"
-    trainer = _make_trainer(*sizes, device, compiled)
-    take_time(trainer[0], 3, device)
+    trainer = _make_training_step(*sizes, device, compiled)
+    measure_step_time(trainer[0], 3, device)
     functions: dict[str, Any] = {"plain": getattr(place, name)}
     trainers = {"plain": trainer, "watched": trainer}
     with why_not_cudnn(run_query=False) as report:
         functions["watched"] = getattr(place, name)
         if compiled:  # one that the watch has seen being compiled
-            trainers["watched"] = _make_trainer(*sizes, device, compiled)
-        first = take_time(trainers["watched"][0], 1, device)
-        times: dict[str, list[TurnTime]] = {"plain": [], "watched": []}
+            trainers["watched"] = _make_training_step(*sizes, device, compiled)
+        first = measure_step_time(trainers["watched"][0], 1, device)
+        times: dict[str, list[StepTime]] = {"plain": [], "watched": []}
         called: dict[str, list[float]] = {"plain": [], "watched": []}
         with without_garbage_collection():
             deadline = time.perf_counter() + seconds
@@ -171,12 +173,12 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
                 for way in ("plain", "watched") if len(times["plain"]) % 2 else ("watched", "plain"):
                     setattr(place, name, functions[way])
                     step, calls = trainers[way]
-                    take_time(step, 1, device)  # finds caches as the other way left them
+                    measure_step_time(step, 1, device)  # finds caches as the other way left them
                     calls.clear()
-                    times[way].append(take_time(step, steps, device))
+                    times[way].append(measure_step_time(step, steps, device))
                     called[way] += calls
         setattr(place, name, functions["watched"])
-    found = judge_pairs(times["plain"], times["watched"], MOST)
+    found = judge_overhead(times["plain"], times["watched"], MAX_OVERHEAD)
     return {
         **found,
         "calls_of_a_step": sum(one.count for one in report.findings) // (1 + (1 + steps) * found["pairs"]),
@@ -186,8 +188,8 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
     }
 
 
-def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
-    """Return the watch's host overhead in microseconds: median over runs, with its interval."""
+def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> list[float]:
+    """Return the host microseconds that a watch adds to a call: lower bound, median and upper bound."""
     import torch
 
     from .look import why_not_cudnn
@@ -199,11 +201,11 @@ def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
 
     found = []
     for _ in range(turns):
-        plain = take_time(call, calls, device)
+        plain = measure_step_time(call, calls, device)
         with why_not_cudnn(run_query=False):
             call()
-            found.append(take_time(call, calls, device).thread - plain.thread)
-    return [round(1e6 * one, 3) for one in median_interval(found)]
+            found.append(measure_step_time(call, calls, device).thread - plain.thread)
+    return [round(1e6 * one, 3) for one in find_median_interval(found)]
 
 
 _HELP = """\
@@ -218,7 +220,10 @@ Prints a line for each case; the exit code is 1 if a share may be too large.
 @click.option("--seconds", type=Seconds(), default=30.0, show_default=True, help="Of pairs, for each case.")
 @click.option("--steps", default=8, show_default=True, help="Training steps of a turn.")
 @click.option(
-    "--cases", multiple=True, type=Choice(tuple(CASES)), help="May be repeated; tiny on a CPU, else large and small."
+    "--cases",
+    multiple=True,
+    type=Choice(tuple(MODEL_SIZES)),
+    help="May be repeated; tiny on a CPU, else large and small.",
 )
 @click.option("--device", default="cuda", show_default=True, type=Choice(("cuda", "cpu")))
 @click.option("--compiled", is_flag=True, help="Also with torch.compile.")
@@ -231,15 +236,15 @@ def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...]
     if device == "cpu":
         torch.set_num_threads(1)
     record = {**start_record("why-cost"), "torch": torch.__version__, "steps": steps}
-    low, note_us, high = record["note_us"] = _note_us(device)
-    print(f"noting a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
+    low, note_us, high = record["note_us"] = _measure_call_overhead(device)
+    print(f"recording a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
     figures: dict[str, Any] = {}
     for is_compiled in (False, True)[: 1 + compiled]:
         for name in cases or (("tiny",) if device == "cpu" else ("large", "small")):
             case = f"{name}, compiled" if is_compiled else name
-            found = figures[case] = _measure(CASES[name], is_compiled, device, seconds, steps)
+            found = figures[case] = _measure_model(MODEL_SIZES[name], is_compiled, device, seconds, steps)
             step = f"a step of {found['clock']['plain_us'] / 1000:.3f} ms with {found['calls_of_a_step']} calls"
-            print(f"{case}: {step}, watched {notify(found)}", flush=True)
+            print(f"{case}: {step}, watched {format_overhead(found)}", flush=True)
             if calls := found["us_of_a_call"]:
                 print(f"  a call of the step takes {calls['plain']:.1f} us, watched {calls['watched']:.1f}", flush=True)
             write_record({**record, "figures": figures}, output)

@@ -10,12 +10,12 @@ from ..graph.data_types import DATA_TYPES, HALF_TYPES
 from ..graph.strides import packed_strides
 from ..plans.choice import EngineChoice
 from ..system.version import VersionTuple
-from .calls import Machine, Switches, TensorFacts, TorchCall
+from .calls import Machine, TensorFacts, TorchCall, TorchSwitches
 from .gates import RELEASES, find_blocker
 
 __all__ = ["describe_frameworks"]
 
-_CUDA = (13, 0)  # of torch's newest wheels
+_CUDA_OF_TORCH_WHEELS = (13, 0)  # of torch's newest wheels
 
 
 def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
@@ -30,7 +30,7 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
     if use is None:
         return {}
     torch = RELEASES[-1].since
-    machine = Machine((*torch, 0), version, sm, _CUDA)
+    machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
     selection = find_selection(graph, version, sm)
     selected = "queries cuDNN's heuristics"
     if selection is not None:
@@ -85,5 +85,5 @@ def _make_call(p: Attention, backward: bool) -> TorchCall:
         dropout=p.dropout,
         causal=p.causal or p.right_bound == 0,
         gqa=p.heads != p.kv_heads,
-        switches=Switches(deterministic=p.deterministic),
+        switches=TorchSwitches(deterministic=p.deterministic),
     )

@@ -1,4 +1,4 @@
-"""torch's conditions for cuDNN in its order and by its version: checks, messages, requirements.
+"""The conditions under which each version of torch uses cuDNN for attention: checks, messages, remedies.
 
 torch is queried itself wherever it can answer (``query_torch``). This table names the gate that an answer came from,
 and is in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
@@ -14,28 +14,28 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .calls import ORDER, Answer, Machine, Switches, TorchCall
+from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall, TorchSwitches
 
 __all__ = [
     "GATES",
     "RELEASES",
     "Blocker",
     "apply_remedy",
-    "default_order",
     "find_blocker",
-    "find_others",
+    "find_default_order",
+    "find_other_blockers",
     "find_releases",
     "find_torch_issues",
 ]
 
-SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
-ARGUMENTS = "aten/src/ATen/native/transformers/attention.cpp"
-NESTED = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
-ENABLED = "TORCH_CUDNN_SDPA_ENABLED"
-PREFERRED = "TORCH_CUDNN_SDPA_PREFERRED"
-DEPRIORITIZED = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
-CUDNN_TAKES_PACKED = "torch takes packed sequences to cuDNN"
-VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
+SDP_UTILS_SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
+ATTENTION_SOURCE = "aten/src/ATen/native/transformers/attention.cpp"
+NESTED_VARIABLE = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
+ENABLED_VARIABLE = "TORCH_CUDNN_SDPA_ENABLED"
+PREFERRED_VARIABLE = "TORCH_CUDNN_SDPA_PREFERRED"
+DEPRIORITIZED_VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+PACKED_SEQUENCES_NOTE = "torch uses cuDNN for packed sequences"
+ENVIRONMENT_VARIABLES = (NESTED_VARIABLE, ENABLED_VARIABLE, PREFERRED_VARIABLE, DEPRIORITIZED_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,20 @@ class Blocker:
     gate: str
     found: str
     cure: str
-    source: str = SOURCE
+    source: str = SDP_UTILS_SOURCE
     sure: bool = True
     words: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.found}" + ("" if self.sure else " (as far as can be reported without asking torch on a GPU)")
+        return f"{self.found}" + ("" if self.sure else " (not certain: torch was not queried on a GPU)")
 
 
-Found = tuple[str, str] | None
-Check = Callable[[TorchCall, Machine, "Release"], Found]
+GateResult = tuple[str, str] | None
+GateCheck = Callable[[TorchCall, Machine, "TorchRelease"], GateResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class TorchRelease:
     """The conditions of a torch version, known from version ``since`` to ``until``."""
 
     since: tuple[int, int]
@@ -71,7 +71,7 @@ class Release:
     commit: str
 
 
-def _disabled(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_cudnn_enabled(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.switches.cudnn:
         return None
     left = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -81,67 +81,70 @@ def _disabled(call: TorchCall, machine: Machine, release: Release) -> Found:
         else f"sdpa_kernel or enable_..._sdp allows {', '.join(left) or 'nothing'} only"
     )
     return (
-        f"cuDNN attention is switched off at this call: {how}",
+        f"cuDNN attention is disabled at this call: {how}",
         "leave CUDNN_ATTENTION in the list given to torch.nn.attention.sdpa_kernel, or "
         "torch.backends.cuda.enable_cudnn_sdp(True)",
     )
 
 
-def _dropout_of_version(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_dropout_version(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.dropout > 0 and machine.cudnn is not None and (9, 11, 0) < machine.cudnn < (9, 14, 0):
         return (
-            f"dropout with cuDNN {'.'.join(map(str, machine.cudnn))}: torch keeps 9.11 to 9.13 from it",
+            f"dropout with cuDNN {'.'.join(map(str, machine.cudnn))}: torch does not use 9.11 to 9.13 for it",
             "cuDNN 9.14 or later, or dropout_p=0",
         )
     return None
 
 
-def _nested(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_nested_tensors(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if not call.nested:
         return None
     if "nested-never" in release.gates:
         return (
-            "q, k or v is a nested tensor, which this torch never gives to cuDNN",
+            "q, k or v is a nested tensor, for which this torch never uses cuDNN",
             "a newer torch, or padded tensors",
         )
-    if machine.read_variable(NESTED) is not True:
+    if machine.read_variable(NESTED_VARIABLE) is not True:
         return (
-            f"q, k or v is a nested tensor, and {NESTED} is not 1",
-            f"set {NESTED}=1 before torch is imported",
+            f"q, k or v is a nested tensor, and {NESTED_VARIABLE} is not 1",
+            f"set {NESTED_VARIABLE}=1 before torch is imported",
         )
     if "nested-backward" in release.gates and any(one.requires_grad for one in (call.q, call.k, call.v)):
         return ("nested tensors that require gradients", "torch 2.10 or later, or padded tensors")
     if machine.sm is not None and machine.sm // 10 not in (9, 10):
-        return (f"nested tensors on sm_{machine.sm}: torch gives them to cuDNN on sm_90 and sm_100", "padded tensors")
+        return (
+            f"nested tensors on sm_{machine.sm}: torch uses cuDNN for them only on sm_90 and sm_100",
+            "padded tensors",
+        )
     return None
 
 
-def _device(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_device(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.q.device == "cuda":
         return None
     return (f"q is on {call.q.device}, not on a GPU", "move the tensors, and the model, to cuda")
 
 
-def _rank(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_rank(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     ranks = [len(one.dims) for one in (call.q, call.k, call.v)]
     if ranks == [4, 4, 4]:
         return None
     return (
-        f"q, k, v have {', '.join(map(str, ranks))} dims; fused kernels want 4: batch, heads, length, head dim",
+        f"q, k, v have {', '.join(map(str, ranks))} dims; fused kernels need 4: batch, heads, length, head dim",
         "add or merge dims with unsqueeze or flatten",
     )
 
 
-def _deterministic(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_determinism(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if not call.switches.deterministic or call.switches.warn_only:
         return None
     return (
-        "torch.use_deterministic_algorithms(True) is on, and torch holds cuDNN attention for not deterministic",
+        "torch.use_deterministic_algorithms(True) is on, and torch considers cuDNN attention nondeterministic",
         "use_deterministic_algorithms(True, warn_only=True), or without it",
     )
 
 
-def _dtype(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_dtype(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     types = [one.dtype for one in (call.q, call.k, call.v)]
     able = {"float16", "bfloat16"} if machine.sm is None or machine.sm >= 80 else {"float16"}
     if len(set(types)) == 1 and types[0] in able:
@@ -149,17 +152,17 @@ def _dtype(call: TorchCall, machine: Machine, release: Release) -> Found:
     said = types[0] if len(set(types)) == 1 else ", ".join(types)
     cure = "cast q, k and v to bfloat16 or float16, or run under torch.autocast('cuda', dtype=torch.bfloat16)"
     if len(set(types)) > 1:
-        cure = "give q, k and v one type, bfloat16 or float16: a norm or rotary embeddings before may return float32"
-    return (f"q, k, v are {said}; cuDNN attention in torch takes {' and '.join(sorted(able, reverse=True))}", cure)
+        cure = "give q, k and v one type, bfloat16 or float16: a preceding norm or rotary embedding may return float32"
+    return (f"q, k, v are {said}; cuDNN attention in torch supports {' and '.join(sorted(able, reverse=True))}", cure)
 
 
-def _mask(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_mask(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     mask = call.mask
     if mask is None:
         return None
     if mask.requires_grad:
         return (
-            "the mask (bias) requires a gradient, which torch does not ask of cuDNN",
+            "the mask (bias) requires a gradient, which torch does not request from cuDNN",
             "detach() the bias if it is not learned",
         )
     batch, heads, seq_q, _ = call.q.dims
@@ -174,36 +177,36 @@ def _mask(call: TorchCall, machine: Machine, release: Release) -> Found:
     if fits:
         return None
     return (
-        f"the mask has dims {list(mask.dims)}; torch gives cuDNN masks of 2 dims [{seq_q}, {wanted[3]}] or 4 dims "
-        f"{list(wanted)}, each its own or 1",
+        f"the mask has dims {list(mask.dims)}; torch passes cuDNN masks of 2 dims [{seq_q}, {wanted[3]}] or 4 dims "
+        f"{list(wanted)}, each of this size or 1",
         "unsqueeze the mask to 4 dims, or cut it to the lengths of q and k",
     )
 
 
-def _architecture(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_architecture(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     low, high = release.architectures
     if machine.sm is None or low <= machine.sm <= high:
         return None
     cure = "a newer torch" if machine.sm > high else "no remedy on this GPU: cuDNN attention needs sm_80 or later"
-    return (f"sm_{machine.sm}: this torch gives cuDNN attention to sm_{low} up to sm_{high}", cure)
+    return (f"sm_{machine.sm}: this torch uses cuDNN attention on sm_{low} to sm_{high}", cure)
 
 
-def _dropout_steps(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_dropout_steps(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.dropout * 16 == math.floor(call.dropout * 16):
         return None
     return (
-        f"dropout_p={call.dropout:g} is no multiple of 1/16, in which cuDNN's kernels count",
+        f"dropout_p={call.dropout:g} is not a multiple of 1/16, the step of cuDNN's kernels",
         f"dropout_p={max(1, round(call.dropout * 16)) / 16:g}",
     )
 
 
-def _zero_length(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_zero_length(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.q.dims[-2] and call.k.dims[-2]:
         return None
     return (f"a length of 0: q {call.q.dims[-2]}, k {call.k.dims[-2]}", "skip the call for empty sequences")
 
 
-def _last_stride(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_last_stride(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     dense = all(one.strides[-1] == 1 for one in (call.q, call.k, call.v)) or call.q.dims[-1] == 1
     masked = call.mask is None or call.mask.strides[-1] == 1
     if dense and masked:
@@ -212,11 +215,11 @@ def _last_stride(call: TorchCall, machine: Machine, release: Release) -> Found:
     names += ["the mask"] * (not masked)
     return (
         f"the last dim of {', '.join(names)} is not contiguous (stride 1)",
-        "contiguous() it; an expanded mask: expand its other dims only",
+        "call contiguous(); of a mask, expand only the other dims",
     )
 
 
-def _batch_and_heads(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_batch_and_heads(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     batches = [one.dims[0] for one in (call.q, call.k, call.v)]
     heads = [one.dims[-3] for one in (call.q, call.k, call.v)]
     if len(set(batches)) != 1:
@@ -236,64 +239,67 @@ def _batch_and_heads(call: TorchCall, machine: Machine, release: Release) -> Fou
     )
 
 
-def _is_wide(machine: Machine) -> bool:
+def _is_hopper_or_blackwell(machine: Machine) -> bool:
     return machine.sm is not None and (machine.sm == 90 or machine.sm // 10 == 10)
 
 
-def _decodes_wrong(machine: Machine) -> bool:
-    """Return whether torch takes it that single queries are computed wrong; see ``decoding-on-blackwell``."""
+def _has_wrong_decoding(machine: Machine) -> bool:
+    """Return whether torch assumes that this cuDNN computes single queries wrong; see ``decoding-on-blackwell``."""
     wrong = machine.cudnn is not None and (9, 19, 0) <= machine.cudnn <= (9, 25, 0) and machine.cudnn != (9, 24, 1)
     return wrong and machine.sm is not None and machine.sm // 10 in (10, 11)
 
 
-def _head_limit(call: TorchCall, machine: Machine, release: Release) -> int:
+def _find_head_dim_limit(call: TorchCall, machine: Machine, release: TorchRelease) -> int:
     cudnn, dims = machine.cudnn or (9, 0, 0), (call.q.dims[3], call.v.dims[3])
     if "head-256" in release.gates:
         unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
-        if _is_wide(machine) and cudnn > (9, 22, 0) and not unsupported:
+        if _is_hopper_or_blackwell(machine) and cudnn > (9, 22, 0) and not unsupported:
             return 256
-        return 192 if _is_wide(machine) and cudnn >= (9, 11, 0) and dims == (192, 128) else 128
+        return 192 if _is_hopper_or_blackwell(machine) and cudnn >= (9, 11, 0) and dims == (192, 128) else 128
     if "head-192" in release.gates and machine.sm is not None and machine.sm // 10 == 10:
         return 192 if cudnn >= (9, 11, 0) and dims == (192, 128) else 128
     return 256 if "head-sm90" in release.gates and machine.sm == 90 and cudnn >= (9, 10, 0) else 128
 
 
-def _shapes(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_shapes(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     batch, heads, seq_q, head_dim = call.q.dims
     seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
     if "65535" in release.gates and max(batch, heads) > 65535:
-        return (f"batch {batch}, {heads} heads: torch gives cuDNN up to 65535 of each", "split the batch")
+        return (f"batch {batch}, {heads} heads: torch uses cuDNN for up to 65535 of each", "split the batch")
     if min(head_dim, head_dim_v) < 0:
         return (
             "a head dim that torch.compile keeps symbolic: torch cannot report that it is small enough",
             "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
         )
-    if "decode-on-blackwell" in release.gates and seq_q == 1 and _decodes_wrong(machine):
-        return ("q has length 1: torch gives cuDNN 9.19 to 9.25.0 no such call on this GPU", "cuDNN 9.24.1 or 9.25.1")
-    limit = _head_limit(call, machine, release)
+    if "decode-on-blackwell" in release.gates and seq_q == 1 and _has_wrong_decoding(machine):
+        return ("q has length 1: torch does not use cuDNN 9.19 to 9.25.0 for it on this GPU", "cuDNN 9.24.1 or 9.25.1")
+    limit = _find_head_dim_limit(call, machine, release)
     if max(head_dim, head_dim_v) > limit:
         return (
-            f"head dim {head_dim} (q, k), {head_dim_v} (v): this torch gives cuDNN up to {limit} on this GPU",
+            f"head dim {head_dim} (q, k), {head_dim_v} (v): this torch uses cuDNN for up to {limit} on this GPU",
             "more heads of a smaller dim, or a newer torch and cuDNN on sm_90 or sm_100",
         )
     if head_dim % 8 or head_dim_v % 8:
         return (
-            f"head dim {head_dim} (q, k), {head_dim_v} (v): no multiple of 8",
+            f"head dim {head_dim} (q, k), {head_dim_v} (v): not a multiple of 8",
             f"pad the head dim with zeros to {-(-max(head_dim, head_dim_v) // 8) * 8}, keep scale=1/sqrt({head_dim})",
         )
     if "length-1" in release.gates and 1 in (seq_q, seq_kv):
-        return (f"a length of 1: q {seq_q}, k {seq_kv}; this torch gives cuDNN no single tokens", "a newer torch")
+        return (
+            f"a length of 1: q {seq_q}, k {seq_kv}; this torch does not use cuDNN for single tokens",
+            "a newer torch",
+        )
     if seq_kv == 1:
-        return ("k and v have length 1, which torch does not give to cuDNN", "nothing is gained: the result is v")
+        return ("k and v have length 1, for which torch does not use cuDNN", "not needed: the result is v")
     if seq_q == 1 and call.dropout:
         return ("q has length 1, and dropout is on", "dropout_p=0 where single tokens are decoded")
     return None
 
 
-def _backward_dims(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_backward_head_dims(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     dims, cudnn = (call.q.dims[3], call.v.dims[3]), machine.cudnn or (9, 0, 0)
     unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
-    if not call.training or not _is_wide(machine) or cudnn <= (9, 22, 0) or unsupported:
+    if not call.training or not _is_hopper_or_blackwell(machine) or cudnn <= (9, 22, 0) or unsupported:
         return None
     if max(dims) <= 128 or dims in ((192, 128), (256, 256)):
         return None
@@ -304,32 +310,32 @@ def _backward_dims(call: TorchCall, machine: Machine, release: Release) -> Found
     )
 
 
-def _nested_query(call: TorchCall, machine: Machine, release: Release) -> Found:
+def _check_nested_query_length(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if not call.nested or call.q.form != "nested" or max(call.q.lengths, default=0) > 128:
         return None
-    return ("nested q whose longest sequence is 128 or less", "padded tensors for short sequences")
+    return ("nested q with a longest sequence of 128 or less", "padded tensors for short sequences")
 
 
-GATES: dict[str, Check] = {
-    "dropout-of-version": _dropout_of_version,
-    "disabled": _disabled,
-    "nested": _nested,
-    "device": _device,
-    "rank": _rank,
-    "deterministic": _deterministic,
-    "dtype": _dtype,
-    "mask": _mask,
-    "architecture": _architecture,
-    "dropout-steps": _dropout_steps,
-    "zero-length": _zero_length,
-    "last-stride": _last_stride,
-    "batch-and-heads": _batch_and_heads,
-    "shapes": _shapes,
-    "backward-dims": _backward_dims,
-    "nested-query": _nested_query,
+GATES: dict[str, GateCheck] = {
+    "dropout-of-version": _check_dropout_version,
+    "disabled": _check_cudnn_enabled,
+    "nested": _check_nested_tensors,
+    "device": _check_device,
+    "rank": _check_rank,
+    "deterministic": _check_determinism,
+    "dtype": _check_dtype,
+    "mask": _check_mask,
+    "architecture": _check_architecture,
+    "dropout-steps": _check_dropout_steps,
+    "zero-length": _check_zero_length,
+    "last-stride": _check_last_stride,
+    "batch-and-heads": _check_batch_and_heads,
+    "shapes": _check_shapes,
+    "backward-dims": _check_backward_head_dims,
+    "nested-query": _check_nested_query_length,
 }
 #: The functions of torch's source that each gate is.
-FUNCTIONS = {
+GATES_BY_TORCH_FUNCTION = {
     "check_runtime_disabled_cudnn": "disabled",
     "check_for_nested_inputs": "nested",
     "check_all_tensors_on_device": "device",
@@ -349,12 +355,12 @@ FUNCTIONS = {
     "can_use_cudnn_attention": "dropout-of-version",
 }
 #: Gates that torch asks of dense tensors only, in releases that report them apart.
-_DENSE = {"zero-length", "last-stride", "batch-and-heads", "shapes", "backward-dims"}
-_FIRST = ("disabled", "nested", "device", "rank", "deterministic", "dtype", "mask", "architecture")
-_THEN = ("zero-length", "last-stride", "batch-and-heads", "shapes")
+_DENSE_TENSOR_GATES = {"zero-length", "last-stride", "batch-and-heads", "shapes", "backward-dims"}
+_FIRST_GATES = ("disabled", "nested", "device", "rank", "deterministic", "dtype", "mask", "architecture")
+_SHAPE_GATES = ("zero-length", "last-stride", "batch-and-heads", "shapes")
 
 RELEASES = (
-    Release(
+    TorchRelease(
         (2, 5),
         (2, 6),
         (
@@ -365,35 +371,35 @@ RELEASES = (
         (80, 90),
         "21c3369eded41cbad40b61858013c3312afc6dbb",
     ),
-    Release(
+    TorchRelease(
         (2, 9),
         (2, 9),
-        ("head-sm90", "nested-backward", "dropout-of-version", *_FIRST, *_THEN),
+        ("head-sm90", "nested-backward", "dropout-of-version", *_FIRST_GATES, *_SHAPE_GATES),
         (80, 121),
         "a copy of 2.9",
     ),
-    Release(
+    TorchRelease(
         (2, 11),
         (2, 11),
-        ("head-sm90", "head-192", "dropout-of-version", *_FIRST, *_THEN),
+        ("head-sm90", "head-192", "dropout-of-version", *_FIRST_GATES, *_SHAPE_GATES),
         (80, 121),
         "a copy of 2.11",
     ),
-    Release(
+    TorchRelease(
         (2, 14),
         (2, 14),
         (
-            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
+            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST_GATES, "dropout-steps", *_SHAPE_GATES),
             *("backward-dims", "nested-query"),
         ),
         (80, 121),
         "001f694aef6f922b4fdf6d27d59162d27bf3df58",
     ),
-    Release(
+    TorchRelease(
         (2, 15),
         (99, 0),
         (
-            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
+            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST_GATES, "dropout-steps", *_SHAPE_GATES),
             *("backward-dims", "nested-query", "decode-on-blackwell"),
         ),
         (80, 121),
@@ -402,8 +408,8 @@ RELEASES = (
 )
 
 
-def find_releases(version: tuple[int, ...]) -> tuple[Release, ...]:
-    """Return the conditions of a torch version, or of its two neighbours; empty before 2.5."""
+def find_releases(version: tuple[int, ...]) -> tuple[TorchRelease, ...]:
+    """Return the conditions of a torch version, or of the known versions before and after it; empty before 2.5."""
     for release in RELEASES:
         if release.since <= version[:2] <= release.until:
             return (release,)
@@ -412,33 +418,35 @@ def find_releases(version: tuple[int, ...]) -> tuple[Release, ...]:
     return (before[-1], after[0]) if before and after else ()
 
 
-def default_order(machine: Machine) -> tuple[str, ...]:
+def find_default_order(machine: Machine) -> tuple[str, ...]:
     """Return the default order of torch's backends on a GPU."""
     first = ("cudnn", "flash", "efficient", "math")
     version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
     if version == (2, 5, 0):
-        return first if sm >= 90 else ORDER
+        return first if sm >= 90 else DEFAULT_ORDER
     if version < (2, 9, 0):
-        asked = version >= (2, 7, 0) and machine.read_variable(PREFERRED) is True
-        return first if asked and sm in (90, 100) else ORDER
+        asked = version >= (2, 7, 0) and machine.read_variable(PREFERRED_VARIABLE) is True
+        return first if asked and sm in (90, 100) else DEFAULT_ORDER
     if version < (2, 10, 0):
         built = (9, 8, 0) if machine.cuda == (12, 8) else cudnn  # what torch's wheels were compiled with counts
         return (
-            first if machine.read_variable(PREFERRED) is not False and sm in (90, 100) and built >= (9, 9, 0) else ORDER
+            first
+            if machine.read_variable(PREFERRED_VARIABLE) is not False and sm in (90, 100) and built >= (9, 9, 0)
+            else DEFAULT_ORDER
         )
-    if machine.read_variable(DEPRIORITIZED) is True:
-        return ORDER
+    if machine.read_variable(DEPRIORITIZED_VARIABLE) is True:
+        return DEFAULT_ORDER
     preferred = (90, 100, 103, 107) if version >= (2, 14, 0) and (machine.cuda or (0,)) >= (13, 0) else (90, 100, 103)
-    return first if cudnn > (9, 15, 0) and sm in preferred else ORDER
+    return first if cudnn > (9, 15, 0) and sm in preferred else DEFAULT_ORDER
 
 
 def find_gate_by_message(words: tuple[str, ...]) -> str | None:
-    """Return the condition for torch's last message; None without one or with one of an unknown function."""
+    """Return the condition that torch's last message reports; None without a message or for an unknown function."""
     said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
-    return FUNCTIONS.get(said[1]) if said is not None else None
+    return GATES_BY_TORCH_FUNCTION.get(said[1]) if said is not None else None
 
 
-def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None) -> Blocker | None:
+def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None = None) -> Blocker | None:
     """Return the first condition that excludes cuDNN from a call; None where torch chooses cuDNN.
 
     Parameters
@@ -448,17 +456,17 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
     answer
         What torch itself said of it, where it could be queried: it decides, and the table only names the gate.
     """
-    answer = answer or Answer()
-    if (refused := _explain_refusal(call)) is not None:
+    answer = answer or TorchAnswer()
+    if (refused := _find_invalid_arguments(call)) is not None:
         return refused
     if answer.choice == "cudnn":
         return None
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     if call.kind != "sdpa":
-        return _is_other_kind(call, machine)
+        return _find_blocker_of_other_functions(call, machine)
     if call.q.form == "jagged":
-        return _jagged(call, machine, answer)
+        return _find_jagged_blocker(call, machine, answer)
     gate = _find_first_gate(call, machine)
     if answer.cudnn is None:
         ordered = _find_earlier_backend(call, machine, answer)
@@ -474,29 +482,29 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
     if gate is None or (not gate.sure and told is None):
         return Blocker(
             gate.gate if gate else "unknown",
-            answer.words[-1] if answer.words else "torch says no, and not why",
+            answer.words[-1] if answer.words else "torch refuses cuDNN without a reason",
             gate.cure if gate else "",
             words=answer.words,
         )
     return Blocker(gate.gate, gate.found, gate.cure, gate.source, True, answer.words)
 
 
-def _explain_refusal(call: TorchCall) -> Blocker | None:
-    """Return why no backend on a GPU can compute a call; None where one may."""
+def _find_invalid_arguments(call: TorchCall) -> Blocker | None:
+    """Return a blocker for arguments that no backend on a GPU supports; None if they are valid."""
     found, tensors = None, (call.q, call.k, call.v)
     if call.kind != "sdpa" or any(one.form != "dense" or one.device != "cuda" or len(one.dims) != 4 for one in tensors):
         return None
     if call.mask is not None and call.mask.dtype not in ("bool", "float32", call.q.dtype):
-        found = f"the mask is {call.mask.dtype}, and torch wants bool, float32 or {call.q.dtype}, as q is"
+        found = f"the mask is {call.mask.dtype}, but torch needs bool, float32 or {call.q.dtype}, the type of q"
     elif not 0 <= call.dropout <= 1:
-        found = f"dropout_p={call.dropout:g} is no probability"
+        found = f"dropout_p={call.dropout:g} is not a probability"
     elif call.q.dims[3] != call.k.dims[3] and min(call.q.dims[3], call.k.dims[3]) >= 0:
         found = f"q has head dim {call.q.dims[3]} and k {call.k.dims[3]}"
     elif call.k.dims[2] != call.v.dims[2] and min(call.k.dims[2], call.v.dims[2]) >= 0:
         found = f"k has length {call.k.dims[2]} and v {call.v.dims[2]}"
     if found is None:
         return None
-    return Blocker("arguments", f"no backend computes this call: {found}", "mend the call", ARGUMENTS)
+    return Blocker("arguments", f"no backend computes this call: {found}", "fix the call", ATTENTION_SOURCE)
 
 
 def _is_dense(call: TorchCall) -> bool:
@@ -506,10 +514,10 @@ def _is_dense(call: TorchCall) -> bool:
 def _find_first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
         said = ".".join(map(str, machine.cudnn))
-        return Blocker("cudnn-version", f"cuDNN {said}: torch's attention by cuDNN needs 9.0", "a torch with cuDNN 9")
-    found = [_find_first_gate_of(call, machine, release) for release in find_releases(machine.torch)]
+        return Blocker("cudnn-version", f"cuDNN {said}: torch needs cuDNN 9.0 for attention", "a torch with cuDNN 9")
+    found = [_find_first_gate_in_release(call, machine, release) for release in find_releases(machine.torch)]
     if not found:
-        return _before_2_5(call, machine)
+        return _find_gate_before_torch_2_5(call, machine)
     names = {one.gate if one else None for one in found}
     one = next((one for one in found if one is not None), None)
     if one is None or len(names) == 1:
@@ -517,76 +525,82 @@ def _find_first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     return Blocker(one.gate, one.found, one.cure, one.source, False)
 
 
-def _before_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_gate_before_torch_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch < (2, 4, 0):
-        return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
-    if machine.read_variable(ENABLED) is not True:
-        return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
+        return Blocker("version", "torch before 2.4 never uses cuDNN for attention", "torch 2.5 or later")
+    if machine.read_variable(ENABLED_VARIABLE) is not True:
+        return Blocker(
+            "variable", f"torch 2.4 uses cuDNN for attention only if {ENABLED_VARIABLE}=1", "torch 2.5 or later"
+        )
     if call.training:
-        return Blocker("gradients", "torch 2.4 gives cuDNN no inputs that require gradients", "torch 2.5 or later")
-    gate = _find_first_gate_of(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
+        return Blocker(
+            "gradients", "torch 2.4 does not use cuDNN for inputs that require gradients", "torch 2.5 or later"
+        )
+    gate = _find_first_gate_in_release(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
     return None if gate is None else replace(gate, sure=False)
 
 
-def _find_first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Blocker | None:
+def _find_first_gate_in_release(call: TorchCall, machine: Machine, release: TorchRelease) -> Blocker | None:
     dense = _is_dense(call)
     ordered = release.gates[0] != "nested-never"
     for name in release.gates:
         check = GATES.get(name)
-        if check is None or (ordered and not dense and name in _DENSE):
+        if check is None or (ordered and not dense and name in _DENSE_TENSOR_GATES):
             continue
         if (found := check(call, machine, release)) is not None:
-            return Blocker(name, found[0], found[1], f"{SOURCE} of torch {release.since[0]}.{release.since[1]}")
+            return Blocker(
+                name, found[0], found[1], f"{SDP_UTILS_SOURCE} of torch {release.since[0]}.{release.since[1]}"
+            )
     return None
 
 
-def _find_earlier_backend(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
-    """Return the backend before cuDNN in torch's order that can run; None where cuDNN is the first."""
+def _find_earlier_backend(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
+    """Return a blocker if torch's order has a usable backend before cuDNN; None if cuDNN comes first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
-    order = call.switches.order or default_order(machine)
+    order = call.switches.order or find_default_order(machine)
     if "cudnn" not in order:
-        return _order_backends(order, "no place for cuDNN in it", machine, True)
+        return _make_order_blocker(order, "cuDNN is not in it", machine, True)
     known = machine.cudnn is not None or call.switches.order is not None  # the default depends on the version
-    before = [name for name in order[: order.index("cudnn")] if _enabled(call.switches, name)]
+    before = [name for name in order[: order.index("cudnn")] if _is_backend_enabled(call.switches, name)]
     if answer.choice is not None:
-        return _order_backends(order, f"{answer.choice} comes first, and runs", machine, True)
+        return _make_order_blocker(order, f"{answer.choice} comes first, and runs", machine, True)
     able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
     if not able:
         return None
-    return _order_backends(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
+    return _make_order_blocker(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
 
 
-def _enabled(switches: Switches, name: str) -> bool:
+def _is_backend_enabled(switches: TorchSwitches, name: str) -> bool:
     return bool(getattr(switches, name, False))
 
 
-def _order_backends(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
+def _make_order_blocker(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
     cure = "torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, ...], set_priority=True) around the call"
-    if machine.read_variable(DEPRIORITIZED):
-        cure = f"unset {DEPRIORITIZED}, or {cure}"
+    if machine.read_variable(DEPRIORITIZED_VARIABLE):
+        cure = f"unset {DEPRIORITIZED_VARIABLE}, or {cure}"
     elif machine.torch >= (2, 10, 0) and machine.sm in (90, 100, 103) and (machine.cudnn or (0,)) <= (9, 15, 0):
-        cure += "; with cuDNN 9.15.1 or later this torch queries cuDNN first by itself"
-    return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
+        cure += "; with cuDNN 9.15.1 or later this torch tries cuDNN first by default"
+    return Blocker("order", f"torch tries {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _is_other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_blocker_of_other_functions(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
-            "flex_attention has kernels of its own (Triton, and CuTe DSL): torch never queries cuDNN for it",
-            "scaled_dot_product_attention, where score_mod and block_mask say no more than a causal mask or a bias",
+            "flex_attention has kernels of its own (Triton, and CuTe DSL): torch never uses cuDNN for it",
+            "scaled_dot_product_attention, if score_mod and block_mask express only a causal mask or a bias",
             "torch/nn/attention/flex_attention.py",
         )
     if call.kind == "varlen":
-        if call.note == CUDNN_TAKES_PACKED:
+        if call.note == PACKED_SEQUENCES_NOTE:
             return None
-        if not call.note and machine.torch >= (2, 14, 0) and (off := _disabled(call, machine, RELEASES[-1])):
+        if not call.note and machine.torch >= (2, 14, 0) and (off := _check_cudnn_enabled(call, machine, RELEASES[-1])):
             return Blocker("disabled", *off, "torch/nn/attention/varlen.py", sure=False)
         return Blocker(
             "varlen",
-            call.note or "varlen_attn runs flash attention; whether this torch would query cuDNN is not known here",
-            "cudnn_backend_py.torch_ops.varlen_attention takes packed sequences to cuDNN",
+            call.note or "varlen_attn runs flash attention; whether this torch would use cuDNN is not known here",
+            "cudnn_backend_py.torch_ops.varlen_attention computes packed sequences with cuDNN",
             "torch/nn/attention/varlen.py",
             sure=bool(call.note),
         )
@@ -598,7 +612,7 @@ def _is_other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
     )
 
 
-def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
+def _find_jagged_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
         return _find_first_gate(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -606,15 +620,15 @@ def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None
         return _find_first_gate(call, machine) if answer.cudnn is not True else None
     return Blocker(
         "order",
-        f"jagged nested tensors have an order of their own: flash, efficient, math, cudnn; {before[0]} comes first",
+        f"jagged nested tensors use another order: flash, efficient, math, cudnn; {before[0]} comes first",
         "sdpa_kernel(SDPBackend.CUDNN_ATTENTION) around the call",
         "torch/nested/_internal/sdpa.py",
         sure=answer.choice is not None or "math" in before,
     )
 
 
-def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
-    """Return the other conditions that would exclude cuDNN after the first is met, in torch's order."""
+def find_other_blockers(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
+    """Return the further conditions that exclude cuDNN from a call once the first is met, in torch's order."""
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
@@ -622,18 +636,18 @@ def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Bloc
         found[gate.gate] = gate
     for release in find_releases(machine.torch)[-1:]:
         for name in release.gates:
-            if name not in GATES or name == first.gate or (not _is_dense(call) and name in _DENSE):
+            if name not in GATES or name == first.gate or (not _is_dense(call) and name in _DENSE_TENSOR_GATES):
                 continue
             with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
                 if (seen := GATES[name](call, machine, release)) is not None:
                     found.setdefault(name, Blocker(name, *seen))
-    if first.gate != "order" and (last := _find_earlier_backend(call, machine, Answer())) is not None:
+    if first.gate != "order" and (last := _find_earlier_backend(call, machine, TorchAnswer())) is not None:
         found["order"] = last
     return tuple(found.values())
 
 
 def find_torch_issues(call: TorchCall) -> tuple[str, ...]:
-    """Return torch's known issues for a call that it gives to cuDNN."""
+    """Return torch's known issues with a call for which it uses cuDNN."""
     found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
         found.append(
@@ -644,17 +658,17 @@ def find_torch_issues(call: TorchCall) -> tuple[str, ...]:
     if call.dropout * 16 != math.floor(call.dropout * 16):
         found.append(
             f"some of cuDNN's kernels count dropout in sixteenths and round {call.dropout:g} (pytorch/pytorch#174245); "
-            f"dropout_p={max(1, round(call.dropout * 16)) / 16:g} is what it says"
+            f"dropout_p={max(1, round(call.dropout * 16)) / 16:g} is exact"
         )
     return tuple(found)
 
 
-def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _make_row_major_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(dims[place + 1 :]) for place in range(len(dims)))
 
 
 def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
-    """Return the call after its blocker's remedy and the change; the call itself if there is none."""
+    """Return a call changed by the remedy of its blocker, and the change as text; the call itself without one."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}
@@ -667,11 +681,14 @@ def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, s
         share = max(1, round(call.dropout * 16)) / 16
         return replace(call, dropout=share), f"with dropout_p={share:g}"
     if blocker.gate == "last-stride":
-        changed = {name: replace(one, strides=_row_major(one.dims)) for name, one in tensors.items()}
+        changed = {name: replace(one, strides=_make_row_major_strides(one.dims)) for name, one in tensors.items()}
         return replace(call, **changed), "with contiguous tensors"
     if blocker.gate == "shapes" and (call.q.dims[3] % 8 or call.v.dims[3] % 8):
         dims = {name: (*one.dims[:3], -(-one.dims[3] // 8) * 8) for name, one in tensors.items()}
-        changed = {name: replace(one, dims=dims[name], strides=_row_major(dims[name])) for name, one in tensors.items()}
+        changed = {
+            name: replace(one, dims=dims[name], strides=_make_row_major_strides(dims[name]))
+            for name, one in tensors.items()
+        }
         scale = call.scale or call.q.dims[3] ** -0.5
         return replace(call, **changed, scale=scale), f"with head dims of {dims['q'][3]} and {dims['v'][3]}"
     if blocker.gate == "rank" and all(len(one.dims) == 3 for one in tensors.values()):

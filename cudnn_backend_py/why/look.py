@@ -13,15 +13,15 @@ from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import Profile, find_profile
-from .calls import ORDER, Answer, Machine, TorchCall
-from .gates import apply_remedy, find_blocker, find_others, find_releases
-from .query_cudnn import DirectionVerdict, query_cudnn
+from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall
+from .gates import apply_remedy, find_blocker, find_other_blockers, find_releases
+from .query_cudnn import CallVerdict, query_cudnn
 from .report import Finding, WhyReport
 
 if TYPE_CHECKING:
-    from .watch import Row, Watch
+    from .watch import CallGroup, Watch
 
-__all__ = ["judged_for", "make_findings", "why_not_cudnn"]
+__all__ = ["make_described_machine", "make_findings", "why_not_cudnn"]
 
 
 @contextlib.contextmanager
@@ -36,11 +36,11 @@ def why_not_cudnn(
         A described GPU (``"h100"``, ``"sm90"``, a JSON file) that the calls are judged for, wherever their tensors are;
         None: the GPU of this process.
     run_query
-        Whether cuDNN is queried itself, in a child process and after the block, about the graph of each kind of call.
+        Whether cuDNN judges the graph of each kind of call, in a child process after the block.
     measure
         Whether, after the block and on a GPU, each kind of call is timed with every backend of torch that runs it.
     budget_s
-        Seconds for `run_query` and `measure` together; what they do not suffice for is said.
+        Seconds for `run_query` and `measure` together; the report names what was left out.
 
     Yields
     ------
@@ -71,101 +71,107 @@ def why_not_cudnn(
         fill_report(report, watch, profile, run_query=run_query, measure=measure, budget_s=budget_s)
 
 
-def judged_for(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
+def make_described_machine(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
     """Return the machine for judging calls on a described GPU, with this process's torch and cuDNN."""
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 
-_MOST_DIRECT = 8  # places that name a backend, which are reported
+_MAX_DIRECT_CALLS = 8  # places that name a backend, which are reported
 
 
 def fill_report(
     report: WhyReport, watch: Watch, profile: Profile | None, *, run_query: bool, measure: bool, budget_s: float
 ) -> None:
-    """Write a watch's observations into a report, including failures. Calls are judged for `profile` if given."""
+    """Fill a report from a watch, including what was not observed; judge calls for `profile` if given."""
     from .query_torch import read_machine
 
     machine = read_machine()
-    unseen = list(watch.unseen)
-    if watch.lost:
-        unseen.append(f"{watch.lost} call{'s' * (watch.lost != 1)}: {watch.lost_why}")
+    unseen = list(watch.unobserved)
+    if watch.lost_calls:
+        unseen.append(f"{watch.lost_calls} call{'s' * (watch.lost_calls != 1)}: {watch.loss_reason}")
     unseen += [
         f"what torch would choose for {one}, called {count} time{'s' * (count != 1)}: the program names the backend"
-        for one, count in watch.direct.most_common(_MOST_DIRECT)
+        for one, count in watch.direct_calls.most_common(_MAX_DIRECT_CALLS)
     ]
-    if (more := len(watch.direct) - _MOST_DIRECT) > 0:
+    if (more := len(watch.direct_calls) - _MAX_DIRECT_CALLS) > 0:
         unseen.append(f"{more} more places that name a backend")
     with Judge(limit_s=max(budget_s, 1.0)) as judge:
         if profile is not None:
-            machine = judged_for(machine, profile, _find_own_cudnn(judge, profile) if machine.cudnn is None else None)
+            machine = make_described_machine(
+                machine, profile, _find_judging_cudnn(judge, profile) if machine.cudnn is None else None
+            )
             unseen.append(
-                "torch's own answers: gates and order are the table's (--target runs compiled functions as written)"
+                "torch's own answers: conditions and order are from this package's table "
+                "(--target runs compiled functions as written)"
             )
         elif not machine.live:
-            unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")
+            unseen.append("torch's answers for a GPU: there is no GPU here; --target judges for a described GPU")
         if (profile is not None or not machine.live) and len(find_releases(machine.torch)) != 1:
             version = ".".join(map(str, machine.torch))
-            unseen.append(
-                f"the gates of torch {version} themselves: those of the versions before and after it were read"
-            )
+            unseen.append(f"the conditions of torch {version}: those of the versions before and after it were used")
         report.machine = machine
         report.findings, beyond = make_findings(
-            list(watch.rows.values()), machine, judge if run_query else None, profile, measure, budget_s
+            list(watch.groups.values()), machine, judge if run_query else None, profile, measure, budget_s
         )
     report.unseen = (*unseen, *beyond)
 
 
-def _find_own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
+def _find_judging_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
     with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
         numbers = version_numbers(judge.run_query(Query(control_graph(), profile)).cudnn)
         return (numbers[0], numbers[1], numbers[2])
     return None
 
 
-def _merge(rows: Sequence[Row]) -> list[tuple[Row, int, tuple[str, ...]]]:
-    """Merge rows that differ only in their threads, with counts and thread names."""
-    found: dict[object, list[Row]] = {}
-    for row in rows:
-        found.setdefault((row.place, row.call, row.compiled, row.answer), []).append(row)
+def _merge_threads(groups: Sequence[CallGroup]) -> list[tuple[CallGroup, int, tuple[str, ...]]]:
+    """Merge groups that differ only in their threads; return each with its count and thread names."""
+    found: dict[object, list[CallGroup]] = {}
+    for group in groups:
+        found.setdefault((group.place, group.call, group.compiled, group.answer), []).append(group)
     merged = [
-        (same[0], sum(row.count for row in same), tuple(sorted({row.thread for row in same})))
+        (same[0], sum(group.count for group in same), tuple(sorted({group.thread for group in same})))
         for same in found.values()
     ]
     return sorted(merged, key=lambda one: -one[1])
 
 
 def make_findings(
-    rows: Sequence[Row], machine: Machine, judge: Judge | None, profile: Profile | None, measure: bool, budget_s: float
+    groups: Sequence[CallGroup],
+    machine: Machine,
+    judge: Judge | None,
+    profile: Profile | None,
+    measure: bool,
+    budget_s: float,
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the findings of rows, those that use cuDNN last, and what could not be observed."""
+    """Return a finding for each group of calls, those that use cuDNN last; and texts on what was not observed."""
     where = profile or ("gpu" if machine.live else "")
-    if judge is not None and where and rows:
+    if judge is not None and where and groups:
         with contextlib.suppress(CudnnBackendError):
             judge.run_query(Query(control_graph(), where))  # its process starts, and loads cuDNN
     deadline = time.monotonic() + budget_s
     findings = []
-    for row, count, threads in _merge(rows):
-        answer = row.answer
-        if profile is None and (answer == Answer() or answer.cudnn is False):
-            again = _judge_again(row.call)
-            answer = again if answer == Answer() else replace(answer, words=again.words)
-        call = _drop_unset_order(row.call, machine, answer)
+    for group, count, threads in _merge_threads(groups):
+        answer = group.answer
+        if profile is None and (answer == TorchAnswer() or answer.cudnn is False):
+            again = _query_again(group.call)
+            answer = again if answer == TorchAnswer() else replace(answer, words=again.words)
+        call = _drop_unset_order(group.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
-        also = () if blocker is None else find_others(call, machine, blocker)
+        also = () if blocker is None else find_other_blockers(call, machine, blocker)
         findings.append(
             Finding(
                 call=call,
-                place=row.place,
+                place=group.place,
                 count=count,
                 threads=threads,
-                compiled=row.compiled,
+                compiled=group.compiled,
                 answer=answer,
                 blocker=blocker,
                 also=also,
             )
         )
     findings.sort(key=lambda one: one.uses_cudnn)
-    sides: dict[TorchCall, DirectionVerdict] = {}
+    sides: dict[TorchCall, CallVerdict] = {}
     left = 0
     for at, one in enumerate(findings):
         call, cured = apply_remedy(one.call, one.blocker)
@@ -182,22 +188,24 @@ def make_findings(
                 times = measure_call(asked)
         findings[at] = replace(one, side=side, cured=cured, times=times)
     kinds = f"{left} kind{'s' * (left != 1)} of calls"
-    said = (f"cuDNN's own answer to {kinds}: the time for asking was over",) if left and judge else ()
+    said = (f"cuDNN's verdict on {kinds}: the time budget was used up",) if left and judge else ()
     return tuple(findings), said
 
 
-def _judge_again(call: TorchCall) -> Answer:
-    from .query_torch import query_by_facts
+def _query_again(call: TorchCall) -> TorchAnswer:
+    from .query_torch import query_with_fake_tensors
 
     try:
-        return query_by_facts(call)
+        return query_with_fake_tensors(call)
     except Exception as error:  # of torch, about fake tensors
-        return Answer(error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        return TorchAnswer(
+            error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        )
 
 
-def _drop_unset_order(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
-    """Return a call without an order set by the user, as torch reports none before its first choice."""
+def _drop_unset_order(call: TorchCall, machine: Machine, answer: TorchAnswer) -> TorchCall:
+    """Return a call without its backend order if torch had not initialized the order at that time."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
-    if answer.choice is None and order in ((), ORDER):
+    if answer.choice is None and order in ((), DEFAULT_ORDER):
         return replace(call, switches=replace(call.switches, order=None))
     return replace(call, switches=replace(call.switches, order=order or None))

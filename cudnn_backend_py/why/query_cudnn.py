@@ -17,9 +17,9 @@ from ..system.version import VersionTuple
 from ..target import Profile
 from .calls import Machine, TensorFacts, TorchCall
 
-__all__ = ["DirectionVerdict", "build_graphs", "query_cudnn"]
+__all__ = ["CallVerdict", "build_graphs", "query_cudnn"]
 
-_TYPES = {
+_DATA_TYPES = {
     "float16": DataType.HALF,
     "bfloat16": DataType.BFLOAT16,
     "float32": DataType.FLOAT,
@@ -30,8 +30,8 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class DirectionVerdict:
-    """cuDNN's answer for a call: forward and, in training, backward.
+class CallVerdict:
+    """cuDNN's verdict on an attention call: forward and, in training, backward.
 
     ``outcome`` is that of a verdict, or "no graph" where the call is no problem cuDNN has a graph for; ``why`` and
     ``cure`` are its cause and remedy, ``faults`` the known issues the graph runs into, ``plan_s`` the seconds that
@@ -47,7 +47,7 @@ class DirectionVerdict:
     cudnn: str = ""
 
 
-def _strides(facts: TensorFacts) -> tuple[int, ...]:
+def _normalize_strides(facts: TensorFacts) -> tuple[int, ...]:
     """Return a dense tensor's strides, with regular values for dims of size 1."""
     strides, run = list(facts.strides), 1
     for place in sorted(range(4), key=lambda one: (facts.strides[one], -one)):
@@ -57,26 +57,26 @@ def _strides(facts: TensorFacts) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _strides_like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
+def _make_strides_like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
     """Return strides of a dense tensor with dims in the order of q's, as torch makes the output."""
     strides, run = [0] * 4, 1
-    given = _strides(q)
+    given = _normalize_strides(q)
     for place in sorted(range(4), key=lambda one: (given[one], -one)):
         strides[place], run = run, run * dims[place]
     return tuple(strides)
 
 
-def _problem(call: TorchCall) -> Attention:
-    """Return the problem of a call.
+def _make_problem(call: TorchCall) -> Attention:
+    """Return the attention problem that a call computes.
 
     Raises
     ------
     GraphError
         ``no-attention-graph``, or what :class:`~cudnn_backend_py.graph.attention.Attention` refuses.
     """
-    if call.q.dtype not in _TYPES:
+    if call.q.dtype not in _DATA_TYPES:
         raise GraphError(f"cuDNN's attention does not support the type {call.q.dtype}", code="no-attention-graph")
-    kind = _TYPES[call.q.dtype]
+    kind = _DATA_TYPES[call.q.dtype]
     options: dict[str, Any] = {"causal": call.causal, "scale": call.scale, "stats": call.training}
     if call.q.form != "dense":
         return Attention(
@@ -94,9 +94,9 @@ def _problem(call: TorchCall) -> Attention:
         )
     if len(call.q.dims) != 4:
         raise GraphError(f"q has {len(call.q.dims)} dims, 4 are needed", code="no-attention-graph")
-    tensors = {name: TensorLayout(x.dims, _strides(x), kind) for name, x in call.tensors.items()}
+    tensors = {name: TensorLayout(x.dims, _normalize_strides(x), kind) for name, x in call.tensors.items()}
     out = (*call.q.dims[:3], call.v.dims[3])
-    tensors["o"] = TensorLayout(out, _strides_like(call.q, out), kind)
+    tensors["o"] = TensorLayout(out, _make_strides_like(call.q, out), kind)
     if call.mask is not None:
         batch, heads, *_ = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
         bias = (batch, heads, call.q.dims[2], call.k.dims[2])
@@ -112,7 +112,7 @@ def build_graphs(call: TorchCall, version: VersionTuple | None = None, sm: int |
     GraphError
         Where cuDNN has no such attention.
     """
-    problem = _problem(call)
+    problem = _make_problem(call)
     made = [sdpa_forward(problem, version=version, sm=sm, allow_hazards=True)]
     if call.training:
         made.append(sdpa_backward(problem, version=version, sm=sm, allow_hazards=True))
@@ -121,7 +121,7 @@ def build_graphs(call: TorchCall, version: VersionTuple | None = None, sm: int |
 
 def query_cudnn(
     call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True
-) -> DirectionVerdict:
+) -> CallVerdict:
     """Return cuDNN's verdicts on the graphs of a call.
 
     Parameters
@@ -139,19 +139,19 @@ def query_cudnn(
     try:
         graphs = build_graphs(call, machine.cudnn, machine.sm)
     except GraphError as error:
-        return DirectionVerdict("no graph", error.headline, error.sections.get("fix", ""), target=name)
+        return CallVerdict("no graph", error.headline, error.sections.get("fix", ""), target=name)
     started = time.perf_counter()
     try:
         verdicts = [judge.run_query(Query(graph, target, build=build)) for graph in graphs]
     except CudnnBackendError as error:
-        return DirectionVerdict("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
+        return CallVerdict("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
     took = time.perf_counter() - started
     worst = max(verdicts, key=lambda verdict: verdict.exit_code)
     faults = tuple(dict.fromkeys(fault for verdict in verdicts for fault in verdict.hazards))
     cause = worst.cause
-    return DirectionVerdict(
+    return CallVerdict(
         str(worst.outcome.value),
-        "" if cause is None or worst.supported else _name(worst.graph, verdicts, cause.headline),
+        "" if cause is None or worst.supported else _add_graph_name(worst.graph, verdicts, cause.headline),
         "" if cause is None or worst.supported else cause.advice,
         faults,
         took if build and worst.supported else None,
@@ -160,5 +160,5 @@ def query_cudnn(
     )
 
 
-def _name(graph: str, verdicts: Sequence[object], headline: str) -> str:
+def _add_graph_name(graph: str, verdicts: Sequence[object], headline: str) -> str:
     return headline if len(verdicts) == 1 else f"{graph}: {headline}"

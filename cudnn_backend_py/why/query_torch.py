@@ -1,4 +1,4 @@
-"""torch's own report on a call: its choice, its messages, its switches; and times with a GPU."""
+"""Query torch about an attention call: selected backend, messages, switches; and measure times on a GPU."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ import torch
 from packaging.version import Version
 
 from ..system.interruption import ignoring
-from .calls import BACKENDS, ORDER, Answer, Form, Machine, Switches, TensorFacts, TorchCall
-from .gates import VARIABLES
+from .calls import BACKENDS, DEFAULT_ORDER, Machine, TensorFacts, TensorForm, TorchAnswer, TorchCall, TorchSwitches
+from .gates import ENVIRONMENT_VARIABLES
 
 __all__ = [
-    "autocast_default",
-    "autocast_type",
-    "describe",
+    "describe_tensor",
+    "find_autocast_dtype",
     "measure",
-    "query_by_facts",
     "query_cudnn_choice",
     "query_torch",
+    "query_with_fake_tensors",
+    "read_autocast_dtype",
+    "read_backend_order",
     "read_machine",
-    "read_order",
     "read_switches",
 ]
 
 _warnings_lock = threading.RLock()
-_settled: list[bool] = []
-_SAID = re.compile(r"Warning: (.*\(function \w+\))")
+_initialized_order: list[bool] = []
+_WARNING_PATTERN = re.compile(r"Warning: (.*\(function \w+\))")
 
 
-def size_of(value: Any) -> int:
-    """Return a size as a number: for a symbolic one its hint, without adding a guard, -1 without a hint."""
+def read_size(value: Any) -> int:
+    """Return a tensor size as an int; of a symbolic size its hint, or -1, without adding a dynamo guard."""
     if isinstance(value, int):
         return value
     hint = getattr(getattr(value, "node", None), "hint", None)
     return hint if isinstance(hint, int) else -1
 
 
-def _lengths(tensor: Any) -> tuple[int, ...]:
+def _read_lengths(tensor: Any) -> tuple[int, ...]:
     with ignoring(Exception):
         if tensor.layout == torch.jagged:
             offsets = tensor.offsets()
@@ -57,34 +57,34 @@ def _lengths(tensor: Any) -> tuple[int, ...]:
     return ()
 
 
-def _nested_dims(tensor: Any) -> tuple[int, ...]:
+def _read_nested_dims(tensor: Any) -> tuple[int, ...]:
     found = []
     for place in range(tensor.dim()):
         try:
-            found.append(size_of(tensor.size(place)) if isinstance(tensor.size(place), int) else -1)
+            found.append(read_size(tensor.size(place)) if isinstance(tensor.size(place), int) else -1)
         except RuntimeError:  # an irregular dim has no size
             found.append(-1)
     return tuple(found)
 
 
-def describe(tensor: Any, dtype: Any = None) -> TensorFacts:
-    """Return the facts of a tensor, with its type under autocast."""
+def describe_tensor(tensor: Any, dtype: Any = None) -> TensorFacts:
+    """Return the properties of a tensor; `dtype` replaces its type, as autocast does."""
     kind = str(dtype or tensor.dtype).removeprefix("torch.")
     if tensor.is_nested:
-        form: Form = "jagged" if tensor.layout == torch.jagged else "nested"
+        form: TensorForm = "jagged" if tensor.layout == torch.jagged else "nested"
         return TensorFacts(
-            _nested_dims(tensor), (), kind, tensor.device.type, tensor.requires_grad, form, _lengths(tensor)
+            _read_nested_dims(tensor), (), kind, tensor.device.type, tensor.requires_grad, form, _read_lengths(tensor)
         )
     return TensorFacts(
-        tuple(map(size_of, tensor.shape)),
-        tuple(map(size_of, tensor.stride())),
+        tuple(map(read_size, tensor.shape)),
+        tuple(map(read_size, tensor.stride())),
         kind,
         tensor.device.type,
         tensor.requires_grad,
     )
 
 
-def autocast_default(device: str) -> Any:
+def read_autocast_dtype(device: str) -> Any:
     """Return autocast's type for a device type; None where autocast is off."""
     if device in ("cuda", "cpu"):
         with contextlib.suppress(TypeError, RuntimeError):  # before torch 2.4 it takes no device
@@ -93,46 +93,46 @@ def autocast_default(device: str) -> Any:
     return None
 
 
-def autocast_type(tensor: Any) -> Any:
+def find_autocast_dtype(tensor: Any) -> Any:
     """Return the type that autocast casts a tensor to before attention; None if unchanged."""
     if not tensor.is_floating_point() or tensor.dtype == torch.float64:
         return None
-    wanted = autocast_default(tensor.device.type)
+    wanted = read_autocast_dtype(tensor.device.type)
     return None if wanted == tensor.dtype else wanted
 
 
-def read_order() -> tuple[str, ...] | None:
+def read_backend_order() -> tuple[str, ...] | None:
     """Return the order in which torch tries its backends; None where torch does not report it."""
     read = getattr(torch._C, "_get_sdp_priority_order", None)
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
 
-def settle_order() -> None:
-    """Let torch set its backend order, which happens once, at its first choice."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized() and not _settled:
+def initialize_backend_order() -> None:
+    """Make torch initialize its backend order, which it does at its first choice of a backend."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and not _initialized_order:
         with contextlib.suppress(RuntimeError, AttributeError), torch._C.DisableTorchFunction():
             one = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
             torch._fused_sdp_choice(one, one, one)
             if type(one) is torch.Tensor:
-                _settled.append(True)
+                _initialized_order.append(True)
 
 
-def read_switches() -> Switches:
+def read_switches() -> TorchSwitches:
     """Return torch's current switches."""
-    settle_order()
+    initialize_backend_order()
     cuda = torch.backends.cuda
-    return Switches(
+    return TorchSwitches(
         cuda.cudnn_sdp_enabled(),
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),
         cuda.math_sdp_enabled(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        read_order(),
+        read_backend_order(),
     )
 
 
-def _numbers(text: str) -> tuple[int, int, int]:
+def _parse_version(text: str) -> tuple[int, int, int]:
     found = Version(text)
     return found.major, found.minor, found.micro
 
@@ -147,14 +147,14 @@ def read_machine() -> Machine:
     if live:
         major, minor = torch.cuda.get_device_capability()
         sm, gpu = 10 * major + minor, torch.cuda.get_device_name()
-    cuda = _numbers(torch.version.cuda)[:2] if torch.version.cuda else None
-    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    return Machine(_numbers(torch.__version__), version, sm, cuda, gpu, environment, live)
+    cuda = _parse_version(torch.version.cuda)[:2] if torch.version.cuda else None
+    environment = {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ}
+    return Machine(_parse_version(torch.__version__), version, sm, cuda, gpu, environment, live)
 
 
 @contextlib.contextmanager
 def _collect_messages() -> Iterator[list[str]]:
-    """Collect torch's messages on standard error during these queries; other output is passed on."""
+    """Collect the warnings that torch writes to standard error in this block; other output is passed on."""
     words: list[str] = []
     with _warnings_lock, warnings.catch_warnings(), tempfile.TemporaryFile() as file:
         warnings.simplefilter("ignore")
@@ -168,7 +168,7 @@ def _collect_messages() -> Iterator[list[str]]:
             os.close(kept)
             file.seek(0)
             for line in file.read().decode(errors="replace").splitlines():
-                if (said := _SAID.search(line)) is not None:
+                if (said := _WARNING_PATTERN.search(line)) is not None:
                     words.append(said[1])
                 else:
                     print(line, file=sys.stderr)
@@ -184,19 +184,19 @@ def query_cudnn_choice(params: Any) -> tuple[bool, tuple[str, ...]]:
     return able, tuple(words)
 
 
-def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
+def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
     """Return torch's report for a call with these tensors, including exceptions."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
             return _query_with_tensors(q, k, v, mask, call)
-    return Answer()
+    return TorchAnswer()
 
 
-def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
+def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
     if call.autocast:
         wanted = getattr(torch, call.autocast)
-        q, k, v = (_cast(one, wanted) for one in (q, k, v))
-        mask = _cast(mask, wanted) if mask is not None and mask.is_floating_point() else mask
+        q, k, v = (_cast_tensor(one, wanted) for one in (q, k, v))
+        mask = _cast_tensor(mask, wanted) if mask is not None and mask.is_floating_point() else mask
     choice, error = None, ""
     try:
         if call.q.form == "jagged":
@@ -217,11 +217,11 @@ def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> A
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
     except (RuntimeError, TypeError) as caught:
-        return Answer(choice, error=error or str(caught).partition("\n")[0])
-    return Answer(choice, able, (), flash, efficient, error)
+        return TorchAnswer(choice, error=error or str(caught).partition("\n")[0])
+    return TorchAnswer(choice, able, (), flash, efficient, error)
 
 
-def query_by_facts(call: TorchCall) -> Answer:
+def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
     """Return torch's report for a call with released tensors, from fake tensors and the recorded switches.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
@@ -229,9 +229,9 @@ def query_by_facts(call: TorchCall) -> Answer:
     """
     tensors = [call.q, call.k, call.v, *([call.mask] if call.mask is not None else [])]
     if not torch.cuda.is_available() or call.kind != "sdpa":
-        return Answer()
+        return TorchAnswer()
     if any(one.form != "dense" or one.device != "cuda" or min(one.dims, default=0) < 0 for one in tensors):
-        return Answer()
+        return TorchAnswer()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with _use_switches(call), FakeTensorMode():
@@ -247,8 +247,8 @@ def query_by_facts(call: TorchCall) -> Answer:
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
         may = {"cudnn": able, "flash": flash, "efficient": efficient, "math": call.switches.math}
-        choice = next((name for name in read_order() or ORDER if may.get(name)), None)
-        return Answer(choice, able, words, flash, efficient)
+        choice = next((name for name in read_backend_order() or DEFAULT_ORDER if may.get(name)), None)
+        return TorchAnswer(choice, able, words, flash, efficient)
 
 
 @contextlib.contextmanager
@@ -256,14 +256,14 @@ def _use_switches(call: TorchCall) -> Iterator[None]:
     """Set torch's switches as they were at a call, and restore them."""
     before = read_switches()
     try:
-        _set(call.switches)
+        _set_switches(call.switches)
         with torch.set_grad_enabled(call.grad_enabled):
             yield
     finally:
-        _set(before)
+        _set_switches(before)
 
 
-def _set(switches: Switches) -> None:
+def _set_switches(switches: TorchSwitches) -> None:
     cuda = torch.backends.cuda
     cuda.enable_cudnn_sdp(switches.cudnn)
     cuda.enable_flash_sdp(switches.flash)
@@ -275,14 +275,14 @@ def _set(switches: Switches) -> None:
         torch._C._set_sdp_priority_order([numbers[name] for name in switches.order if name in numbers])
 
 
-def _cast(tensor: Any, dtype: Any) -> Any:
+def _cast_tensor(tensor: Any, dtype: Any) -> Any:
     if not tensor.is_floating_point() or tensor.dtype == torch.float64:
         return tensor
     return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
 
 
 def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
-    """Return each backend's median time in milliseconds, and the times of the first call with a new shape.
+    """Return, by backend, the median time of a call and the time of the first call with a new shape, in milliseconds.
 
     The new shape has one batch more: plans of shapes that the program had are kept by torch. Empty where there is no
     GPU, or not the memory for the tensors. The numbers are random.
@@ -291,25 +291,25 @@ def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
         return {}
     found = {}
     with contextlib.suppress(RuntimeError, AttributeError, torch.OutOfMemoryError):
-        usual, new = _arguments(call, 0), _arguments(call, 1)
+        usual, new = _make_arguments(call, 0), _make_arguments(call, 1)
         for name in ("cudnn", "flash", "efficient", "math"):
             with contextlib.suppress(RuntimeError):
-                found[name] = _time(name, usual, new, call, rounds)
+                found[name] = _time_backend(name, usual, new, call, rounds)
     return found
 
 
-def _arguments(call: TorchCall, more: int) -> tuple[Any, ...]:
+def _make_arguments(call: TorchCall, more: int) -> tuple[Any, ...]:
     """Return q, k, v and mask of a call on the GPU with a larger batch."""
     tensors = [call.q, call.k, call.v]
     dims = [(one.dims[0] + more, *one.dims[1:]) for one in tensors]
-    made = [_random(replace(one, dims=size)) for one, size in zip(tensors, dims, strict=True)]
+    made = [_make_random_tensor(replace(one, dims=size)) for one, size in zip(tensors, dims, strict=True)]
     mask = call.mask
     if mask is not None and len(mask.dims) == 4 and mask.dims[0] > 1:
         mask = replace(mask, dims=(mask.dims[0] + more, *mask.dims[1:]))
-    return (*made, None if mask is None else _random(mask))
+    return (*made, None if mask is None else _make_random_tensor(mask))
 
 
-def _random(facts: TensorFacts) -> Any:
+def _make_random_tensor(facts: TensorFacts) -> Any:
     dtype = getattr(torch, facts.dtype)
     made = torch.empty_strided(facts.dims, facts.strides, dtype=dtype, device="cuda")
     if 0 not in facts.strides:
@@ -319,7 +319,9 @@ def _random(facts: TensorFacts) -> Any:
     return made.requires_grad_(facts.requires_grad)
 
 
-def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCall, rounds: int) -> dict[str, float]:
+def _time_backend(
+    name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCall, rounds: int
+) -> dict[str, float]:
     from ..execution.timing import gpu_time
 
     backend = {
@@ -329,7 +331,7 @@ def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCa
         "math": torch.nn.attention.SDPBackend.MATH,
     }[name]
 
-    def once(q: Any, k: Any, v: Any, mask: Any) -> None:
+    def run_attention(q: Any, k: Any, v: Any, mask: Any) -> None:
         out = torch._C._nn.scaled_dot_product_attention(
             q, k, v, mask, call.dropout, call.causal, scale=call.scale, enable_gqa=call.gqa
         )
@@ -338,12 +340,12 @@ def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCa
 
     with warnings.catch_warnings(), torch.nn.attention.sdpa_kernel(backend), torch.set_grad_enabled(call.grad_enabled):
         warnings.simplefilter("ignore")
-        once(*usual)  # what is loaded with the first call of all is not that of a new shape
+        run_attention(*usual)  # what is loaded with the first call of all is not that of a new shape
         torch.cuda.synchronize()
         started = time.perf_counter()
-        once(*new)
+        run_attention(*new)
         torch.cuda.synchronize()
         first = time.perf_counter() - started
         device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-        usual_us = gpu_time(partial(once, *usual), stream, device=device, repeats=rounds)
+        usual_us = gpu_time(partial(run_attention, *usual), stream, device=device, repeats=rounds)
     return {"first_ms": 1000 * first, "ms": usual_us / 1000}

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..printable import printable
-from .calls import Answer, Machine, Place, TorchCall
+from .calls import CallSite, Machine, TorchAnswer, TorchCall
 from .gates import Blocker, find_torch_issues
-from .query_cudnn import DirectionVerdict
+from .query_cudnn import CallVerdict
 
 __all__ = ["Finding", "WhyReport"]
 
@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Calls of one kind at one place, and why cuDNN did not compute them.
+    """Attention calls with equal arguments at one line of a program, and why cuDNN did not compute them.
 
     ``blocker`` is the first thing that kept cuDNN out, None where cuDNN was chosen (or would be, on a described GPU);
     ``also`` are gates after it that would not have let the call pass either. ``side`` is what cuDNN says itself of
@@ -31,14 +31,14 @@ class Finding:
     """
 
     call: TorchCall
-    place: Place
+    place: CallSite
     count: int
     threads: tuple[str, ...]
     compiled: bool
-    answer: Answer
+    answer: TorchAnswer
     blocker: Blocker | None
     also: tuple[Blocker, ...] = ()
-    side: DirectionVerdict | None = None
+    side: CallVerdict | None = None
     cured: str = ""
     times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class WhyReport:
         lines = [*_format_heading(self)]
         for number, one in enumerate(self.findings, 1):
             lines += ["", *_format_finding(number, one)]
-        lines += ["", *(f"not seen: {one}" for one in self.unseen)] if self.unseen else []
+        lines += ["", *(f"not observed: {one}" for one in self.unseen)] if self.unseen else []
         return "\n".join(printable(line) for line in lines) + "\n"
 
     def to_html(self) -> str:
@@ -131,14 +131,14 @@ def _format_heading(report: WhyReport) -> list[str]:
         sum(one.count for one in report.findings if one.uses_cudnn),
     )
     if not report.findings:
-        first = "no call of attention was seen"
+        first = "no attention call was observed"
     else:
         verb = "would be computed" if report.target else "computed"
         first = f"{calls} call{'s' * (calls != 1)} of attention, {taken} of them {verb} by cuDNN"
         gates = Counter[str]()
         for one in report.blocked:
             gates[one.blocker.gate if one.blocker else ""] += one.count
-        first += f"; kept out by: {', '.join(f'{gate} {count}' for gate, count in gates.most_common())}" * bool(gates)
+        first += f"; excluded by: {', '.join(f'{gate} {count}' for gate, count in gates.most_common())}" * bool(gates)
     where = f"judged for {report.target}: " if report.target else ""
     return [f"why not cuDNN? {first}", f"{where}{_format_machine(report.machine)}"]
 
@@ -157,27 +157,29 @@ def _list_facts(one: Finding) -> list[tuple[str, str]]:
     if one.answer.choice is not None:
         facts.append(("torch chose", one.answer.choice))
     elif one.answer.error:
-        facts.append(("torch said", one.answer.error))
+        facts.append(("torch's error", one.answer.error))
     if one.blocker is not None:
-        facts.append((f"kept out by ({one.blocker.gate})", str(one.blocker)))
-        facts += [("torch's words", word) for word in one.blocker.words]
+        facts.append((f"excluded by ({one.blocker.gate})", str(one.blocker)))
+        facts += [("torch's message", word) for word in one.blocker.words]
         facts += [("remedy", one.blocker.cure)] if one.blocker.cure else []
-        facts.append(("known from", one.blocker.source))
-    facts += [(f"and then ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
+        facts.append(("source", one.blocker.source))
+    facts += [(f"also excluded by ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
     facts += [("known issue of torch", fault) for fault in find_torch_issues(one.call)] if one.uses_cudnn else []
     if one.side is not None:
-        facts += _list_direction(one.side, one.cured)
+        facts += _list_cudnn_facts(one.side, one.cured)
     facts += _format_times(one)
     return facts
 
 
-def _list_direction(side: DirectionVerdict, cured: str) -> list[tuple[str, str]]:
+def _list_cudnn_facts(side: CallVerdict, cured: str) -> list[tuple[str, str]]:
     said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
     facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
-    facts += [("because", side.why)] * bool(side.why) + [("what to do", side.cure)] * bool(side.cure)
+    facts += [("cause", side.why)] * bool(side.why) + [("fix", side.cure)] * bool(side.cure)
     facts += [("known issue", fault) for fault in side.faults]
     if side.plan_s is not None:
-        facts.append(("first call", f"asking and building its plan took {side.plan_s:.2f} s here, once for each shape"))
+        facts.append(
+            ("first call", f"judging it and building its plan took {side.plan_s:.2f} s here, once for each shape")
+        )
     return facts
 
 
@@ -217,5 +219,5 @@ def _render_page(report: WhyReport) -> str:
             f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>" for label, text in _list_facts(one)
         )
         parts.append(f"<article{kind}><h2>{number}. {say(printable(_format_title(one)))}</h2><dl>{rows}</dl></article>")
-    parts += [f"<p>not seen: {say(printable(one))}</p>" for one in report.unseen]
+    parts += [f"<p>not observed: {say(printable(one))}</p>" for one in report.unseen]
     return "\n".join([*parts, "</body></html>", ""])

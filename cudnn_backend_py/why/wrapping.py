@@ -24,48 +24,48 @@ import torch
 from ..system.after_import import after_import
 from ..system.interruption import ignoring
 
-__all__ = ["Around", "Wrapped", "is_compiling", "measure_passing"]
+__all__ = ["FunctionWrapper", "WrapperRegistry", "is_compiling", "measure_pass_through_time"]
 
 is_compiling = torch.compiler.is_compiling
 
 
 @dataclass(slots=True)
-class Around:
-    """The wrapper around a function.
+class FunctionWrapper:
+    """Intercepts the calls of a function, or passes a number of them directly to the original.
 
     Attributes
     ----------
-    call
+    intercept
         Called with the original, the arguments and the keywords of a call; what it returns is the call's result.
-    passing
-        So many calls as it has items left go to the original alone. An iterator counts without making numbers.
+    pass_iterator
+        As many calls as it has items left go directly to the original. An iterator counts without making numbers.
     """
 
-    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-    passing: Iterator[None] = field(default_factory=partial(repeat, None, 0))
+    intercept: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    pass_iterator: Iterator[None] = field(default_factory=partial(repeat, None, 0))
 
     @property
-    def left(self) -> int:
+    def calls_to_pass(self) -> int:
         """The number of calls that still go directly to the original."""
-        return length_hint(self.passing)
+        return length_hint(self.pass_iterator)
 
-    @left.setter
-    def left(self, calls: int) -> None:
-        self.passing = repeat(None, calls)
+    @calls_to_pass.setter
+    def calls_to_pass(self, calls: int) -> None:
+        self.pass_iterator = repeat(None, calls)
 
 
 _wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and its wrapper
 
 
-def _make_wrapper(original: Any, around: Around) -> Any:
-    """Return a function that calls the wrapper of its original; one object for all times, as dynamo guards on it."""
+def _make_wrapper(original: Any, around: FunctionWrapper) -> Any:
+    """Return a wrapped function; always the same object for one original, as dynamo guards on its identity."""
     if id(original) in _wrappers:
         _, known = _wrappers[id(original)]
         known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
         return known
     parameters, passed, given, named = _read_signature(original)
     scope: dict[str, Any] = {}
-    source = _MAKER.format(parameters=parameters, passed=passed, given=given, named=named)
+    source = _WRAPPER_SOURCE.format(parameters=parameters, passed=passed, given=given, named=named)
     exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
     is_traced = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)  # where it is not, the cheapest to ask
     wrapper: Any = functools.wraps(original)(scope["make"](original, around, is_traced))
@@ -75,20 +75,20 @@ def _make_wrapper(original: Any, around: Around) -> Any:
     return wrapper
 
 
-_MAKER = """
+_WRAPPER_SOURCE = """
 def make(_original, _around, _is_traced):
     def wrapper({parameters}):
         if _is_traced():
             return _original({passed})
-        for _ in _around.passing:
+        for _ in _around.pass_iterator:
             return _original({passed})
-        return _around.call(_original, {given}, {named})
+        return _around.intercept(_original, {given}, {named})
     return wrapper
 """
 
 
 def _read_signature(original: Any) -> tuple[str, str, str, str]:
-    """Return a function's parameters, how they are passed on, and how they are collected, as Python source.
+    """Return Python source of a function's parameters, of its call arguments, and of their tuple and dict.
 
     A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
     longer than all else. Names of arguments take longer still, where a call gives few of many.
@@ -112,10 +112,10 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
 
 
 @functools.cache
-def measure_passing(calls: int = 500) -> float:
-    """Return the extra seconds of a counted call that is passed on, with arguments by name."""
-    around = Around(_do_nothing)
-    around.left = sys.maxsize
+def measure_pass_through_time(calls: int = 500) -> float:
+    """Return the seconds that a wrapper adds to a call which it passes to the original, with keyword arguments."""
+    around = FunctionWrapper(_do_nothing)
+    around.calls_to_pass = sys.maxsize
     taken = {}
     for function in (_do_nothing, _make_wrapper(_do_nothing, around)):
         turns = []
@@ -129,8 +129,8 @@ def measure_passing(calls: int = 500) -> float:
     return max(0.0, wrapped - plain)
 
 
-class Wrapped:
-    """The wrapped functions until :meth:`restore`.
+class WrapperRegistry:
+    """Wraps functions, and restores them in :meth:`restore`.
 
     Parameters
     ----------
@@ -139,11 +139,11 @@ class Wrapped:
     """
 
     def __init__(self, package: str) -> None:
-        self._own = ("torch._C", package, __name__)
-        self._forget: list[Callable[[], None]] = []
-        self._held: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
+        self._own_modules = ("torch._C", package, __name__)
+        self._cancel_actions: list[Callable[[], None]] = []
+        self._replacements: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
 
-    def wrap(self, holder: Any, name: str, around: Around, *, everywhere: bool = True) -> None:
+    def wrap(self, holder: Any, name: str, around: FunctionWrapper, *, everywhere: bool = True) -> None:
         """Wrap a function of a module or class; `everywhere` also under names imported into other modules."""
         original = getattr(holder, name)
         wrapper = _make_wrapper(original, around)
@@ -156,36 +156,36 @@ class Wrapped:
                 _register_builtin(wrapper, operator)
         self.replace(holder, name, wrapper)
         if everywhere:
-            self._rename({id(original): wrapper})
+            self._replace_imported_names({id(original): wrapper})
 
-    def wrap_later(self, module: str, name: str, around: Around) -> None:
+    def wrap_later(self, module: str, name: str, around: FunctionWrapper) -> None:
         """Wrap a module's function once the module is imported, as importing it may cost a second."""
-        self.later(module, lambda: self.wrap(sys.modules[module], name, around))
+        self.run_after_import(module, lambda: self.wrap(sys.modules[module], name, around))
 
-    def later(self, module: str, action: Callable[[], object]) -> None:
+    def run_after_import(self, module: str, action: Callable[[], object]) -> None:
         """Run an action once a module is imported, if that happens before :meth:`restore`."""
-        self._forget.append(after_import(module, action))
+        self._cancel_actions.append(after_import(module, action))
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
         """Set an attribute until :meth:`restore`."""
-        self._held.append((holder, name, getattr(holder, name), value))
+        self._replacements.append((holder, name, getattr(holder, name), value))
         setattr(holder, name, value)
 
     def restore(self) -> None:
-        """Restore the wrapped functions, also under names taken by the program."""
-        for forget in self._forget:
+        """Restore the wrapped functions, also under names that the program imported."""
+        for forget in self._cancel_actions:
             forget()
-        for holder, name, original, wrapper in reversed(self._held):
+        for holder, name, original, wrapper in reversed(self._replacements):
             if getattr(holder, name, None) is wrapper:
                 setattr(holder, name, original)
-        self._rename({id(wrapper): original for _, _, original, wrapper in self._held})
-        self._held.clear()
-        self._forget.clear()
+        self._replace_imported_names({id(wrapper): original for _, _, original, wrapper in self._replacements})
+        self._replacements.clear()
+        self._cancel_actions.clear()
 
-    def _rename(self, changes: Mapping[int, Any]) -> None:
+    def _replace_imported_names(self, changes: Mapping[int, Any]) -> None:
         """Replace a function under all names it was imported by (``from torch.nn.functional import ...``)."""
         for module in list(sys.modules.values()):
-            if not isinstance(module, ModuleType) or module.__name__.startswith(self._own):
+            if not isinstance(module, ModuleType) or module.__name__.startswith(self._own_modules):
                 continue
             for name, value in list(vars(module).items()):
                 if id(value) in changes:

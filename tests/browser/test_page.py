@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
+from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
 from tests.support.chromium import Browser, Page
 from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments
 
@@ -224,7 +224,7 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
 ) -> None:
     path = tmp_path / "notebook.html"
     path.write_text(
-        f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(make_page_arguments()['verdicts'][0])}"
+        f"<!DOCTYPE html><meta charset=utf-8><body {host}>{render_verdict_html(make_page_arguments()['verdicts'][0])}"
     )
     page = browser.open(path, dark=dark)
     assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
@@ -234,8 +234,8 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
 
 def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
-    cells = [verdict_html(item) for item in make_page_arguments()["verdicts"]]
-    cells.append(matrix_html(make_matrix("two_matmuls", HOSTILE_NAME)))
+    cells = [render_verdict_html(item) for item in make_page_arguments()["verdicts"]]
+    cells.append(render_matrix_html(make_matrix("two_matmuls", HOSTILE_NAME)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
     assert page.evaluate(WIDTHS) == [400, 400]

@@ -313,14 +313,14 @@ def follow_version(copy: RepositoryCopy) -> None:
 def follow_message(copy: RepositoryCopy) -> None:
     """Add a cuDNN message with its own rule."""
     causes = f"{PACKAGE}/diagnose/causes"
-    copy.insert(f"{causes}/phrases.py", "PHRASES = (\n", '    Phrase(r"the moon is full", "full_moon"),\n')
+    copy.insert(f"{causes}/phrases.py", "REASON_PHRASES = (\n", '    ReasonPhrase(r"the moon is full", "full_moon"),\n')
     copy.insert(
         f"{causes}/rules.py",
-        'return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)\n',
+        'return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)\n',
         '''
 
-@word_rule
-def full_moon(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_full_moon(case: RefusalCase, reason: Reason) -> Cause | None:
     """The moon is full.
 
     Problem
@@ -332,7 +332,7 @@ def full_moon(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    return Cause("full-moon", f"the moon is full{quote(reason)}", Basis.RULE, "cuDNN says so itself", "wait")
+    return Cause("full-moon", f"the moon is full{format_quote(reason)}", Basis.RULE, "stated by cuDNN", "wait")
 ''',
     )
     codes = "tests/pure/golden/codes.txt"

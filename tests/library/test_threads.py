@@ -70,7 +70,7 @@ def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(single_thread_an
 def test_many_threads_may_judge_the_control_graph_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
+    monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_control_cache", {})
     verdicts = run_in_threads(lambda _: explain(VARIED_GRAPHS["matmul f16 64"](), "sm80"), THREADS)
     assert {(verdict.outcome, verdict.control and verdict.control.supported) for verdict in verdicts} == {
         (verdicts[0].outcome, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles, rule_name
+from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown, find_rule_name
 from tools.website.links import find_dead_links
 from tools.website.pages import write_files
 from tools.website.reasons import REASONS_TABLE_PATH, list_entries, list_rules, make_lookup_table, make_search_key
@@ -81,7 +81,7 @@ def test_every_rule_has_a_description() -> None:
     ],
 )
 def test_rule_of_a_reason_is_found(status: str, text: str, rule: str) -> None:
-    assert rule_name(status, text) == rule
+    assert find_rule_name(status, text) == rule
 
 
 def test_patterns_for_the_browser_have_no_inline_flags() -> None:
@@ -110,7 +110,7 @@ def test_reasons_come_from_several_cudnn_versions() -> None:
 
 
 def test_sphinx_roles_become_code_spans() -> None:
-    assert plain_roles("see :func:`~a.b.name` and :class:`Graph`, ``x``") == "see `name` and `Graph`, `x`"
+    assert convert_roles_to_markdown("see :func:`~a.b.name` and :class:`Graph`, ``x``") == "see `name` and `Graph`, `x`"
 
 
 def test_dead_links_are_reported(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
-from cudnn_backend_py.target import Target, using
+from cudnn_backend_py.target import Target, use_target
 from tests.support.child import run_python
 from tests.support.oracle import (
     Network,
@@ -405,7 +405,7 @@ def list_supported_configs(graph: Graph) -> dict[str, list[str]]:
 def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return cuDNN's log of each graph on an H100, or its refusal, and supported configs of the graphs in `judge`."""
     found: dict[str, dict[str, Any]] = {}
-    with using("h100-sxm") as target:
+    with use_target("h100-sxm") as target:
         for key, graph in graphs.items():
             try:
                 found[key] = {"log": log_graph(graph, target)}

@@ -9,7 +9,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
-from cudnn_backend_py.diagnose.verdict import STAGES, Stage
+from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
 
 __all__ = ["HOSTILE_NAME", "make_matrix", "make_page_arguments", "make_two_matmuls", "make_verdict"]
 
@@ -30,10 +30,12 @@ def make_two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: i
 
 def make_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
     """Return the stages of a verdict that reached `last`."""
-    index = STAGES.index(last)
+    index = STAGE_NAMES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
-    states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)
-    return tuple(Stage(name, state, detail if name == last else "") for name, state in zip(STAGES, states, strict=True))
+    states = ["passed"] * index + [said] + ["not reached"] * (len(STAGE_NAMES) - index - 1)
+    return tuple(
+        Stage(name, state, detail if name == last else "") for name, state in zip(STAGE_NAMES, states, strict=True)
+    )
 
 
 def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: Any) -> Verdict:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, TorchCall
-from cudnn_backend_py.why.gates import VARIABLES
+from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.gates import ENVIRONMENT_VARIABLES
 from tools.records.sdpa_grid import compute_tensor_sizes
 
 __all__ = ["make_torch_call", "read_machine", "read_torch_answer"]
@@ -54,7 +54,7 @@ def make_torch_call(case: Mapping[str, Any]) -> TorchCall:
         kind = case.get("mask_dtype", case["dtype"])
         mask = TensorFacts(dims, strides, kind, case["device"], bool(case.get("mask_requires_grad")))
     names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
-    switches = Switches(
+    switches = TorchSwitches(
         case.get("cudnn", True),
         case.get("flash", True),
         case.get("efficient", True),
@@ -87,14 +87,14 @@ def read_machine(record: Mapping[str, Any]) -> Machine:
         record["sm"],
         None if cuda is None else (cuda[0], cuda[1]),
         record["gpu"],
-        {name: value for name, value in record["environment"].items() if name in VARIABLES},
+        {name: value for name, value in record["environment"].items() if name in ENVIRONMENT_VARIABLES},
         True,
     )
 
 
-def read_torch_answer(answer: Mapping[str, Any]) -> Answer:
-    """Return torch's recorded answer to a case as an `Answer`."""
+def read_torch_answer(answer: Mapping[str, Any]) -> TorchAnswer:
+    """Return torch's recorded answer to a case as a `TorchAnswer`."""
     names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
     choice = names.get(answer["choice"]) if isinstance(answer["choice"], int) else None
     able = answer["cudnn"] if isinstance(answer["cudnn"], bool) else None
-    return Answer(choice, able, tuple(answer["words"]), answer["flash"] is True, answer["efficient"] is True)
+    return TorchAnswer(choice, able, tuple(answer["words"]), answer["flash"] is True, answer["efficient"] is True)

@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.attention.shape_class import best_class_bounds, class_graph, class_problem, why_no_class
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
-from cudnn_backend_py.target import Target, using
+from cudnn_backend_py.target import Target, use_target
 
 CASES_TO_BUILD = ("causal", "causal backward")  # a build takes a second each
 SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
 def find_reasons_without_class_plan(gpu: str) -> dict[str, str]:
     """Return for each case the reason that it has no class plan on a described GPU, empty if it has one."""
     found: dict[str, str] = {}
-    with using(gpu) as target:
+    with use_target(gpu) as target:
         for name, options in SHAPE_CLASS_CASES.items():
             whole = Attention(
                 **{"batch": 3, "heads": 8, "seq_q": 100, "seq_kv": 300, "head_dim": 64, "stats": True} | options

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
-from cudnn_backend_py.diagnose.fork import TIME_RAN_OUT
+from cudnn_backend_py.diagnose.fork import TIMEOUT_REMARK
 from tests.torture.harness import VERSIONS
 from tests.torture.remedies import TARGETS, draw_graphs
 
@@ -58,7 +58,7 @@ def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[
         counts[one.outcome.value] += 1
         counts["measured"] += one.cause is not None and one.cause.basis == "measured"
         counts["with a remedy"] += one.cause is not None and one.cause.remedy != ""
-        late = [any(line.startswith(TIME_RAN_OUT) for line in verdict.limits) for verdict in (one, other)]
+        late = [any(line.startswith(TIMEOUT_REMARK) for line in verdict.limits) for verdict in (one, other)]
         counts["timed out on the quiet machine"] += late[0]
         counts["timed out on the busy machine"] += late[1]
         if _summarize_verdict(one) == _summarize_verdict(other):

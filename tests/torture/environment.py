@@ -45,7 +45,7 @@ from cudnn_backend_py import explain
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from tests.torture.environment import make_graphs
 name, target = sys.argv[1:]
-cell = Cell.of(explain(make_graphs()[name], target))
+cell = Cell.from_verdict(explain(make_graphs()[name], target))
 print("\\n" + json.dumps(asdict(cell)))
 """
 
@@ -310,7 +310,7 @@ class ChangingEnvironment:
         wanted = self.find_expected_answers(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
             question = Query(named[graph], target, None if version == "default" else version)
-            found = Cell.of(self.judge.run_query(question))
+            found = Cell.from_verdict(self.judge.run_query(question))
             self.check_answers("a running judge", wanted, {(graph, target, version): found})
 
     def _judge_matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:

@@ -131,7 +131,7 @@ def _read_target(path: Path) -> str:
 def _read_baseline(path: Path) -> str:
     found = read_baseline(path)
     _write_expected(path.read_text(encoding="utf-8"), {})
-    return str(len(found.triples()))
+    return str(len(found.list_cell_keys()))
 
 
 def _read_plan(path: Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cudnn_backend_py import DescriptorType, Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, lint, render_text, whatif
-from cudnn_backend_py.diagnose.report.html import verdict_html
+from cudnn_backend_py.diagnose.report.html import render_verdict_html
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import all_ops
@@ -123,5 +123,7 @@ def _check_remedies(graph: Graph, version: str | None, folder: Path) -> Counter[
     for remedy in remedies:
         json.dumps(remedy.to_dict())
         if remedy.verdict is not None:
-            Path(folder, "page.html").write_text(verdict_html(remedy.verdict), encoding="utf-8", errors="surrogatepass")
+            Path(folder, "page.html").write_text(
+                render_verdict_html(remedy.verdict), encoding="utf-8", errors="surrogatepass"
+            )
     return Counter({"searches for remedies": 1, "remedies": len(remedies)})

@@ -25,7 +25,7 @@ from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
+from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead, measure_step_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
 __all__ = ["audit_program", "audit_programs", "measure_audit_cost", "run_audit_command"]
@@ -260,19 +260,19 @@ def measure_audit_cost(
             continue
         rounds = 1
         for _ in range(3):  # warm-up, and the number of rounds of a block
-            rounds = max(1, min(200_000, round(block_s / take_time(loop, rounds).clock)))
+            rounds = max(1, min(200_000, round(block_s / measure_step_time(loop, rounds).clock)))
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(2):  # load kernels, then the number of rounds that allow a sample
                 with audit(folder=folder, first=4, patience_s=5.0) as warm:
-                    take_time(loop, max(1, rounds // 4))
+                    measure_step_time(loop, max(1, rounds // 4))
             pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
             counting, _, _ = _time_pairs(loop, max(1, rounds // 10), time_calls / 2, 10**9, 1e-9, folder)
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
             times, sampled, report = _time_pairs(loop, rounds, time_calls, EVERY, COST, folder)
-        found = judge_pairs(*times, MAX_COST_SHARE)
+        found = judge_overhead(*times, MAX_COST_SHARE)
         yield {
             "program": name,
-            "counting": judge_pairs(*counting, MAX_COST_SHARE),
+            "counting": judge_overhead(*counting, MAX_COST_SHARE),
             "audited": found,
             "without_a_sample": _judge_selected_pairs(times, [count == 0 for count in sampled]),
             "with_samples": _judge_selected_pairs(times, [count > 0 for count in sampled]),
@@ -290,16 +290,16 @@ def measure_audit_cost(
 
 
 def _judge_selected_pairs(
-    times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[bool]
+    times: tuple[list[StepTime], list[StepTime]], chosen: Sequence[bool]
 ) -> dict[str, Any] | None:
     """Return the verdict on the selected pairs of times, or None if no pair is selected."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
-    return judge_pairs(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
+    return judge_overhead(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
 
 def _time_pairs(
     loop: Callable[[], Any], rounds: int, time_calls: float, every: int, cost: float, folder: str
-) -> tuple[tuple[list[TurnTime], list[TurnTime]], list[int], AuditReport]:
+) -> tuple[tuple[list[StepTime], list[StepTime]], list[int], AuditReport]:
     """Return times without and with an audit in turn, the samples per audited block, and the audit's report.
 
     One audit covers all blocks and pauses in those without: its time is spent in the others only.
@@ -309,8 +309,8 @@ def _time_pairs(
 
     report = AuditReport()
     watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
-    plain: list[TurnTime] = []
-    audited: list[TurnTime] = []
+    plain: list[StepTime] = []
+    audited: list[StepTime] = []
     sampled: list[int] = []
     watch.start()
     with without_garbage_collection():
@@ -319,7 +319,7 @@ def _time_pairs(
             for is_audited in (False, True) if len(sampled) % 2 else (True, False):
                 before = sum(report.sampled.values())
                 with nullcontext() if is_audited else watch.pause():
-                    (audited if is_audited else plain).append(take_time(loop, rounds))
+                    (audited if is_audited else plain).append(measure_step_time(loop, rounds))
                 if is_audited:
                     sampled.append(sum(report.sampled.values()) - before)
     watch.stop()
@@ -398,7 +398,7 @@ def main() -> int:
             rows.append(row)
             for what in ("counting", "audited"):
                 a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"
-                print(f"{row['program']}, {what}: {a_round}, {notify(row[what])}", flush=True)
+                print(f"{row['program']}, {what}: {a_round}, {format_overhead(row[what])}", flush=True)
             write_record(record, options.record)
     write_record(record, options.record)
     return 0 if all(row["ok"] for row in rows) else 1

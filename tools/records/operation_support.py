@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
-from cudnn_backend_py.diagnose.surveys.inputs import number_of
+from cudnn_backend_py.diagnose.surveys.inputs import find_version_number
 
 __all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_support", "read_support"]
 
@@ -53,7 +53,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description="Judge every kind of operation.")
     parser.add_argument("versions", nargs="+")
-    versions = {number_of(name).partition("-")[0]: name for name in parser.parse_args().versions}
+    versions = {find_version_number(name).partition("-")[0]: name for name in parser.parse_args().versions}
     found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, JUDGED_TARGETS, versions)
     data = _shorten_version(found)
     rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))

@@ -20,8 +20,8 @@ from typing import Any
 
 from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Query, Verdict, judge, render_text
-from cudnn_backend_py.diagnose.causes.options import Options, read_options
-from cudnn_backend_py.diagnose.surveys.attention import FORMS, TARGETS, SupportTable, attention_rows
+from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_options
+from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS, TARGETS, SupportTable, attention_rows
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import changes
@@ -65,13 +65,13 @@ def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     options = read_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
     gone = list_options_to_remove(options, said)
-    left = [[key for key in options.found if not options.whole([key]) & set(some)] for some in gone]
+    left = [[key for key in options.found if not options.add_needed_options([key]) & set(some)] for some in gone]
     graphs = [options.graph(kept) for kept in left]
     assert None not in graphs, said
     return [graph for graph in graphs if graph is not None]
 
 
-def list_options_to_remove(options: Options, said: str) -> list[tuple[str, ...]]:
+def list_options_to_remove(options: AttentionOptions, said: str) -> list[tuple[str, ...]]:
     """Return the sets of attention options that a remedy removes."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
@@ -124,7 +124,7 @@ def list_refused_cells(table: SupportTable) -> list[TableCell]:
 
 def list_all_cells() -> list[TableCell]:
     """Return the cells of a table of all targets."""
-    return [(name, form, target) for name in ATTENTION_ROWS for form in FORMS for target in TARGETS]
+    return [(name, form, target) for name in ATTENTION_ROWS for form in GRAPH_FORMS for target in TARGETS]
 
 
 def make_query(cell: TableCell, version: str, *, build: bool = False) -> Query | None:
@@ -132,7 +132,7 @@ def make_query(cell: TableCell, version: str, *, build: bool = False) -> Query |
     name, form, target = cell
     own = None if version == library().version_text else version
     try:
-        graph = ATTENTION_ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
+        graph = ATTENTION_ROWS[name].make_graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
     except GraphError:
         return None
     return Query(graph, target, own, build=build)

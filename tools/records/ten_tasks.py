@@ -116,7 +116,7 @@ TASKS = (
         page="docs/tutorials/torch.md",
         commands=("python -m cudnn_backend_py.why --target h100 train.py",),
         files={"train.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nq, k, v"},
-        shows="kept out by (dtype)",
+        shows="by (dtype)",
         trouble="the page had no program to try: it has one now, with what comes",
         left="the operators themselves need a GPU",
     ),
@@ -181,7 +181,7 @@ GPU_TASKS = (
         page="docs/tutorials/torch.md",
         commands=("python -m cudnn_backend_py.why train.py",),
         files={"train.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nq, k, v"},
-        shows="kept out by (dtype)",
+        shows="by (dtype)",
     ),
     UserTask(
         task="plan ahead of time",

@@ -71,7 +71,7 @@ def summarize_change(change: Change) -> dict[str, object]:
     return {
         "effect": change.effect,
         "differs": [item.what for item in change.differences],
-        "same code": change.same_code,
+        "same code": change.has_same_code,
     }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.diagnose.surveys.inputs import read_setups
-from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER
+from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT
 from cudnn_backend_py.graph import Graph, load_graph, save_graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
@@ -53,7 +53,7 @@ def round_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
 
 def find_graphs_with_changed_time(ratios: Mapping[str, float | None]) -> list[str]:
     """Return the names of graphs with a time change of more than 5 %."""
-    return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
+    return [name for name, one in ratios.items() if one is not None and not 1 / SLOWDOWN_LIMIT <= one <= SLOWDOWN_LIMIT]
 
 
 def time_in_new_processes(

@@ -14,8 +14,14 @@ import click
 
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
-from cudnn_backend_py.diagnose.framework_messages import COMMANDS, HOW, MESSAGES, STATUSES, Message
+from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown
+from cudnn_backend_py.diagnose.framework_messages import (
+    COMMANDS,
+    LOG_INSTRUCTIONS,
+    MESSAGE_ENTRIES,
+    STATUS_ENTRIES,
+    MessagePattern,
+)
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.known_issues import FAULTS
@@ -147,7 +153,7 @@ _CODE_SUFFIXES = (".py", ".c", ".h", ".cpp", ".cu")
 def _read_first_line(path: Path) -> str:
     """Return the first line of a module's docstring, or the first sentence of a C file's first comment."""
     if path.suffix == ".py":
-        return plain_roles(_read_docstring(path).partition("\n")[0])
+        return convert_roles_to_markdown(_read_docstring(path).partition("\n")[0])
     text = path.read_text(encoding="utf-8")
     comment = re.match(r"/\*.*?\*/|(?://[^\n]*\n)+", text, re.DOTALL)
     words = " ".join(re.sub(r"^(/\*|\*/| \*|//)|\*/$", "", comment[0] if comment else "", flags=re.MULTILINE).split())
@@ -202,13 +208,13 @@ def write_reasons() -> str:
 
 def _write_message_section() -> str:
     """Return the section of program messages: meaning, and how each program shows cuDNN's reasons."""
-    how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in HOW.items())
+    how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in LOG_INSTRUCTIONS.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
-    parts += map(_format_message_mark, (*MESSAGES, *STATUSES))
+    parts += map(_format_message_mark, (*MESSAGE_ENTRIES, *STATUS_ENTRIES))
     return "".join(parts)
 
 
-def _format_message_mark(row: Message) -> str:
+def _format_message_mark(row: MessagePattern) -> str:
     commands = [row.command] if row.command else ["why", "frontend", "log"]
     helps = " ".join(COMMANDS[name] for name in commands)
     program = f" Printed by {row.program}." if row.program else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudnn_backend_py.diagnose.report.drawing import draw_file
+from cudnn_backend_py.diagnose.report.drawing import draw_svg_file
 from examples.forum_two_matmul import graph
 
 __all__ = ["draw_readme_picture"]
@@ -10,4 +10,4 @@ __all__ = ["draw_readme_picture"]
 
 def draw_readme_picture() -> str:
     """Return the drawing as a stand-alone file, in the colours of the reader's system."""
-    return draw_file(graph(), {"s"})
+    return draw_svg_file(graph(), {"s"})

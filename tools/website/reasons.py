@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.causes.phrases import PHRASES
-from cudnn_backend_py.diagnose.causes.rule_texts import BY_STATUS, RuleText, read_rules, rule_name
-from cudnn_backend_py.diagnose.framework_messages import MESSAGES, STATUSES, Message
+from cudnn_backend_py.diagnose.causes.phrases import REASON_PHRASES
+from cudnn_backend_py.diagnose.causes.rule_texts import RULE_BY_STATUS, RuleText, find_rule_name, read_rules
+from cudnn_backend_py.diagnose.framework_messages import MESSAGE_ENTRIES, STATUS_ENTRIES, MessagePattern
 
 __all__ = [
     "ReasonEntry",
@@ -97,7 +97,7 @@ def _make_entries(table: dict[str, Any]) -> Iterator[ReasonEntry]:
         anchor = next(name for n in range(1, 1000) if (name := f"{words}-{n}" if n > 1 else words) not in taken)
         taken.add(anchor)
         more = (tuple(row["operations"]), tuple(row["versions"]), tuple(row["sm"]))
-        yield ReasonEntry(row["status"], row["text"], *more, rule_name(row["status"], row["text"]), anchor)
+        yield ReasonEntry(row["status"], row["text"], *more, find_rule_name(row["status"], row["text"]), anchor)
 
 
 def make_lookup_table() -> dict[str, Any]:
@@ -107,10 +107,10 @@ def make_lookup_table() -> dict[str, Any]:
         [make_search_key(one.text), make_search_key(one.statement), one.anchor, one.statement, by_name[one.rule].title]
         for one in list_entries()
     ]
-    statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in BY_STATUS.items()]
+    statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in RULE_BY_STATUS.items()]
     patterns = [
         [_convert_pattern_for_browser(phrase.pattern), by_name[name].anchor, by_name[name].title]
-        for phrase in sorted(PHRASES, key=lambda one: bool(one.rule))
+        for phrase in sorted(REASON_PHRASES, key=lambda one: bool(one.rule))
         if (name := phrase.rule or ("device" if phrase.needs else "vague" if phrase.vague else ""))
     ]
     none = by_name["none"]
@@ -119,16 +119,16 @@ def make_lookup_table() -> dict[str, Any]:
         "statuses": statuses,
         "patterns": patterns,
         "none": [none.anchor, none.title],
-        "messages": [_make_message_row(row) for row in MESSAGES],
-        "message_statuses": [_make_message_row(row) for row in STATUSES],
+        "messages": [_make_message_row(row) for row in MESSAGE_ENTRIES],
+        "message_statuses": [_make_message_row(row) for row in STATUS_ENTRIES],
     }
 
 
-def _make_message_row(row: Message) -> list[str]:
+def _make_message_row(row: MessagePattern) -> list[str]:
     return [row.pattern, make_message_anchor(row), row.title, row.program]
 
 
-def make_message_anchor(row: Message) -> str:
+def make_message_anchor(row: MessagePattern) -> str:
     """Return the anchor of a program's message on the page."""
     return f"message-{row.code}"
 

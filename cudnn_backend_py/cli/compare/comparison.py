@@ -21,7 +21,7 @@ from typing import Any
 from rich.table import Table
 
 from ... import torch_ops
-from ...diagnose.surveys.inputs import DEFAULT
+from ...diagnose.surveys.inputs import DEFAULT_VERSION
 from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
 from ...execution.any_shape import Shapes
 from ...execution.plan_pool import shared_pool
@@ -262,7 +262,7 @@ class Comparison:
     """
 
     what: str
-    versions: Sequence[str] = (DEFAULT,)
+    versions: Sequence[str] = (DEFAULT_VERSION,)
     target: str | None = None
     configs: int = 2
     rounds: int = 11
@@ -271,7 +271,7 @@ class Comparison:
     @property
     def command(self) -> str:
         """The command line that repeats the comparison."""
-        versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
+        versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT_VERSION]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
         return shlex.join(["cudnn-backend", "plan", "compare", self.what, *versions, *target, *much])
@@ -535,7 +535,9 @@ def run_comparison(
 
     with ExitStack() as held:
         children = {
-            name: held.enter_context(TimedPlans(None if name == DEFAULT else name, wanted.target, wanted.configs))
+            name: held.enter_context(
+                TimedPlans(None if name == DEFAULT_VERSION else name, wanted.target, wanted.configs)
+            )
             for name in dict.fromkeys(wanted.versions)
         }
         with ThreadPoolExecutor(len(children)) as pool:

@@ -26,9 +26,9 @@ class RecordTables(dict[str, Any]):
         return brief(f"Record {self['schema']} of {self['date']}: {where}, {self['seconds']} s")
 
     def _repr_html_(self) -> str | None:
-        from ...diagnose.report.notebook import show_tables
+        from ...diagnose.report.notebook import render_tables_for_notebook
 
-        return show_tables(*self._tables(self))
+        return render_tables_for_notebook(*self._tables(self))
 
 
 def draw_point_chart(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:

@@ -12,15 +12,15 @@ from ...plans.refusals import Reason
 from ...rewrite.changes import Change, head_dims, join_names
 from ...rewrite.dims import DimClass, resize
 from ..verdict import Basis, Cause
-from .case import Case, blame_change, blame_near, quote, statement, type_word
-from .rules import _is_named, judge_for, name_dims, word_rule
-from .together import ALONE, blame_beside, blame_others, options_refused
+from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_type_word
+from .rules import _is_tensor_named, format_target_remedy, name_head_dims, register_phrase_rule
+from .together import REFUSED_ALONE_DETAIL, blame_combined_options, blame_options, blame_other_options
 
-__all__ = ["options_refused"]
+__all__ = ["blame_options"]
 
 
-@word_rule
-def head_dim(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_head_dim(case: RefusalCase, reason: Reason) -> Cause | None:
     """The head dim is too large, or not a multiple of what the kernels support.
 
     Problem
@@ -39,15 +39,15 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     limits = {int(n) for one in case.reasons for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", one.text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
     multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
-    refused = _HeadDims(case, reason, both, limits, int(multiple[1] or multiple[2]) if multiple else None)
-    return next(filter(None, (explain(refused) for explain in _EXPLANATIONS)), None)
+    refused = _RefusedHeadDims(case, reason, both, limits, int(multiple[1] or multiple[2]) if multiple else None)
+    return next(filter(None, (explain(refused) for explain in _HEAD_DIM_EXPLANATIONS)), None)
 
 
 @dataclass(frozen=True)
-class _HeadDims:
+class _RefusedHeadDims:
     """The head dims that a reason is about, with limits and multiple from cuDNN's messages."""
 
-    case: Case
+    case: RefusalCase
     reason: Reason
     dims: list[DimClass]
     limits: set[int]
@@ -70,16 +70,16 @@ class _HeadDims:
 
     def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
         """Return a cause that names these head dims, their common size, and the needed one."""
-        headline = f"{name_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
-        return Cause("head-dim", headline + quote(self.reason), basis, detail, remedy)
+        headline = f"{name_head_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
+        return Cause("head-dim", headline + format_quote(self.reason), basis, detail, remedy)
 
-    def at_most(self, limit: int) -> str:
+    def format_upper_limit(self, limit: int) -> str:
         """Return the upper limit of a head dim, for a headline."""
         return f"at most {limit} is supported on sm_{self.case.target.sm}"
 
 
-def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
-    """Making one of the two head dims smaller is enough."""
+def _explain_by_one_smaller_dim(refused: _RefusedHeadDims) -> Cause | None:
+    """Return the cause if reducing one of the two head dims makes the graph supported."""
     case = refused.case
     if not refused.limits or refused.multiple:
         return None
@@ -87,15 +87,17 @@ def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
     if alone is None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
-    rest = [one for one in refused.dims if one.size != int(limit) and not _is_about(alone, case.graph, one)]
-    next_to = f" next to {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
-    headline = f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{quote(refused.reason)}"
+    rest = [one for one in refused.dims if one.size != int(limit) and not _is_about_dims(alone, case.graph, one)]
+    next_to = f" next to {rest[0].size} of {name_head_dims(case.graph, rest)[12:-3]}" if rest else ""
+    headline = (
+        f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{format_quote(refused.reason)}"
+    )
     detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
     return Cause("head-dim", headline, Basis.MEASURED, detail, f"{alone.title} ({alone.effect})")
 
 
-def _explain_by_padding(refused: _HeadDims) -> Cause | None:
-    """With head dims padded with zeros, the graph is supported."""
+def _explain_by_padding(refused: _RefusedHeadDims) -> Cause | None:
+    """Return the cause if padding the head dims with zeros makes the graph supported."""
     change = refused.case.find_remedy("pad_head_dim")
     if change is None:
         return None
@@ -109,55 +111,55 @@ def _explain_by_padding(refused: _HeadDims) -> Cause | None:
     return refused.blame(refused.wrong, needed, Basis.MEASURED, detail, f"{change.title} ({change.effect})")
 
 
-def _explain_by_multiple(refused: _HeadDims) -> Cause | None:
-    """A head dim is not a multiple that cuDNN's message names."""
+def _explain_by_multiple(refused: _RefusedHeadDims) -> Cause | None:
+    """Return the cause if a head dim is not the multiple that cuDNN's message names."""
     case = refused.case
     if not refused.multiple or refused.size % refused.multiple == 0:
         return None
-    alone = case.blame is not None and ("head dim",) in case.blame.sets
-    basis, detail = (Basis.MEASURED, ALONE.format("it")) if alone else (Basis.RULE, "")
+    alone = case.refused_options is not None and ("head dim",) in case.refused_options.sets
+    basis, detail = (Basis.MEASURED, REFUSED_ALONE_DETAIL.format("it")) if alone else (Basis.RULE, "")
     remedy = "" if case.measure else "pad the head dim with zeros"
     return refused.blame(refused.wrong, f"a multiple of {refused.multiple} is needed", basis, detail, remedy)
 
 
-def _explain_by_limit(refused: _HeadDims) -> Cause | None:
-    """With a head dim of one of the limits, the graph is supported."""
+def _explain_by_limit(refused: _RefusedHeadDims) -> Cause | None:
+    """Return the cause if the graph is supported with its head dim reduced to a limit that cuDNN names."""
     case = refused.case
     for limit in sorted(refused.limits, reverse=True):
         smaller = resize(case.graph, refused.dims, limit) if limit < refused.size else None
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            elsewhere = judge_for(case.supporting_architectures)
-            return refused.blame(refused.largest, refused.at_most(limit), Basis.MEASURED, detail, elsewhere)
+            elsewhere = format_target_remedy(case.supporting_architectures)
+            return refused.blame(refused.largest, refused.format_upper_limit(limit), Basis.MEASURED, detail, elsewhere)
     return None
 
 
-def _state_limit(refused: _HeadDims) -> Cause | None:
-    """A head dim exceeds all limits that cuDNN's messages name."""
+def _explain_by_stated_limit(refused: _RefusedHeadDims) -> Cause | None:
+    """Return the cause if a head dim exceeds all limits that cuDNN's messages name."""
     most = max(refused.limits, default=refused.size)
-    return refused.blame(refused.largest, refused.at_most(most), Basis.RULE) if refused.size > most else None
+    return refused.blame(refused.largest, refused.format_upper_limit(most), Basis.RULE) if refused.size > most else None
 
 
 # Tried in this order; those that query cuDNN least come first.
-_EXPLANATIONS: tuple[Callable[[_HeadDims], Cause | None], ...] = (
-    _explain_by_smaller_one,
+_HEAD_DIM_EXPLANATIONS: tuple[Callable[[_RefusedHeadDims], Cause | None], ...] = (
+    _explain_by_one_smaller_dim,
     _explain_by_padding,
-    lambda refused: blame_others(refused.case, "head dim"),
+    lambda refused: blame_other_options(refused.case, "head dim"),
     _explain_by_multiple,
-    lambda refused: blame_beside(refused.case, "head dim") if refused.limits else None,
+    lambda refused: blame_combined_options(refused.case, "head dim") if refused.limits else None,
     _explain_by_limit,
-    _state_limit,
+    _explain_by_stated_limit,
 )
 
 
-def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:
-    """Return whether a change of dims concerns one of these."""
+def _is_about_dims(change: Change, graph: Graph, one: DimClass) -> bool:
+    """Return whether a change concerns one of these head dims."""
     names = {graph.tensor(uid).name for uid, _ in one.axes}
     return not names.isdisjoint(change.tensors)
 
 
-@word_rule
-def low_precision(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
     """8-bit or smaller floats, on an architecture or in a form without kernels for them.
 
     Problem
@@ -174,32 +176,34 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     small = [tensor for tensor in case.graph.tensors if tensor.data_type in LOW_PRECISION_TYPES and not tensor.virtual]
     if not small:
         return None
-    found = f"{join_names(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
+    found = f"{join_names(small)} {'has' if len(small) == 1 else 'have'} data type {get_type_word(small[0].data_type)}"
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
-    found += f" and the output {join_names(wide)} {type_word(wide[0].data_type)}" if wide else ""
-    if said := blame_others(case, "data type") or blame_beside(case, "data type"):
+    found += f" and the output {join_names(wide)} {get_type_word(wide[0].data_type)}" if wide else ""
+    if said := blame_other_options(case, "data type") or blame_combined_options(case, "data type"):
         return said
-    if near := blame_near(case, reason):
+    if near := blame_exact_change(case, reason):
         return near
     others = case.supporting_architectures
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
-        headline = f"{found}, {needed}{quote(reason)}"
-        return Cause("data-type", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
+        headline = f"{found}, {needed}{format_quote(reason)}"
+        return Cause(
+            "data-type", headline, Basis.MEASURED, "the same graph was judged there", format_target_remedy(others)
+        )
     change = case.find_remedy("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)
-    if not _NAMES_TYPES.search(reason.text):
-        return Cause("refused", f"cuDNN: {statement(reason)}", Basis.RULE, "quoted; nothing else was measured")
-    return Cause("data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{quote(reason)}", Basis.RULE)
+    if not _TYPE_WORDS.search(reason.text):
+        return Cause("refused", f"cuDNN: {format_statement(reason)}", Basis.RULE, "quoted; nothing else was measured")
+    return Cause("data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{format_quote(reason)}", Basis.RULE)
 
 
 # Reasons about types or architectures, as opposed to reasons about, for example, the dims of scales.
-_NAMES_TYPES = re.compile(r"(?i)fp8|fp16|bf16|QMMA|e4m3|e5m2|mxfp8|nvfp4|data ?type|supported|architecture")
+_TYPE_WORDS = re.compile(r"(?i)fp8|fp16|bf16|QMMA|e4m3|e5m2|mxfp8|nvfp4|data ?type|supported|architecture")
 
 
-@word_rule
-def option(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_option(case: RefusalCase, reason: Reason) -> Cause | None:
     """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not support.
 
     Problem
@@ -212,12 +216,12 @@ def option(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    found = options_refused(case)
+    found = blame_options(case)
     if found is not None or not case.is_attention:  # the biases of other graphs are operations
         return found
-    named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
+    named = [tensor for tensor in case.graph.tensors if _is_tensor_named(tensor, reason.text)]
     what = f"{join_names(named)}: " if named else ""
-    words = statement(reason)
+    words = format_statement(reason)
     others = case.supporting_architectures
     if others:
         headline = f"{what}{words}; sm_{case.target.sm} was queried, the graph is supported on {', '.join(others)}"

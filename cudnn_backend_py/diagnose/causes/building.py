@@ -1,4 +1,4 @@
-"""Why no plan of a graph compiles: build variations of it, in a bounded time, until one succeeds.
+"""Find why no plan of a graph compiles: build a limited number of variations until one succeeds.
 
 The compiler's own log is not to be had: cuDNN keeps it, and says that NVRTC failed. That is quoted.
 """
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from ...graph.ir import Graph
 from ...rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
-from .case import Case, contrast, furthest_first, quote
-from .rules import judge_for
-from .together import OPTIONS
+from .case import RefusalCase, describe_contrast, format_quote, order_reasons
+from .rules import format_target_remedy
+from .together import OPTION_CHANGE_KINDS
 
-__all__ = ["BUILDING_KINDS", "why_none_builds"]
+__all__ = ["BUILD_CHANGE_KINDS", "explain_build_failure"]
 
 
 #: Kinds of changes that may compile where a graph does not: what kernels are seldom compiled with comes first.
-BUILDING_KINDS = (
-    *OPTIONS,
+BUILD_CHANGE_KINDS = (
+    *OPTION_CHANGE_KINDS,
     "flatten",
     "smaller_head_dim",
     "alignment",
@@ -39,7 +39,7 @@ BUILDING_KINDS = (
 )
 
 
-def why_none_builds(case: Case) -> Cause | None:
+def explain_build_failure(case: RefusalCase) -> Cause | None:
     """Engine configs pass their support check, but no plan can be built.
 
     Problem
@@ -52,28 +52,34 @@ def why_none_builds(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    found = _find_buildable(case)
+    found = _find_buildable_variation(case)
     others = [] if found is not None else case.supporting_architectures
     if found is None and not others:
         return None
-    reasons = furthest_first(case.refused)
-    quoted = quote(reasons[0]) if reasons else ""
+    reasons = order_reasons(case.refused)
+    quoted = format_quote(reasons[0]) if reasons else ""
     where = f"on sm_{case.target.sm} no plan can be built"
     if found is None:
         headline = f"{where}, for {', '.join(others)} one can{quoted}"
-        return Cause("no-plan-builds", headline, Basis.MEASURED, _format_detail(case, "there"), judge_for(others))
+        return Cause(
+            "no-plan-builds",
+            headline,
+            Basis.MEASURED,
+            _format_build_detail(case, "there"),
+            format_target_remedy(others),
+        )
     headline = f"{found.headline}: {where}{quoted}"
-    return Cause("no-plan-builds", headline, Basis.MEASURED, _format_detail(case, found.title), found.remedy)
+    return Cause("no-plan-builds", headline, Basis.MEASURED, _format_build_detail(case, found.title), found.remedy)
 
 
-def _format_detail(case: Case, what: str) -> str:
+def _format_build_detail(case: RefusalCase, what: str) -> str:
     passed = f"{len(case.refused)} engine configs passed their support check, and none of their plans compiles"
     return f"{passed}; {what}, and nothing else changed, a plan is built"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Variation:
-    """A change that may make a plan compile: the problem, the difference, and the remedy."""
+    """A change that may make a plan compile, with texts for headline, detail and remedy."""
 
     change: Change
     headline: str
@@ -81,18 +87,18 @@ class _Variation:
     remedy: str
 
 
-def _find_buildable(case: Case) -> _Variation | None:
+def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
     for one in _list_variations(case.graph):
-        if one.change.title not in case.wrong and case.supports(one.change.graph) and case.claim(one.change):
+        if one.change.title not in case.wrong_claims and case.supports(one.change.graph) and case.add_claim(one.change):
             return one
     return None
 
 
 def _list_variations(graph: Graph) -> Iterator[_Variation]:
-    for change in changes(graph, BUILDING_KINDS):
+    for change in changes(graph, BUILD_CHANGE_KINDS):
         if len(change.graphs) != 1:
             continue
-        title, found = f"with {change.title}", contrast(graph, change)
+        title, found = f"with {change.title}", describe_contrast(graph, change)
         if change.title.startswith("without "):
             title, found = change.title, f"with {change.title.removeprefix('without ')}"
         elif change.kind == "smaller_head_dim":

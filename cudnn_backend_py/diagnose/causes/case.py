@@ -23,41 +23,41 @@ from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork
-from ..verdict import Asked, Basis, Candidate, Cause
-from .options import Options, read_options
-from .phrases import explain_numbers, is_about_other_architecture, is_vague
-from .refused_part import Blame, find_blame
+from ..verdict import Basis, Candidate, Cause, RemedyCheck
+from .options import AttentionOptions, read_options
+from .phrases import explain_type_numbers, is_about_other_architecture, is_vague
+from .refused_part import RefusedOptions, find_refused_options
 
 __all__ = [
-    "ARCHITECTURES",
-    "FORMS",
-    "Budget",
-    "Built",
-    "Case",
+    "ARCHITECTURE_TARGETS",
+    "FORM_CHANGES",
+    "BuildResult",
+    "PlanBudget",
+    "RefusalCase",
     "blame_change",
-    "blame_near",
-    "builds",
-    "contrast",
-    "cost_of_plan",
-    "furthest_first",
-    "known_to_fail",
-    "quote",
-    "quote_best",
-    "statement",
-    "supports",
-    "type_word",
+    "blame_exact_change",
+    "compute_plan_cost",
+    "describe_contrast",
+    "format_best_quote",
+    "format_quote",
+    "format_statement",
+    "get_type_word",
+    "is_known_to_fail_building",
+    "is_supported",
+    "order_reasons",
+    "try_build",
 ]
 
 # Described targets, one of each architecture: where else a graph is judged.
-ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
+ARCHITECTURE_TARGETS = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 
-_QUESTIONS = 40  # about variations, for one cause: some 0.3 s
-_MORE_QUESTIONS = 48  # next to them about a graph that is no attention: they cost less
-_CUTS = 6  # of a graph, that are judged
-_OPTION_QUESTIONS = 32  # about options of attention, next to them
+_MAX_VARIATIONS = 40  # about variations, for one cause: some 0.3 s
+_EXTRA_VARIATIONS = 48  # next to them about a graph that is no attention: they cost less
+_MAX_SPLITS = 6  # of a graph, that are judged
+_MAX_OPTION_VARIATIONS = 32  # about options of attention, next to them
 
 
-def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
     """Return whether some engine config supports the graph, without the reasons."""
     try:
         question = OperationGraph(graph, target)
@@ -66,51 +66,51 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         return False
 
 
-def known_to_fail(graph: Graph, target: Target) -> bool:
-    """Return whether no plan of a graph builds although its support check passes, by earlier measurements."""
+def is_known_to_fail_building(graph: Graph, target: Target) -> bool:
+    """Return whether a known issue says that no plan of the graph can be built although its support check passes."""
     found = find_ending_problems(graph, target.sm, target.library.version)
     return any(fault.measured and not fault.depends_on for fault in found)
 
 
-_PLANS = 4  # of a variation, of each mode, that are tried
+_MAX_TRIED_PLANS = 4  # of a variation, of each mode, that are tried
 
 
-class Built(NamedTuple):
+class BuildResult(NamedTuple):
     """Whether a plan could be built, and its cost relative to a plan that fails to compile."""
 
     found: bool = False
     cost: int = 0
 
 
-_COMPILED = 7  # the cost of a plan that compiles, which takes up to a second; one that does not takes 0.1 s
+_COMPILED_PLAN_COST = 7  # the cost of a plan that compiles, which takes up to a second; one that does not takes 0.1 s
 
 
-def cost_of_plan(*, built: bool, behavior_notes: Iterable[str]) -> int:
+def compute_plan_cost(*, built: bool, behavior_notes: Iterable[str]) -> int:
     """Return the cost of building a plan, which is less for code from cuDNN's libraries."""
-    return _COMPILED if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
+    return _COMPILED_PLAN_COST if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
 
 
-def builds(graph: Graph, target: Target, modes: Sequence[str]) -> Built:
+def try_build(graph: Graph, target: Target, modes: Sequence[str]) -> BuildResult:
     """Return whether a plan of the graph can be built, without the reasons.
 
     A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
     """
     try:
         question = OperationGraph(graph, target)
-        configs = list(question.configs(modes, _PLANS))
+        configs = list(question.configs(modes, _MAX_TRIED_PLANS))
     except CudnnBackendError:
-        return Built()
+        return BuildResult()
     for failed, config in enumerate(configs):
         try:
             build_plan(config).close()
         except CudnnBackendError:
             continue
         notes = (note.name for note in config.behavior_notes)
-        return Built(True, failed + cost_of_plan(built=True, behavior_notes=notes))
-    return Built(False, len(configs))
+        return BuildResult(True, failed + compute_plan_cost(built=True, behavior_notes=notes))
+    return BuildResult(False, len(configs))
 
 
-class Budget:
+class PlanBudget:
     """The number of plans that may still be built for variations; counted, not timed, so every machine agrees.
 
     Parameters
@@ -122,12 +122,12 @@ class Budget:
     def __init__(self, left: int = 15) -> None:
         self.left = left
 
-    def spend(self, built: Built) -> None:
+    def spend(self, built: BuildResult) -> None:
         """Count a built plan."""
         self.left -= built.cost
 
 
-def _collect_reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
+def _collect_innermost_reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
     """Return the innermost reasons of all refused candidates; None where the graph is supported or invalid."""
     found: set[str] = set()
     try:
@@ -146,14 +146,14 @@ def _collect_reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[
 
 
 @dataclass
-class Case:
+class RefusalCase:
     """A refused graph and its judged variations, at most 40.
 
-    ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
-    requested, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
-    numbered from 1, in the order in which they are judged, which is always the same: ``count`` is called with the
-    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused. Exact changes
-    that help become ``claims``, by title, which the interpreter checks afterwards: those of ``wrong`` titles are none.
+    With ``measure`` False no variation is judged: for graphs whose variations crash cuDNN. With a ``budget`` a plan of
+    each variation is built, each in a forked process; ``step`` is called before each. Variations are numbered from 1,
+    in the order in which they are judged, which is always the same: ``count`` is called with the number before each.
+    The numbers in ``crashing_variations`` ended a process and count as refused. Exact changes that help become
+    ``claims``, by title, which the interpreter checks afterwards; titles in ``wrong_claims`` failed that check.
     """
 
     refused: Sequence[Candidate]
@@ -161,28 +161,30 @@ class Case:
     target: Target
     modes: Sequence[str]
     measure: bool = True
-    questions: int = _QUESTIONS
-    budget: Budget | None = None
+    variations_left: int = _MAX_VARIATIONS
+    budget: PlanBudget | None = None
     step: Callable[[str], object] = str
     count: Callable[[int], object] = int
-    deadly: frozenset[int] = frozenset()
-    wrong: frozenset[str] = frozenset()
+    crashing_variations: frozenset[int] = frozenset()
+    wrong_claims: frozenset[str] = frozenset()
     claims: dict[str, Change] = field(default_factory=dict)
-    counted: int = 0
-    unusual: tuple[Blame | None, dict[str, Deviation]] | None = None  # what was found of them, by :mod:`.unusual`
+    judged_variations: int = 0
+    unusual: tuple[RefusedOptions | None, dict[str, Deviation]] | None = (
+        None  # what was found of them, by :mod:`.unusual`
+    )
 
     def __post_init__(self) -> None:
-        if self.questions == _QUESTIONS and not self.is_attention:
-            self.questions += _MORE_QUESTIONS
+        if self.variations_left == _MAX_VARIATIONS and not self.is_attention:
+            self.variations_left += _EXTRA_VARIATIONS
 
     @property
-    def asked(self) -> Asked:
+    def remedy_check(self) -> RemedyCheck:
         """How thoroughly variations were checked."""
         return "support check" if self.budget is None else "built"
 
     @cached_property
-    def options(self) -> Options | None:
-        """The options of the attention problem that the graph solves; None where cuDNN reads them differently.
+    def options(self) -> AttentionOptions | None:
+        """The options of the graph's attention problem; None if cuDNN refuses the rebuilt graph for other reasons.
 
         That is, where it refuses the same problem, built again, for other reasons than the graph.
         """
@@ -191,68 +193,70 @@ class Case:
         if found is None or again is None:
             return None
         given = {reason.text for candidate in self.refused for reason in candidate.reasons[:1]}
-        return found if _collect_reasons(again, self.target, self.modes) == given else None
+        return found if _collect_innermost_reasons(again, self.target, self.modes) == given else None
 
     @cached_property
-    def blame(self) -> Blame | None:
+    def refused_options(self) -> RefusedOptions | None:
         """The refused options of attention, alone or in combination; None where unknown."""
         options = self.options
         if options is None:
             return None
-        left = _OPTION_QUESTIONS
+        left = _MAX_OPTION_VARIATIONS
 
-        def run_query(kept: frozenset[str]) -> bool | None:
+        def is_variation_supported(kept: frozenset[str]) -> bool | None:
             nonlocal left
             graph = options.graph(kept)
             if graph is None or left <= 0:
                 return None
             left -= 1
-            return self.passes(graph)
+            return self.passes_support_check(graph)
 
-        return find_blame(options.found, options.needs, run_query)
+        return find_refused_options(options.found, options.needs, is_variation_supported)
 
     def supports(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether cuDNN supports a variation, also for another target; False beyond the limit of variations."""
-        return self.run_query(graph, target) is True
+        return self.judge_variation(graph, target) is True
 
-    def run_query(self, graph: Graph, target: Target | None = None) -> bool | None:
+    def judge_variation(self, graph: Graph, target: Target | None = None) -> bool | None:
         """Return whether cuDNN supports a variation, also for another target; None beyond the limit of variations."""
-        if not self._may_query():
+        if not self._use_up_variation():
             return None
         if self.budget is None:
-            return self.passes(graph, target)
-        self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
-        found = run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: Built(False, 1))
+            return self.passes_support_check(graph, target)
+        self.step(f"plan, of variation {_MAX_VARIATIONS - self.variations_left} of the graph")
+        found = run_in_fork(lambda: try_build(graph, target or self.target, self.modes), lambda: BuildResult(False, 1))
         self.budget.spend(found)
         return found.found
 
-    def passes(self, graph: Graph, target: Target | None = None) -> bool:
+    def passes_support_check(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether a variation passes its support check; it does not count towards the limit of 40."""
-        self.counted += 1
-        self.count(self.counted)
-        if self.counted in self.deadly:
+        self.judged_variations += 1
+        self.count(self.judged_variations)
+        if self.judged_variations in self.crashing_variations:
             return False
         where = target or self.target
-        return supports(graph, where, self.modes) and not known_to_fail(graph, where)
+        return is_supported(graph, where, self.modes) and not is_known_to_fail_building(graph, where)
 
-    def _may_query(self) -> bool:
-        self.questions -= 1
-        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left > 0)
+    def _use_up_variation(self) -> bool:
+        self.variations_left -= 1
+        return self.measure and self.variations_left >= 0 and (self.budget is None or self.budget.left > 0)
 
     def find_remedy(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds to a single graph that cuDNN supports."""
         for change in changes(self.graph, kinds) if self.measure else ():
-            if self.questions <= 0:
+            if self.variations_left <= 0:
                 return None
-            if keep(change) and len(change.graphs) == 1 and self._helps(change):
+            if keep(change) and len(change.graphs) == 1 and self._is_supported_by(change):
                 return change
         return None
 
-    def _helps(self, change: Change) -> bool:
-        """Return whether cuDNN supports the graphs of a change, which may then be claimed as exact."""
-        return change.title not in self.wrong and all(map(self.supports, change.graphs)) and self.claim(change)
+    def _is_supported_by(self, change: Change) -> bool:
+        """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""
+        return (
+            change.title not in self.wrong_claims and all(map(self.supports, change.graphs)) and self.add_claim(change)
+        )
 
-    def claim(self, change: Change) -> bool:
+    def add_claim(self, change: Change) -> bool:
         """Store an exact change, to be verified if the cause names it; return True."""
         if change.effect == "exact":
             self.claims[change.title] = change
@@ -262,22 +266,22 @@ class Case:
         """Return all changes of these kinds that make cuDNN support the graph."""
         found = []
         for change in changes(self.graph, kinds) if self.measure else ():
-            if self.questions <= 0:
+            if self.variations_left <= 0:
                 break
-            if len(change.graphs) == 1 and self._helps(change):
+            if len(change.graphs) == 1 and self._is_supported_by(change):
                 found.append(change)
         return found
 
-    def near(self) -> Change | None:
+    def find_exact_change(self) -> Change | None:
         """Return a change of a graph other than attention that preserves its results, to try first."""
         kinds = ("alignment", "layout", "pad_channels", "dims")
         return None if self.is_attention else self.find_remedy(*kinds, keep=lambda change: change.effect == "exact")
 
-    def split(self) -> Change | None:
+    def find_split(self) -> Change | None:
         """Return the first split of the graph in two that cuDNN supports."""
         made = (change for change in changes(self.graph, ("split",)) if change.graphs)
-        for change in islice(made, _CUTS) if self.measure else ():
-            if self._helps(change):
+        for change in islice(made, _MAX_SPLITS) if self.measure else ():
+            if self._is_supported_by(change):
                 return change
         return None
 
@@ -293,8 +297,8 @@ class Case:
 
     @cached_property
     def reasons(self) -> list[Reason]:
-        """The distinct innermost reasons, see :func:`furthest_first`; those of other architectures' kernels last."""
-        found = furthest_first(self.refused)
+        """The distinct innermost reasons, see :func:`order_reasons`; those of other architectures' kernels last."""
+        found = order_reasons(self.refused)
         return sorted(found, key=lambda reason: is_about_other_architecture(reason.text, self.target.sm))
 
     @cached_property
@@ -307,7 +311,7 @@ class Case:
     def supporting_architectures(self) -> list[str]:
         """The other architectures on which this cuDNN supports the graph."""
         found = []
-        for name in ARCHITECTURES if self.measure else ():
+        for name in ARCHITECTURE_TARGETS if self.measure else ():
             other = open_target(name, on=self.target.library)
             try:
                 if other.sm != self.target.sm:
@@ -320,10 +324,10 @@ class Case:
         """Return whether another target supports the graph; this does not count towards the limit of 40."""
         if self.budget is not None:
             return self.supports(self.graph, other)
-        return self.passes(self.graph, other)
+        return self.passes_support_check(self.graph, other)
 
 
-def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
+def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:
     """Return the distinct innermost reasons, that of the longest chain first and vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
     chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
@@ -334,33 +338,33 @@ def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
 
 
 #: Kinds of change that write the same in another form, and what that says about the graph as it is.
-FORMS = {
+FORM_CHANGES = {
     "flatten": "kernels read tensors of other dims than these",
     "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
     "bias_dims": "a bias of these dims, or its gradient, does not fit",
     "explicit_padding": "the convolution pads the sides of its image differently",
     "composite": "the operations are not in the form that kernels read",
-    "view": "what only describes memory in another way is an operation",
+    "view": "an operation only changes the view of memory",
     "unified": "the operations are not in the form that kernels read",
 }
-_COMPUTED = re.compile(r"computation in (\w+) -> (\w+)")
-_PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
+_COMPUTE_TYPE_TITLE = re.compile(r"computation in (\w+) -> (\w+)")
+_PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
-def type_word(kind: DataType) -> str:
+def get_type_word(kind: DataType) -> str:
     """Return the usual name of a data type, such as "float16"."""
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def contrast(graph: Graph, change: Change) -> str:
-    """Return tensors with values found and needed for a change: "bias is float32, float16 is needed"."""
-    if change.kind in FORMS:
-        return f"{FORMS[change.kind]}: {change.title}"
-    if padded := _PADDED.match(change.title):
+def describe_contrast(graph: Graph, change: Change) -> str:
+    """Describe a change by values found and needed: "bias is float32, float16 is needed"."""
+    if change.kind in FORM_CHANGES:
+        return f"{FORM_CHANGES[change.kind]}: {change.title}"
+    if padded := _PADDING_TITLE.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     if change.kind == "dims":
         return re.sub(r"(\] )-> (\[[^]]*\])", r"\1where \2 is needed", change.title)
-    if computed := _COMPUTED.match(change.title):
+    if computed := _COMPUTE_TYPE_TITLE.match(change.title):
         return f"operations compute in {computed[1]}, {computed[2]} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}
     after = {tensor.name: tensor for tensor in change.graph.tensors}
@@ -373,19 +377,19 @@ def contrast(graph: Graph, change: Change) -> str:
         has = "has" if len(tensors) == 1 else "have"
         parts.append(
             f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
-            f"{_others_with_layout(graph, change, needed)}"
+            f"{_format_others_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
 
 
-def _others_with_layout(graph: Graph, change: Change, layout: str) -> str:
+def _format_others_with_layout(graph: Graph, change: Change, layout: str) -> str:
     """Return the other tensors that already have a layout; empty if none has, or it is not a layout."""
-    memory = [t for t in graph.tensors if not t.virtual and t.rank >= _IMAGE and t.name not in change.tensors]
+    memory = [t for t in graph.tensors if not t.virtual and t.rank >= _MIN_IMAGE_RANK and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
     return f", as {join_names(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
 
 
-_IMAGE = 4  # dims from which on there are pixels
+_MIN_IMAGE_RANK = 4  # dims from which on there are pixels
 
 
 def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
@@ -401,7 +405,7 @@ def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]
         else:
             yield "strides", _format_strides(old), _format_strides(new)
     if old.data_type is not new.data_type:
-        yield "data type", type_word(old.data_type), type_word(new.data_type)
+        yield "data type", get_type_word(old.data_type), get_type_word(new.data_type)
     if old.alignment != new.alignment:
         yield "alignment", f"{old.alignment} bytes", str(new.alignment)
     if old.reordering is not new.reordering:
@@ -424,15 +428,15 @@ def _name_layout(tensor: Tensor) -> str:
     return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
 
 
-def statement(reason: Reason) -> str:
+def format_statement(reason: Reason) -> str:
     """Return the statement of a reason on one line."""
     return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
 
 
-def quote(reason: Reason) -> str:
+def format_quote(reason: Reason) -> str:
     """Return the reason's statement for a headline; empty for a bare C++ condition."""
-    words = statement(reason)
-    numbers = explain_numbers(words)
+    words = format_statement(reason)
+    numbers = explain_type_numbers(words)
     return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
 
 
@@ -441,20 +445,20 @@ def _is_readable(words: str) -> bool:
     return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 
 
-def quote_best(case: Case, reason: Reason) -> str:
-    """Return the statement of the reason, or of the furthest one that is a sentence."""
-    return quote(reason) or next(filter(None, map(quote, case.specific_reasons)), "")
+def format_best_quote(case: RefusalCase, reason: Reason) -> str:
+    """Return the quoted reason, or the reason of the engine that passed most checks if this one is not a sentence."""
+    return format_quote(reason) or next(filter(None, map(format_quote, case.specific_reasons)), "")
 
 
-def blame_near(case: Case, reason: Reason) -> Cause | None:
-    """Return the cause shown by a change that preserves the results; see :meth:`Case.near`."""
-    change = case.near()
+def blame_exact_change(case: RefusalCase, reason: Reason) -> Cause | None:
+    """Return the cause proven by an exact change; see :meth:`RefusalCase.find_exact_change`."""
+    change = case.find_exact_change()
     codes = {"alignment": "alignment", "layout": "layout"}
     return None if change is None else blame_change(codes.get(change.kind, "shape"), case, change, reason)
 
 
-def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
+def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause proven by a successful change."""
-    headline = contrast(case.graph, change) + (quote(reason) if reason else "")
-    detail = "with that changed, and nothing else, cuDNN supports the graph"
+    headline = describe_contrast(case.graph, change) + (format_quote(reason) if reason else "")
+    detail = "with only this changed, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

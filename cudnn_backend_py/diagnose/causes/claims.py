@@ -15,11 +15,11 @@ from ..verdict import Cause
 if TYPE_CHECKING:
     from ...interpreter.compare import Comparison
 
-__all__ = ["check_claims", "compare_solution"]
+__all__ = ["compare_solution_results", "verify_exact_changes"]
 
 
-def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
-    """Return a cause that states why exact changes were not compared, and the titles of wrong ones.
+def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
+    """Compare the results of exact changes; return the cause with a remark if that failed, and titles of wrong ones.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
     parts, wrong = [], set()
     for part in cause.remedy.split("; or "):
         change = claims.get(part)
-        found = None if change is None else compare_solution(graph, Solution.of(change))
+        found = None if change is None else compare_solution_results(graph, Solution.of(change))
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"
@@ -37,8 +37,8 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 
-def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | None:
-    """Compare the results of a solution with those of its graph; return None and report it where they differ."""
+def compare_solution_results(graph: Graph, solution: Solution | None) -> Comparison | None:
+    """Compare the results of a solution with those of its graph; where they differ, report that and return None."""
     from ...interpreter.compare import Comparison, compare
 
     if solution is None:

@@ -1,4 +1,4 @@
-"""Select the cause: apply rules to each of cuDNN's reasons, that of the furthest engine config first.
+"""Find the cause of a refusal: apply rules to cuDNN's reasons, that of the engine config with most passed checks first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -23,42 +23,43 @@ from ...rewrite.changes import Change, HeadDims, head_dims
 from ...rewrite.unusual import find_deviations
 from ...target import Target
 from ..fork import run_in_fork
-from ..verdict import Asked, Basis, Candidate, Cause
-from .attention import options_refused
-from .building import why_none_builds
-from .case import FORMS, Budget, Case, blame_change, statement
-from .claims import check_claims
-from .phrases import find_device_queries, is_vague, rules_for
+from ..verdict import Basis, Candidate, Cause, RemedyCheck
+from .attention import blame_options
+from .building import explain_build_failure
+from .case import FORM_CHANGES, PlanBudget, RefusalCase, blame_change, format_statement
+from .claims import verify_exact_changes
+from .phrases import find_device_queries, find_rules, is_vague
 from .rules import (
-    BLOCKS_FROM_SM,
+    FIRST_SM_WITH_BLOCK_SCALES,
+    PHRASE_RULES,
     RULES,
-    WORD_RULES,
-    architecture,
-    block_scale,
-    has_blocks,
-    judge_for,
-    pattern_removed,
-    two_graphs,
+    explain_architecture,
+    explain_block_scale,
+    explain_pattern_removed,
+    explain_two_graphs,
+    format_target_remedy,
+    get_rule_name,
+    has_block_scales,
 )
-from .unusual import is_reported, only_operations, unusual_refused
+from .unusual import blame_unusual_properties, has_only_operations, is_every_set_reported
 
 __all__ = [
-    "DEVICE_NEEDED",
-    "UNJUDGED",
+    "DEVICE_NEEDED_CODE",
+    "UNJUDGED_CAUSE_CODES",
     "find_build_cause",
     "find_cause",
     "find_graph_cause",
-    "name_refused",
-    "suspects",
+    "list_suspicious_properties",
+    "name_refused_operations",
 ]
 
-_DEADLY = 6  # variations that may kill a process, which is then judged again without them
-_NUMBER = struct.Struct("q")
-_SEARCH = "the search for the cause among variations of the graph"
+_MAX_CRASHING_VARIATIONS = 6  # variations that may kill a process, which is then judged again without them
+_VARIATION_NUMBER = struct.Struct("q")
+_SEARCH_TITLE = "the search for the cause among variations of the graph"
 
 # Causes that say nothing about the graph.
-DEVICE_NEEDED = "device-needed"
-UNJUDGED = frozenset({"driver-library-unusable", DEVICE_NEEDED})
+DEVICE_NEEDED_CODE = "device-needed"
+UNJUDGED_CAUSE_CODES = frozenset({"driver-library-unusable", DEVICE_NEEDED_CODE})
 
 
 def find_cause(
@@ -82,15 +83,15 @@ def find_cause(
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
         Whether a variation counts only if a plan of it can be built; how many are is bounded by a
-        :class:`.case.Budget`.
+        :class:`.case.PlanBudget`.
     step
         Called with each variation that is built, before it is.
     """
-    case = _make_case(refused, graph, target, modes, measure, build, step)
-    cause = _apply_rules(case)
+    case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
+    cause = _apply_message_rules(case)
     if cause is not None:
-        return _with_request(case, cause)
-    return _with_request(case, _name_device_need(case, _find_in_fork(case, _select_most_certain)))
+        return _complete_remedy(case, cause)
+    return _complete_remedy(case, _explain_device_need(case, _find_in_fork(case, _find_most_certain_cause)))
 
 
 def find_build_cause(
@@ -109,16 +110,16 @@ def find_build_cause(
     failed
         Those candidates, with the reasons why their plans cannot be built.
     measure, step
-        As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
+        As for :func:`find_cause`; the search is bounded by a :class:`.case.PlanBudget`.
     """
-    case = _make_case(failed, graph, target, modes, measure, True, step)
-    found = _find_in_fork(case, lambda one: _apply_rule(why_none_builds, one))
+    case = _make_refusal_case(failed, graph, target, modes, measure, True, step)
+    found = _find_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
-    cause = _with_request(case, found)
+    cause = _complete_remedy(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
 
-def _make_case(
+def _make_refusal_case(
     refused: Sequence[Candidate],
     graph: Graph,
     target: Target,
@@ -126,35 +127,35 @@ def _make_case(
     measure: bool,
     build: bool,
     step: Callable[[str], object],
-) -> Case:
+) -> RefusalCase:
     may = measure and not target.is_live
-    return Case(refused, graph, target, modes, may, budget=Budget() if build else None, step=step)
+    return RefusalCase(refused, graph, target, modes, may, budget=PlanBudget() if build else None, step=step)
 
 
-def _with_request(case: Case, cause: Cause | None) -> Cause | None:
-    """Return the cause with how thoroughly its remedy was checked, unless the rule states it.
+def _complete_remedy(case: RefusalCase, cause: Cause | None) -> Cause | None:
+    """Return the cause with a note on how its remedy was checked, unless the rule states it.
 
     The remedy also names known issues on the architectures that it recommends, and the headline says which
     architectures cuDNN calls Blackwell.
     """
     if cause is None:
         return None
-    if case.target.sm // 10 == _CONSUMER_BLACKWELL and re.search(r"only .*\bBlackwell", cause.headline):
+    if case.target.sm // 10 == _CONSUMER_BLACKWELL_FAMILY and re.search(r"only .*\bBlackwell", cause.headline):
         cause = dataclasses.replace(
             cause, headline=f"{cause.headline}; sm_{case.target.sm} is a Blackwell, cuDNN means sm_10x by the name"
         )
     if not cause.remedy:
         return cause
-    cause = dataclasses.replace(cause, remedy=cause.remedy + _issues_elsewhere(case, cause.remedy))
-    if cause.asked or cause.code in UNJUDGED:
+    cause = dataclasses.replace(cause, remedy=cause.remedy + _format_issues_on_other_architectures(case, cause.remedy))
+    if cause.asked or cause.code in UNJUDGED_CAUSE_CODES:
         return cause
-    return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
+    return dataclasses.replace(cause, asked=case.remedy_check if cause.basis is Basis.MEASURED else "not asked")
 
 
-_CONSUMER_BLACKWELL = 12  # tens of sm_120 and sm_121
+_CONSUMER_BLACKWELL_FAMILY = 12  # tens of sm_120 and sm_121
 
 
-def _issues_elsewhere(case: Case, remedy: str) -> str:
+def _format_issues_on_other_architectures(case: RefusalCase, remedy: str) -> str:
     """Return the known issues of the graph on other architectures that a remedy names, as an addition to it."""
     others = {int(number) for number in re.findall(r"\bsm_(\d+)", remedy)} - {case.target.sm}
     version = case.target.library.version
@@ -178,98 +179,102 @@ def find_graph_cause(
 ) -> Cause | None:
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
-    case = _make_case(refused, graph, target, modes, measure, build, step)
-    cause = _with_request(case, _find_in_fork(case, _find_graph_cause_here))
+    case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
+    cause = _complete_remedy(case, _find_in_fork(case, _find_graph_cause_in_process))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
-def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Search for the cause in a forked process; if a variation crashes it, repeat without that.
+def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]) -> Cause | None:
+    """Search for the cause in a forked process; after a crash, repeat without the variation that caused it.
 
     Without querying cuDNN where that does not help.
     """
 
-    def hear(one: Case) -> tuple[Cause | None, list[str], dict[str, Change]]:
+    def hear(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collect_reports() as lines:
             return find(one), lines, one.claims
 
     late: list[str] = []
     deadly: frozenset[int] = frozenset()
-    with mmap.mmap(-1, _NUMBER.size) as shared:  # with the forked process
+    with mmap.mmap(-1, _VARIATION_NUMBER.size) as shared:  # with the forked process
         while True:
-            one = dataclasses.replace(case, deadly=deadly, claims={}, count=partial(_NUMBER.pack_into, shared, 0))
-            found = run_in_fork(partial(hear, one), lambda: None, what=_SEARCH, late=late.append)
-            (number,) = _NUMBER.unpack_from(shared)
-            if found is not None or late or number in (0, *deadly) or len(deadly) == _DEADLY:
+            one = dataclasses.replace(
+                case, crashing_variations=deadly, claims={}, count=partial(_VARIATION_NUMBER.pack_into, shared, 0)
+            )
+            found = run_in_fork(partial(hear, one), lambda: None, what=_SEARCH_TITLE, late=late.append)
+            (number,) = _VARIATION_NUMBER.unpack_from(shared)
+            if found is not None or late or number in (0, *deadly) or len(deadly) == _MAX_CRASHING_VARIATIONS:
                 break
             deadly |= {number}
     cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
     for line in [*late, *lines]:
         notify(line)
     if cause is not None and claims:
-        cause, wrong = check_claims(case.graph, cause, claims)
+        cause, wrong = verify_exact_changes(case.graph, cause, claims)
         if wrong:
-            return _find_in_fork(dataclasses.replace(case, wrong=case.wrong | wrong), find)
+            return _find_in_fork(dataclasses.replace(case, wrong_claims=case.wrong_claims | wrong), find)
     return cause
 
 
-def _apply_rules(case: Case) -> Cause | None:
-    """Return the cause of the first rule that recognizes the message by itself."""
+def _apply_message_rules(case: RefusalCase) -> Cause | None:
+    """Return the cause of the first rule that needs only cuDNN's message."""
     return next((cause for rule in RULES if (cause := _apply_rule(rule, case)) is not None), None)
 
 
-def _apply_rule(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason) -> Cause | None:
     """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message applies."""
-    return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
+    return run_guarded(f"the rule {get_rule_name(rule)}", None, rule, *given)
 
 
-def _find_graph_cause_here(case: Case) -> Cause | None:
+def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
     said = _apply_phrase_rules(case)
-    if nearer := _prefer_specific(case, said):
+    if nearer := _prefer_unusual_properties(case, said):
         return nearer
     return (
         said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
     )
 
 
-def _prefer_specific(case: Case, said: Cause | None) -> Cause | None:
+def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause | None:
     """Return the refused unusual properties where no cause was measured or the cause does not cover them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
-    if measured and run_guarded("the look at what is reported", True, is_reported, case, measured.headline):
+    if measured and run_guarded(
+        "the check of the reported properties", True, is_every_set_reported, case, measured.headline
+    ):
         return None
-    found = _apply_rule(unusual_refused, case)
+    found = _apply_rule(blame_unusual_properties, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
     if "(idea)" not in found.remedy:
         return dataclasses.replace(found, remedy="; or ".join(remedies[::-1]))
-    if "(idea)" in measured.remedy or not only_operations(case):
+    if "(idea)" in measured.remedy or not has_only_operations(case):
         return dataclasses.replace(found, remedy="; or ".join(remedies))
     without = found.remedy.partition("; or ")[0].removesuffix(" (idea)")  # all that helps is to leave operations out
     headline = f"{measured.headline}; supported {without}"
     return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
-def _select_most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause, else the one that cuDNN names, a change proves, or a rule gives."""
-    if blocks := _apply_rule(block_scale, case):
+def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
+    """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
+    if blocks := _apply_rule(explain_block_scale, case):
         return blocks
     said = _apply_phrase_rules(case)
-    if nearer := _prefer_specific(case, said):
-        return _with_others(case, nearer)
+    if nearer := _prefer_unusual_properties(case, said):
+        return _add_other_changes(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
-        return _with_others(case, said)
+        return _add_other_changes(case, said)
     found = (
-        _apply_rule(options_refused, case)
-        or _apply_rule(pattern_removed, case)
+        _apply_rule(blame_options, case)
+        or _apply_rule(explain_pattern_removed, case)
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
     )
-    return _with_others(case, found) if found is not None else said or most_specific_refusal(case)
+    return _add_other_changes(case, found) if found is not None else said or blame_most_specific_reason(case)
 
 
-def _with_others(case: Case, cause: Cause) -> Cause:
-    """Return the cause with the other changes that make cuDNN support a graph that is not attention.
+def _add_other_changes(case: RefusalCase, cause: Cause) -> Cause:
+    """Add the other changes that make cuDNN support the graph, if it is not attention, to the cause.
 
     Problem
         A type, or operations in one graph, that cuDNN supports by themselves.
@@ -280,21 +285,25 @@ def _with_others(case: Case, cause: Cause) -> Cause:
     Since
         Any version.
     """
-    return run_guarded("the look for what else helps", cause, _report_others, case, cause)
+    return run_guarded("the search for other changes that help", cause, _find_other_changes, case, cause)
 
 
-_ALONE = ("data-type", "operation", "shape")  # codes of causes that may be refused only together with something else
+_COMBINABLE_CAUSE_CODES = (
+    "data-type",
+    "operation",
+    "shape",
+)  # codes of causes that may be refused only together with something else
 
 
-def _report_others(case: Case, cause: Cause) -> Cause:
-    if case.is_attention or cause.basis is not Basis.MEASURED or cause.code not in _ALONE:
+def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
+    if case.is_attention or cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
-        alone = case.split() or case.find_remedy("drop_operation")
+        alone = case.find_split() or case.find_remedy("drop_operation")
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
-    if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_is_about_operands)):
+    if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
         said.append(f"supported with {change.title}")
         remedies.append(change.advice)
     if cause.code == "operation" and (change := case.find_remedy("whole_pattern")):
@@ -303,35 +312,36 @@ def _report_others(case: Case, cause: Cause) -> Cause:
     if "sm_" not in cause.headline and (others := case.supporting_architectures):
         do = "do" if len(others) > 1 else "does"
         said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
-        remedies.append(judge_for(others))
+        remedies.append(format_target_remedy(others))
     said = [one for one in said if one not in cause.headline]
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
 
 
-def _is_about_operands(change: Change) -> bool:
+def _changes_several_tensors(change: Change) -> bool:
     return len(change.tensors) > 1
 
 
-def _apply_phrase_rules(case: Case) -> Cause | None:
+def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
     """Return the first measured cause among the rules for the reasons' phrases, else the first cause."""
     first: Cause | None = None
     tried: set[str] = set()
     for reason in case.specific_reasons:
-        for name in rules_for(str(reason)):
-            if name in tried or name == architecture.__name__:  # asked last: a change of the graph is nearer
+        for name in find_rules(str(reason)):
+            # The rule for architectures is applied last, as a change of the graph is a better remedy.
+            if name in tried or name == get_rule_name(explain_architecture):
                 continue
             tried.add(name)
-            cause = _apply_rule(WORD_RULES[name], case, reason)
+            cause = _apply_rule(PHRASE_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
     return first
 
 
-def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
-    """Return the cause, or that an engine was refused only because no device could be queried.
+def _explain_device_need(case: RefusalCase, other: Cause | None) -> Cause | None:
+    """Return the cause, or one that says that an engine was refused only because there is no device to query.
 
     Problem
         "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
@@ -344,25 +354,25 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     Since
         Seen with 9.19 and 9.28.
     """
-    if case.target.is_live or (has_blocks(case.graph) and case.target.sm < BLOCKS_FROM_SM):
+    if case.target.is_live or (has_block_scales(case.graph) and case.target.sm < FIRST_SM_WITH_BLOCK_SCALES):
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
             what = find_device_queries(str(reason), case.target.sm)
-            if what is not None and not (what.startswith("a cuBLASLt") and _is_of_no_format(case.graph)):
+            if what is not None and not (what.startswith("a cuBLASLt") and _has_unknown_block_scales(case.graph)):
                 headline = f"engine {candidate.engine} queries the device for {what}, and there is none"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
                 remedy = "judge on a machine with the GPU"
-                asked: Asked = ""
+                asked: RemedyCheck = ""
                 if other is not None:
                     headline = f"{headline}; of the others: {other.headline}"
                 if other is not None and other.basis is Basis.MEASURED and other.remedy:
-                    remedy, asked = f"{remedy}; or {other.remedy}", other.asked or case.asked
+                    remedy, asked = f"{remedy}; or {other.remedy}", other.asked or case.remedy_check
                 return Cause("device-needed", headline, Basis.RULE, detail, remedy, asked)
     return other
 
 
-def name_refused(graph: Graph, headline: str) -> str:
+def name_refused_operations(graph: Graph, headline: str) -> str:
     """Return the operations that cuDNN failed to finalize, with inputs, outputs and cuDNN's status.
 
     Problem
@@ -381,13 +391,13 @@ def name_refused(graph: Graph, headline: str) -> str:
     ops += [op for op in graph.ops if not ops and op.kind.name.removeprefix("OPERATION_") == found[1]]
     shown = []
     for op in ops[:2]:
-        modes = [f"{name} {value.name}" for name, value in _enum_parameters(op)]
+        modes = [f"{name} {value.name}" for name, value in _list_enum_parameters(op)]
         tensors = [f"{port} {tensor.name} {tensor.type_text}" for port, tensor in op.ports() if not tensor.by_value]
         shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])}: {', '.join(tensors[:6])})")
     return f"{'; '.join(shown)}: " if shown else ""
 
 
-def _enum_parameters(op: Op) -> list[tuple[str, Enum]]:
+def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:
     """Return the parameters of an operation that are enums, including those of a resampling."""
     given = op.parameters()
     inner = given.get("resample")
@@ -395,17 +405,17 @@ def _enum_parameters(op: Op) -> list[tuple[str, Enum]]:
     return [(name, value) for name, value in fields.items() if isinstance(value, Enum) and "mode" in name]
 
 
-def _is_of_no_format(graph: Graph) -> bool:
-    """Return whether the graph has block scales of a size outside the formats that cuBLASLt documents."""
+def _has_unknown_block_scales(graph: Graph) -> bool:
+    """Return whether the graph has block scales of a size that no format of cuBLASLt has."""
     return any(one.key.startswith("blocks ") for one in find_deviations(graph))
 
 
 # Kinds that are tried where no rule knows the phrase.
-_VALUES = ("virtual", "dims", "pad_head_dim", "pad_channels", "data_type", "scale")
-_CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
+_VALUE_CHANGE_KINDS = ("virtual", "dims", "pad_head_dim", "pad_channels", "data_type", "scale")
+_CHEAP_CHANGE_KINDS = ("alignment", "layout", *FORM_CHANGES, *_VALUE_CHANGE_KINDS)
 
 
-def suspects(graph: Graph) -> list[str]:
+def list_suspicious_properties(graph: Graph) -> list[str]:
     """Return unusual properties of the graph's tensors, the first suspects when cuDNN crashes."""
     lines = []
     for tensor in graph.tensors:
@@ -416,14 +426,14 @@ def suspects(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    s_q = run_guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
+    s_q = run_guarded("the search for attention sequences", HeadDims(), head_dims, graph).s_q
     if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines
 
 
-def _blame_single_change(case: Case) -> Cause | None:
-    """No rule matches the phrase, and one change makes cuDNN support the graph.
+def _blame_single_change(case: RefusalCase) -> Cause | None:
+    """Return the cause proven by a single change, where no rule matches the reason.
 
     Problem
         Any; the change reports.
@@ -434,13 +444,15 @@ def _blame_single_change(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    found = case.find_remedy(*_CHEAP, keep=lambda change: change.effect == "exact") or case.find_remedy(
+    found = case.find_remedy(*_CHEAP_CHANGE_KINDS, keep=lambda change: change.effect == "exact") or case.find_remedy(
         "intermediate_type"
     )
-    if found is None and not case.is_attention and (said := two_graphs(case)):
+    if found is None and not case.is_attention and (said := explain_two_graphs(case)):
         return said
     # An output that becomes virtual is another graph: any architecture that supports it as it is says more.
-    change = found or case.find_remedy(*_CHEAP, keep=lambda one: one.effect != "exact" and one.kind != "virtual")
+    change = found or case.find_remedy(
+        *_CHEAP_CHANGE_KINDS, keep=lambda one: one.effect != "exact" and one.kind != "virtual"
+    )
     if change is None:
         return None
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
@@ -448,15 +460,19 @@ def _blame_single_change(case: Case) -> Cause | None:
     return blame_change(name, case, change, case.specific_reasons[0] if case.specific_reasons else None)
 
 
-def _blame_architecture(case: Case) -> Cause | None:
-    """No rule matches the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
-    named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
+def _blame_architecture(case: RefusalCase) -> Cause | None:
+    """Return the cause that only other architectures support the graph, where no rule matches the reason."""
+    named = [
+        one
+        for one in case.reasons
+        if not is_vague(one.text) and get_rule_name(explain_architecture) in find_rules(str(one))
+    ]
     reasons = [*named, *case.specific_reasons]
-    return architecture(case, reasons[0]) if reasons else None
+    return explain_architecture(case, reasons[0]) if reasons else None
 
 
-def _blame_missing_engine(case: Case) -> Cause | None:
-    """Name the operation for which cuDNN has no engine, if it gives no reason; None if it has engines.
+def _blame_missing_engine(case: RefusalCase) -> Cause | None:
+    """Return the cause that cuDNN has no engine for an operation, where it gives no reason; None if it has engines.
 
     Problem
         Heuristics without any engine config, and without a reason.
@@ -477,7 +493,7 @@ def _blame_missing_engine(case: Case) -> Cause | None:
     return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were queried")
 
 
-def most_specific_refusal(case: Case) -> Cause | None:
+def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     """Return the cause from the most specific refusal, where no better rule applies.
 
     Problem
@@ -497,5 +513,5 @@ def most_specific_refusal(case: Case) -> Cause | None:
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
-    headline = f"{count} of {len(case.refused)} candidates: {statement(reason)}"
+    headline = f"{count} of {len(case.refused)} candidates: {format_statement(reason)}"
     return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

@@ -1,4 +1,4 @@
-"""Options of a refused attention problem, and the graph rebuilt without some of them.
+"""Options of a refused attention problem, and graphs without some of them.
 
 The problem is read from the graph by its data flow, and built again as a graph of the same form. Only where cuDNN
 refuses that graph for the very reasons it gave for the given one are its answers taken for answers about it.
@@ -21,15 +21,15 @@ from ...graph.data_types import DATA_TYPES, HALF_TYPES
 from ...graph.strides import ordered_strides
 from ...system.version import VersionTuple
 
-__all__ = ["Option", "Options", "read_options"]
+__all__ = ["AttentionOption", "AttentionOptions", "read_options"]
 
-_LAYOUTS = ("bshd", "bhsd", "sbhd")
-_PLAIN_DIM, _SEQUENCE = 64, 128  # a head dim every kernel has, and what a plain sequence is a multiple of
+_LAYOUT_NAMES = ("bshd", "bhsd", "sbhd")
+_PLAIN_HEAD_DIM, _SEQUENCE_MULTIPLE = 64, 128  # a head dim every kernel has, and what a plain sequence is a multiple of
 
 
 @dataclass(frozen=True)
-class Option:
-    """One difference between a problem and plain attention.
+class AttentionOption:
+    """An option of attention: one difference between a problem and plain attention.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class Option:
     size: int = 0
 
 
-class Options:
-    """The options of one problem, and graphs with subsets of them.
+class AttentionOptions:
+    """The options of an attention problem; builds graphs with subsets of them.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Options:
     def __init__(self, use: AttentionUse, version: VersionTuple) -> None:
         self._use = use
         self._version = None if use.form == "expanded" else version
-        self._problem = _name_layouts(use.problem)
+        self._problem = _replace_strides_with_layout_names(use.problem)
         self.found = dict(_list_options(self._problem, backward=use.backward))
 
     @property
@@ -78,17 +78,17 @@ class Options:
         """The options that each option needs."""
         return {key: option.needs for key, option in self.found.items()}
 
-    def whole(self, kept: Iterable[str]) -> set[str]:
-        """Return these options and all that they need."""
-        return {need for one in kept for need in (one, *self.whole(self.found[one].needs))}
+    def add_needed_options(self, kept: Iterable[str]) -> set[str]:
+        """Return these options and all others that they require."""
+        return {need for one in kept for need in (one, *self.add_needed_options(self.found[one].needs))}
 
     def graph(self, kept: Collection[str], **fields: Any) -> Graph | None:
-        """Return the graph with only these options, and other values of these fields; None if there is none."""
+        """Return the graph with only these options and with these field values; None if it cannot be built."""
         plain: dict[str, Any] = {}
         for key, option in self.found.items():
             plain |= {} if key in kept else option.plain
         try:
-            problem = _fit(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
+            problem = _fit_to_sizes(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
             make = sdpa_backward if self._use.backward else sdpa_forward
             form = "unified" if self._use.form == "unified" else "composite"
             return make(problem, implementation=form, version=self._version, allow_hazards=True)  # type: ignore[arg-type]
@@ -96,30 +96,30 @@ class Options:
             return None
 
 
-def read_options(graph: Graph, version: VersionTuple) -> Options | None:
+def read_options(graph: Graph, version: VersionTuple) -> AttentionOptions | None:
     """Return the options of the attention problem that a graph solves; None if it is not attention."""
     use = read_attention(graph)
-    return None if use is None else Options(use, version)
+    return None if use is None else AttentionOptions(use, version)
 
 
-def _name_layouts(problem: Attention) -> Attention:
-    """Return the problem with strides replaced by names of layouts where possible, so that they fit other sizes."""
+def _replace_strides_with_layout_names(problem: Attention) -> Attention:
+    """Return the problem with strides replaced by layout names where possible, which remain valid for other sizes."""
     given = problem.layout
     if isinstance(given, str):
         return problem
     found: dict[str, Any] = {}
     for name, strides in given.items():
-        named: Iterator[Any] = (one for one in _LAYOUTS if _strides(problem, one, name) == strides)
+        named: Iterator[Any] = (one for one in _LAYOUT_NAMES if _make_strides(problem, one, name) == strides)
         found[name] = strides if name == "stats" else next(named, strides)
     return dataclasses.replace(problem, layout=found)
 
 
-def _strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]:
+def _make_strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]:
     return dataclasses.replace(problem, layout=layout).strides(name)
 
 
-def _fit(problem: Attention, old: Attention) -> Attention:
-    """Return the problem with bias and strides adapted to its sizes where those of `old` were changed."""
+def _fit_to_sizes(problem: Attention, old: Attention) -> Attention:
+    """Return the problem with bias and strides adapted to its sizes where these differ from those of `old`."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
         before = (old.batch, old.heads, old.seq_q, old.seq_kv)
@@ -132,18 +132,18 @@ def _fit(problem: Attention, old: Attention) -> Attention:
     for name, strides in problem.layout.items():
         dims = problem.dims(name)
         changed = not isinstance(strides, str) and dims != old.dims(name)
-        layout[name] = ordered_strides(dims, _order(strides)) if changed else strides
+        layout[name] = ordered_strides(dims, _order_dims_by_stride(strides)) if changed else strides
     return dataclasses.replace(problem, layout=layout)
 
 
-def _order(strides: Any) -> list[int]:
+def _order_dims_by_stride(strides: Any) -> list[int]:
     return sorted(range(len(strides)), key=lambda axis: (strides[axis], -axis))
 
 
 # what there is
 
 #: By key: a regular expression of what cuDNN's reasons call it, and what to do instead where that computes the same.
-_KNOWN: dict[str, tuple[str, str]] = {
+_KNOWN_OPTIONS: dict[str, tuple[str, str]] = {
     "data type": (r"(?i)fp8|FP16/BF16|data ?type|block.?scale", "float16 or bfloat16 instead"),
     "head dim": (r"(?i)embedding|head.?dim|hidden dim|d_qk|d_v\b|\bD=", "a smaller head dim"),
     "sequence": (r"(?i)sequence|s_q|s_kv|decode|seqlen", "sequences padded to a multiple of 128"),
@@ -174,43 +174,45 @@ _KNOWN: dict[str, tuple[str, str]] = {
     "deterministic": (r"(?i)determin|non-atomic", "dQ through dq_accum"),
 }
 
-_Found = Iterator[tuple[str, Option]]
+_KeyedOptions = Iterator[tuple[str, AttentionOption]]
 
 
 def _make_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str, ...] = (), **more: Any) -> Any:
-    pattern, instead = _KNOWN[key]
-    return key, Option(name, plain, needs, pattern, instead, **more)
+    pattern, instead = _KNOWN_OPTIONS[key]
+    return key, AttentionOption(name, plain, needs, pattern, instead, **more)
 
 
-def _list_options(p: Attention, *, backward: bool) -> _Found:
+def _list_options(p: Attention, *, backward: bool) -> _KeyedOptions:
     """Yield the options of a problem by key, in an order where needed options come first."""
-    yield from _types(p)
-    yield from _sizes(p)
-    yield from _masks(p)
-    yield from _lengths(p)
-    yield from _list_added_tensors(p)
-    yield from _gradients(p) if backward else _outputs(p)
+    yield from _list_type_options(p)
+    yield from _list_size_options(p)
+    yield from _list_mask_options(p)
+    yield from _list_length_options(p)
+    yield from _list_input_tensor_options(p)
+    yield from _list_gradient_options(p) if backward else _list_output_options(p)
 
 
-def _types(p: Attention) -> _Found:
+def _list_type_options(p: Attention) -> _KeyedOptions:
     if p.data_type not in HALF_TYPES:
-        wide = "" if p.output_type in (None, p.data_type) else f" with a {_name_value(p.output_type)} output"
+        wide = "" if p.output_type in (None, p.data_type) else f" with a {_format_type(p.output_type)} output"
         plain = {"data_type": DataType.HALF, "output_type": DataType.HALF, "mx": False}
-        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_name_value(p.data_type)}{wide}", plain)
+        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_format_type(p.data_type)}{wide}", plain)
 
 
-def _name_value(kind: DataType | None) -> str:
+def _format_type(kind: DataType | None) -> str:
     return "" if kind is None else DATA_TYPES[kind].word or kind.name.lower()
 
 
-def _sizes(p: Attention) -> _Found:
-    if (p.head_dim, p.head_dim_v) != (_PLAIN_DIM, _PLAIN_DIM):
+def _list_size_options(p: Attention) -> _KeyedOptions:
+    if (p.head_dim, p.head_dim_v) != (_PLAIN_HEAD_DIM, _PLAIN_HEAD_DIM):
         same = p.head_dim == p.head_dim_v
         name = f"a head dim of {p.head_dim}" + ("" if same else f" and one of V of {p.head_dim_v}")
-        plain = {"head_dim": _PLAIN_DIM, "head_dim_v": _PLAIN_DIM}
+        plain = {"head_dim": _PLAIN_HEAD_DIM, "head_dim_v": _PLAIN_HEAD_DIM}
         yield _make_option("head dim", name, plain, sizes=tuple(plain) if same else (), size=p.head_dim)
-    if p.seq_q % _SEQUENCE or p.seq_kv % _SEQUENCE:
-        rounded = {name: -(-getattr(p, name) // _SEQUENCE) * _SEQUENCE for name in ("seq_q", "seq_kv")}
+    if p.seq_q % _SEQUENCE_MULTIPLE or p.seq_kv % _SEQUENCE_MULTIPLE:
+        rounded = {
+            name: -(-getattr(p, name) // _SEQUENCE_MULTIPLE) * _SEQUENCE_MULTIPLE for name in ("seq_q", "seq_kv")
+        }
         yield _make_option("sequence", f"sequences of {p.seq_q} (queries) and {p.seq_kv} (keys)", rounded)
     if (p.kv_heads, p.v_heads) != (p.heads, p.heads):
         heads = f"{p.kv_heads}" if p.kv_heads == p.v_heads else f"{p.kv_heads} (K) and {p.v_heads} (V)"
@@ -219,12 +221,12 @@ def _sizes(p: Attention) -> _Found:
     by_name: Mapping[str, Any] = {"": p.layout} if isinstance(p.layout, str) else p.layout
     given: set[Any] = {one for name, one in by_name.items() if name != "stats"}
     if given != {"bshd"}:
-        named = len(given) == 1 and given <= {*_LAYOUTS, "packed"}
+        named = len(given) == 1 and given <= {*_LAYOUT_NAMES, "packed"}
         name = f"the layout {next(iter(given))}" if named else "the strides of Q, K, V and O"
         yield _make_option("layout", name, {"layout": "bshd"})
 
 
-def _masks(p: Attention) -> _Found:
+def _list_mask_options(p: Attention) -> _KeyedOptions:
     bounds = []
     if p.right_bound is not None:
         bounds.append("right bound")
@@ -240,7 +242,7 @@ def _masks(p: Attention) -> _Found:
         yield _make_option("block mask", "the block mask", {"block_mask": False})
 
 
-def _lengths(p: Attention) -> _Found:
+def _list_length_options(p: Attention) -> _KeyedOptions:
     padded = ("padding",) if p.padding else ()
     if p.padding:
         yield _make_option("padding", "sequence lengths (padding)", {"padding": False})
@@ -257,7 +259,7 @@ def _lengths(p: Attention) -> _Found:
         yield _make_option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
 
 
-def _list_added_tensors(p: Attention) -> _Found:
+def _list_input_tensor_options(p: Attention) -> _KeyedOptions:
     if p.score_modifier is not None:
         yield _make_option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
     if p.alibi:
@@ -272,13 +274,13 @@ def _list_added_tensors(p: Attention) -> _Found:
         yield _make_option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
     if p.dropout and p.seed_type is not DataType.INT64:
         yield _make_option(
-            "seed type", f"a seed of type {_name_value(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
+            "seed type", f"a seed of type {_format_type(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
         )
     if p.sink:
         yield _make_option("sink", "the sink", {"sink": False, "dsink": False})
 
 
-def _outputs(p: Attention) -> _Found:
+def _list_output_options(p: Attention) -> _KeyedOptions:
     outputs = {"stats": "the statistics (stats)", "max": "the row maximum", "sum_exp": "the sum of exponentials"}
     for field, name in outputs.items():
         if getattr(p, field):
@@ -287,7 +289,7 @@ def _outputs(p: Attention) -> _Found:
         yield _make_option("rng dump", "the dropout mask written", {"rng_dump": False}, ("dropout",))
 
 
-def _gradients(p: Attention) -> _Found:
+def _list_gradient_options(p: Attention) -> _KeyedOptions:
     if p.dbias:
         yield _make_option("dbias", "the gradient of the bias (dbias)", {"dbias": False}, ("bias",))
     if p.dsink:

@@ -1,4 +1,4 @@
-"""cuDNN's phrases and the rules that explain them: one table with a row per phrase."""
+"""Table of phrases in cuDNN's reasons, with the rule that explains each."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from ...generated.enums import DataType
 
 __all__ = [
-    "NEEDS_DEVICE",
-    "PHRASES",
-    "Phrase",
-    "explain_numbers",
+    "DEVICE_NEED_BY_PATTERN",
+    "REASON_PHRASES",
+    "ReasonPhrase",
+    "explain_type_numbers",
+    "find_change_kinds",
     "find_device_queries",
+    "find_rules",
     "is_about_other_architecture",
     "is_vague",
-    "kinds_for",
-    "rules_for",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class ReasonPhrase:
     """A pattern in cuDNN's reasons, written ``STATUS: text``, and its explanation.
 
     Attributes
@@ -49,55 +49,59 @@ class Phrase:
     from_sm: int = 0
 
 
-_TYPES = ("data_type", "intermediate_type")
+_TYPE_CHANGE_KINDS = ("data_type", "intermediate_type")
 
 #: In the order in which rules are queried, and kinds of change tried.
-PHRASES = (
-    Phrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
-    Phrase(r"is_valid_spatial_dim", "convolution_dims"),
-    Phrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
-    Phrase(r"!has\w+Desc\(\)", "missing_tensor"),
-    Phrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
-    Phrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
-    Phrase(r"getNumElementsWithStride|overlap", "overlapping"),
-    Phrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
-    Phrase(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)),
-    Phrase(r"less than equal to|Only D=|d_(?:qk|v) (?:>|<=)", kinds=("smaller_head_dim",)),
-    Phrase(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O", "low_precision", _TYPES),
-    Phrase(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type", "data_type", _TYPES),
-    Phrase(r"seed tensor|mma_shape|MmaShape", "data_type"),
-    Phrase(r"(?i)data_type|compute type", kinds=_TYPES),
-    Phrase(r"(?i)layout|stride|row major|nhwc|is_supported$", "layout", ("layout",)),
-    Phrase(r"(?i)contiguous", "layout"),
-    Phrase(r"(?i)interleaved", kinds=("layout",)),
-    Phrase(r"(?i)alignment|aligned|_ptrAlign", "alignment"),
-    Phrase(r"(?i)align", kinds=("alignment",)),
-    Phrase(r"(?i)virtual", "virtual", ("virtual",)),
-    Phrase(r"(?i)ragged", "option", ("layout",)),
-    Phrase(r"(?i)dropout", "option", ("drop_dropout",)),
-    Phrase(r"(?i)bias", "option", ("drop_bias",)),
-    Phrase(r"(?i)mask", "option", ("mask",)),
-    Phrase(r"(?i)stats", "option", ("drop_stats",)),
-    Phrase(r"(?i)paged|page table|sink|determin|seq_?len|alibi|padding", "option"),
-    Phrase(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)", "architecture"),
-    Phrase(r"(?i:multiples? of)|% \w", "shape", ("pad_channels", "pad_head_dim", "pad_sequence")),
-    Phrase(r"SHAPE", "shape", ("pad_channels", "pad_sequence", "pad_head_dim", "heads")),
-    Phrase(r"(?i)shape|dimension|divisible|GEMV", "shape"),
-    Phrase(r"(?i)node|pattern", "operation", ("virtual", "composite", "unified", "split")),
-    Phrase(r"(?i)operation|Multi-GEMM|activation|children", "operation"),
-    Phrase(r"(?i)buildDAG", kinds=("virtual", "composite", "unified", "split")),
-    Phrase(r"is supported for this engine|the chosen engine does not support", vague=True),
-    Phrase(r"engine does not support this graph|global index -1|fortBackend\.is_", vague=True),
-    Phrase(r"is only supported since|non matching device version", vague=True),
-    Phrase(r"KERNEL_CFG knob|No knob was found|not given", vague=True),
-    Phrase(r"either be an entrance node|mode for fused attention", vague=True),
-    Phrase(r"This tile size|[Tt]his engine config|kcfg\.", vague=True),
-    Phrase(r"engine_iface->getStatus", vague=True),
+REASON_PHRASES = (
+    ReasonPhrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
+    ReasonPhrase(r"is_valid_spatial_dim", "convolution_dims"),
+    ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
+    ReasonPhrase(r"!has\w+Desc\(\)", "missing_tensor"),
+    ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
+    ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
+    ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
+    ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
+    ReasonPhrase(
+        r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)
+    ),
+    ReasonPhrase(r"less than equal to|Only D=|d_(?:qk|v) (?:>|<=)", kinds=("smaller_head_dim",)),
+    ReasonPhrase(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O", "low_precision", _TYPE_CHANGE_KINDS),
+    ReasonPhrase(
+        r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type", "data_type", _TYPE_CHANGE_KINDS
+    ),
+    ReasonPhrase(r"seed tensor|mma_shape|MmaShape", "data_type"),
+    ReasonPhrase(r"(?i)data_type|compute type", kinds=_TYPE_CHANGE_KINDS),
+    ReasonPhrase(r"(?i)layout|stride|row major|nhwc|is_supported$", "layout", ("layout",)),
+    ReasonPhrase(r"(?i)contiguous", "layout"),
+    ReasonPhrase(r"(?i)interleaved", kinds=("layout",)),
+    ReasonPhrase(r"(?i)alignment|aligned|_ptrAlign", "alignment"),
+    ReasonPhrase(r"(?i)align", kinds=("alignment",)),
+    ReasonPhrase(r"(?i)virtual", "virtual", ("virtual",)),
+    ReasonPhrase(r"(?i)ragged", "option", ("layout",)),
+    ReasonPhrase(r"(?i)dropout", "option", ("drop_dropout",)),
+    ReasonPhrase(r"(?i)bias", "option", ("drop_bias",)),
+    ReasonPhrase(r"(?i)mask", "option", ("mask",)),
+    ReasonPhrase(r"(?i)stats", "option", ("drop_stats",)),
+    ReasonPhrase(r"(?i)paged|page table|sink|determin|seq_?len|alibi|padding", "option"),
+    ReasonPhrase(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)", "architecture"),
+    ReasonPhrase(r"(?i:multiples? of)|% \w", "shape", ("pad_channels", "pad_head_dim", "pad_sequence")),
+    ReasonPhrase(r"SHAPE", "shape", ("pad_channels", "pad_sequence", "pad_head_dim", "heads")),
+    ReasonPhrase(r"(?i)shape|dimension|divisible|GEMV", "shape"),
+    ReasonPhrase(r"(?i)node|pattern", "operation", ("virtual", "composite", "unified", "split")),
+    ReasonPhrase(r"(?i)operation|Multi-GEMM|activation|children", "operation"),
+    ReasonPhrase(r"(?i)buildDAG", kinds=("virtual", "composite", "unified", "split")),
+    ReasonPhrase(r"is supported for this engine|the chosen engine does not support", vague=True),
+    ReasonPhrase(r"engine does not support this graph|global index -1|fortBackend\.is_", vague=True),
+    ReasonPhrase(r"is only supported since|non matching device version", vague=True),
+    ReasonPhrase(r"KERNEL_CFG knob|No knob was found|not given", vague=True),
+    ReasonPhrase(r"either be an entrance node|mode for fused attention", vague=True),
+    ReasonPhrase(r"This tile size|[Tt]his engine config|kcfg\.", vague=True),
+    ReasonPhrase(r"engine_iface->getStatus", vague=True),
     # Measured by comparing with the verdicts on an H100.
-    Phrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
-    Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
+    ReasonPhrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
+    ReasonPhrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
     # Measured with 9.28 for CUDA 13: so it answers for every described GPU and graph. Its users want sm_100.
-    Phrase(
+    ReasonPhrase(
         r"engine_iface",
         needs="facts that no description gives (the memory-bound engine)",
         status="INTERNAL_ERROR",
@@ -106,36 +110,36 @@ PHRASES = (
 )
 
 #: What is queried of the device, by the text that say so, which are no patterns.
-NEEDS_DEVICE = {phrase.pattern: phrase.needs for phrase in PHRASES if phrase.needs}
-_OF_DEVICE = [phrase for phrase in PHRASES if phrase.needs]
+DEVICE_NEED_BY_PATTERN = {phrase.pattern: phrase.needs for phrase in REASON_PHRASES if phrase.needs}
+_DEVICE_PHRASES = [phrase for phrase in REASON_PHRASES if phrase.needs]
 
 
-def rules_for(text: str) -> tuple[str, ...]:
+def find_rules(text: str) -> tuple[str, ...]:
     """Return the names of the rules for a reason, without duplicates, in the order of application."""
-    return tuple(dict.fromkeys(one.rule for one in PHRASES if one.rule and re.search(one.pattern, text)))
+    return tuple(dict.fromkeys(one.rule for one in REASON_PHRASES if one.rule and re.search(one.pattern, text)))
 
 
-def kinds_for(text: str) -> tuple[str, ...]:
+def find_change_kinds(text: str) -> tuple[str, ...]:
     """Return the kinds of change that a reason suggests, the likeliest first."""
-    hinted = (one.kinds for one in PHRASES if one.kinds and re.search(one.pattern, text))
+    hinted = (one.kinds for one in REASON_PHRASES if one.kinds and re.search(one.pattern, text))
     return tuple(dict.fromkeys(kind for kinds in hinted for kind in kinds))
 
 
 def is_vague(text: str) -> bool:
     """Return whether a reason contains no information about the graph."""
-    return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
+    return any(one.vague and re.search(one.pattern, text) for one in REASON_PHRASES)
 
 
 # What cuDNN calls the architectures, by the first digits of theirs. Kernels of sm_8x run on sm_12x too.
-_FAMILIES = {
+_FAMILY_PATTERNS = {
     8: r"ampere|(?:sm|arch)_?8[0-9x]",
     9: r"hopper|(?:sm|arch)_?9[0x]",
     10: r"blackwell|(?:sm|arch)_?10[0-3x]",
     11: r"rubin|(?:sm|arch)_?107",
     12: r"(?:sm|arch)_?12[0-9x]",
 }
-_OWN = {12: (12, 8), 8: (8,), 9: (9,), 10: (10,)}
-_DEMAND = re.compile(
+_OWN_FAMILIES = {12: (12, 8), 8: (8,), 9: (9,), 10: (10,)}
+_DEMAND_PATTERN = re.compile(
     r"(?i)\bonly (?:is |be |been )?(?:supports?|supported|executable|available|run)|or (?:above|newer|later)"
 )
 
@@ -146,12 +150,12 @@ def is_about_other_architecture(text: str, sm: int) -> bool:
     "Only supported on Blackwell" is no such reason: it says what is needed.
     """
     said = text.partition(" at: ")[0]
-    named = [family for family, pattern in _FAMILIES.items() if re.search(pattern, said, re.IGNORECASE)]
-    return bool(named) and not _DEMAND.search(said) and not set(named) & set(_OWN.get(sm // 10, ()))
+    named = [family for family, pattern in _FAMILY_PATTERNS.items() if re.search(pattern, said, re.IGNORECASE)]
+    return bool(named) and not _DEMAND_PATTERN.search(said) and not set(named) & set(_OWN_FAMILIES.get(sm // 10, ()))
 
 
-def explain_numbers(text: str) -> str:
-    """Name the data types of bare numbers in cuDNN's message: "compute type 3 is INT8"; empty without numbers."""
+def explain_type_numbers(text: str) -> str:
+    """Name the data types that cuDNN's message gives as numbers: "compute type 3 is INT8"; empty without numbers."""
     known = {int(kind): kind.name for kind in DataType}
     found = re.findall(r"(?i)((?:compute|data|math|accumulat\w+) ?type) (\d+)\b", text)
     return ", ".join(
@@ -164,5 +168,5 @@ def find_device_queries(text: str, sm: int = 0) -> str | None:
 
     None where it asks nothing, or serves no such architecture.
     """
-    found = (one for one in _OF_DEVICE if one.pattern in text and one.status in text and sm >= one.from_sm)
+    found = (one for one in _DEVICE_PHRASES if one.pattern in text and one.status in text and sm >= one.from_sm)
     return next((one.needs for one in found), None)

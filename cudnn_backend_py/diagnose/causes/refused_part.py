@@ -1,4 +1,4 @@
-"""Search for refused options, alone or in combination, with few judged variations.
+"""Find the options that cuDNN refuses, alone or in combination, by judging few variations.
 
 "Without X it works" alone does not say that X is refused: leaving out Y may help as well, and X may be supported by
 itself. So each option is left out once, and what that leaves is judged by itself.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Ask", "Blame", "find_blame"]
+__all__ = ["RefusedOptions", "SupportQuery", "find_refused_options"]
 
-Ask = Callable[[frozenset[str]], bool | None]
+SupportQuery = Callable[[frozenset[str]], bool | None]
 
-_SETS = 3  # that are looked for: each is enough for a refusal
+_MAX_REFUSED_SETS = 3  # that are looked for: each is enough for a refusal
 
 
 @dataclass(frozen=True)
-class Blame:
+class RefusedOptions:
     """The refused options found.
 
     Parameters
@@ -32,7 +32,7 @@ class Blame:
     """
 
     sets: tuple[tuple[str, ...], ...]
-    cures: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
     alone: bool | None = None
 
     @property
@@ -41,8 +41,10 @@ class Blame:
         return tuple(dict.fromkeys(option for one in self.sets for option in one))
 
 
-def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], run_query: Ask) -> Blame | None:
-    """Return the smallest refused sets of options; None where cuDNN's answers show none.
+def find_refused_options(
+    options: Iterable[str], needs: Mapping[str, Collection[str]], run_query: SupportQuery
+) -> RefusedOptions | None:
+    """Return the smallest refused sets of options; None if cuDNN's answers identify no set.
 
     Parameters
     ----------
@@ -58,24 +60,24 @@ def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], run
     For n options some ``3 n`` questions. More options are taken to be no easier; where answers contradict that
     in a way that matters, None is returned.
     """
-    return _Search(tuple(options), needs, run_query).blame()
+    return _RefusedOptionSearch(tuple(options), needs, run_query).find_all()
 
 
-class _Search:
-    def __init__(self, options: tuple[str, ...], needs: Mapping[str, Collection[str]], run_query: Ask) -> None:
+class _RefusedOptionSearch:
+    def __init__(self, options: tuple[str, ...], needs: Mapping[str, Collection[str]], run_query: SupportQuery) -> None:
         self.options = options
         self.needs = {one: {other for other in needs.get(one, ()) if other in options} for one in options}
         self._ask = run_query
         self._answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
 
-    def _is_supported(self, kept: Collection[str]) -> bool | None:
-        key = self._with_needed(kept)
+    def _is_supported_with(self, kept: Collection[str]) -> bool | None:
+        key = self._add_needed_options(kept)
         if key not in self._answers:
             self._answers[key] = self._ask(key)
         return self._answers[key]
 
-    def _with_needed(self, kept: Collection[str]) -> frozenset[str]:
-        """Return these options and all that they need."""
+    def _add_needed_options(self, kept: Collection[str]) -> frozenset[str]:
+        """Return these options and all others that they require."""
         whole, waiting = set(), list(kept)
         while waiting:
             one = waiting.pop()
@@ -84,78 +86,84 @@ class _Search:
                 waiting += self.needs[one]
         return frozenset(whole)
 
-    def _without(self, kept: Collection[str], gone: str) -> frozenset[str]:
-        """Return options without one, and without those that need it."""
-        return frozenset(one for one in kept if gone not in self._with_needed([one]))
+    def _remove_option(self, kept: Collection[str], gone: str) -> frozenset[str]:
+        """Return the options without one of them and without those that require it."""
+        return frozenset(one for one in kept if gone not in self._add_needed_options([one]))
 
-    def _drop_implied(self, kept: Collection[str]) -> tuple[str, ...]:
+    def _drop_implied_options(self, kept: Collection[str]) -> tuple[str, ...]:
         """Return options in order, without those implied by others."""
-        implied = {need for one in kept for need in self._with_needed([one]) - {one}}
+        implied = {need for one in kept for need in self._add_needed_options([one]) - {one}}
         return tuple(one for one in self.options if one in kept and one not in implied)
 
-    def blame(self) -> Blame | None:
-        plain = self._is_supported(())
+    def find_all(self) -> RefusedOptions | None:
+        plain = self._is_supported_with(())
         if plain is not True:
-            return None if plain is None else Blame(((),))
-        cures = tuple(one for one in self.options if self._is_supported(self._without(self.options, one)) is True)
+            return None if plain is None else RefusedOptions(((),))
+        cures = tuple(
+            one for one in self.options if self._is_supported_with(self._remove_option(self.options, one)) is True
+        )
         sets: list[tuple[str, ...]] = []
         left = frozenset(self.options)
-        while len(sets) < _SETS and self._is_supported(left) is False:
+        while len(sets) < _MAX_REFUSED_SETS and self._is_supported_with(left) is False:
             found = self._find_refused_sets(left, () if sets else cures)
             if not found:
                 break
             sets += found
             for one in found:
-                left = self._without(left, one[-1])
+                left = self._remove_option(left, one[-1])
         several = [one for named in sets if len(named) > 1 for one in named]
-        answers = [self._is_supported([one]) for one in several]
+        answers = [self._is_supported_with([one]) for one in several]
         if False in answers:  # refused by itself, yet leaving out another helps: it is not that simple
-            return self._with_dependents(several[answers.index(False)])
+            return self._search_with_dependents(several[answers.index(False)])
         return (
-            Blame(tuple(sets), self._drop_implied(cures), None if None in answers or not answers else True)
+            RefusedOptions(
+                tuple(sets), self._drop_implied_options(cures), None if None in answers or not answers else True
+            )
             if sets
             else None
         )
 
-    def _with_dependents(self, option: str) -> Blame | None:
-        """Search again with an option and its dependents as a unit, which may be supported where it alone is not."""
-        more = frozenset(one for one in self.options if one != option and option in self._with_needed([one]))
+    def _search_with_dependents(self, option: str) -> RefusedOptions | None:
+        """Search again with an option and its dependents as one unit, which may be supported if the option is not."""
+        more = frozenset(one for one in self.options if one != option and option in self._add_needed_options([one]))
         if not more:
             return None
         rest = tuple(one for one in self.options if one not in more)
-        return _Search(
-            rest, self.needs, lambda kept: self._is_supported(kept | more if option in kept else kept)
-        ).blame()
+        return _RefusedOptionSearch(
+            rest, self.needs, lambda kept: self._is_supported_with(kept | more if option in kept else kept)
+        ).find_all()
 
     def _find_refused_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options refused by themselves, else one refused set, with everything that remedies it."""
-        core = self._with_needed(cures)
+        """Return the options refused by themselves, else one refused set, which includes the options that remedy it."""
+        core = self._add_needed_options(cures)
         single = self._find_refused_alone(
-            [one for one in self.options if one in options and core <= self._with_needed([one])]
+            [one for one in self.options if one in options and core <= self._add_needed_options([one])]
         )
         if single:
             return single
         found = self._find_minimal_set(options, core)
-        return (self._drop_implied(found),) if found else ()
+        return (self._drop_implied_options(found),) if found else ()
 
     def _find_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused by themselves rather than because of what they need."""
-        alone = [one for one in options if self._is_supported([one]) is False]
-        return tuple((one,) for one in alone if not any(need in alone for need in self._with_needed([one]) - {one}))
+        alone = [one for one in options if self._is_supported_with([one]) is False]
+        return tuple(
+            (one,) for one in alone if not any(need in alone for need in self._add_needed_options([one]) - {one})
+        )
 
     def _find_minimal_set(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
-        """Return a minimal refused set; empty where minimality is not known.
+        """Return a minimal refused set; empty if it could not be proven minimal.
 
         Those of the core are in every such set.
         """
-        if core and self._is_supported(core) is False:
+        if core and self._is_supported_with(core) is False:
             return core
         left = options
         for one in self.options:
-            less = self._without(left, one)
+            less = self._remove_option(left, one)
             if one not in left or one in core or not core <= less:
                 continue
-            answer = self._is_supported(less)
+            answer = self._is_supported_with(less)
             if answer is None:
                 return frozenset()
             left = left if answer else less

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ..verdict import Cause
 from . import attention  # noqa: F401  # its module registers rules too
-from .phrases import PHRASES
-from .rules import RULES, WORD_RULES
+from .phrases import REASON_PHRASES
+from .rules import PHRASE_RULES, RULES, get_rule_name
 
-__all__ = ["BY_STATUS", "RuleText", "find_rule", "plain_roles", "read_rules", "rule_name"]
+__all__ = ["RULE_BY_STATUS", "RuleText", "convert_roles_to_markdown", "find_rule", "find_rule_name", "read_rules"]
 
-_ROLE = re.compile(r":\w+:`(~?)([^`]+)`")
+_ROLE_PATTERN = re.compile(r":\w+:`(~?)([^`]+)`")
 
 #: Statuses that a rule reads whatever the text says.
-BY_STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memory_per_block_insufficient"}
+RULE_BY_STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memory_per_block_insufficient"}
 
 
-def plain_roles(text: str) -> str:
+def convert_roles_to_markdown(text: str) -> str:
     """Return a docstring as Markdown: roles as code, names after ``~`` without modules, single backticks."""
-    text = _ROLE.sub(lambda match: f"`{match[2].rpartition('.')[2] if match[1] else match[2].lstrip('.')}`", text)
+    text = _ROLE_PATTERN.sub(
+        lambda match: f"`{match[2].rpartition('.')[2] if match[1] else match[2].lstrip('.')}`", text
+    )
     return text.replace("``", "`")
 
 
@@ -44,7 +48,7 @@ class RuleText:
         return self.parts.get("Remedy", "")
 
 
-_DEVICE = RuleText(
+_DEVICE_TEXT = RuleText(
     "device",
     "The engine needs a real device",
     {
@@ -52,7 +56,7 @@ _DEVICE = RuleText(
         "handle), so this refusal is not about the graph: judge on the GPU."
     },
 )
-_VAGUE = RuleText(
+_VAGUE_TEXT = RuleText(
     "vague",
     "The reason is not about the graph",
     {
@@ -60,7 +64,7 @@ _VAGUE = RuleText(
         "the other reasons: `explain` prints those about your graph first."
     },
 )
-_NONE = RuleText(
+_NO_RULE_TEXT = RuleText(
     "none",
     "Other conditions inside cuDNN",
     {
@@ -70,8 +74,8 @@ _NONE = RuleText(
 )
 
 
-def _read(name: str, docstring: str) -> RuleText:
-    head, _, rest = plain_roles(inspect.cleandoc(docstring)).partition("\n\n")
+def _read_rule_text(name: str, docstring: str) -> RuleText:
+    head, _, rest = convert_roles_to_markdown(inspect.cleandoc(docstring)).partition("\n\n")
     parts = re.findall(r"^(Problem|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
     title = " ".join(head.split()).removesuffix(".")
     return RuleText(name, title, {part: " ".join(text.split()) for part, text in parts})
@@ -80,14 +84,14 @@ def _read(name: str, docstring: str) -> RuleText:
 @cache
 def read_rules() -> tuple[RuleText, ...]:
     """Return the texts of all rules in order of application, then those for reasons without a rule."""
-    by_status = [function for function in RULES if function.__name__ in BY_STATUS.values()]
-    named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
-    functions = [*by_status, *(WORD_RULES[name] for name in named)]
+    by_status = [function for function in RULES if get_rule_name(function) in RULE_BY_STATUS.values()]
+    named = dict.fromkeys(phrase.rule for phrase in REASON_PHRASES if phrase.rule)
+    functions: list[Callable[..., Cause | None]] = [*by_status, *(PHRASE_RULES[name] for name in named)]
     return (
-        *(_read(one.__name__, inspect.getdoc(one) or one.__name__) for one in functions),
-        _DEVICE,
-        _VAGUE,
-        _NONE,
+        *(_read_rule_text(get_rule_name(one), inspect.getdoc(one) or get_rule_name(one)) for one in functions),
+        _DEVICE_TEXT,
+        _VAGUE_TEXT,
+        _NO_RULE_TEXT,
     )
 
 
@@ -96,13 +100,13 @@ def find_rule(name: str) -> RuleText:
     return next(one for one in read_rules() if one.name == name)
 
 
-def rule_name(status: str, text: str) -> str:
+def find_rule_name(status: str, text: str) -> str:
     """Return the name of the first rule that matches a reason; ``device``, ``vague`` or ``none`` otherwise."""
-    if status in BY_STATUS:
-        return BY_STATUS[status]
+    if status in RULE_BY_STATUS:
+        return RULE_BY_STATUS[status]
     said = f"{status}: {text}"
-    if any(phrase.needs and phrase.pattern in said and phrase.status in status for phrase in PHRASES):
-        return _DEVICE.name
-    if any(phrase.vague and re.search(phrase.pattern, said) for phrase in PHRASES):
-        return _VAGUE.name
-    return next((one.rule for one in PHRASES if one.rule and re.search(one.pattern, said)), _NONE.name)
+    if any(phrase.needs and phrase.pattern in said and phrase.status in status for phrase in REASON_PHRASES):
+        return _DEVICE_TEXT.name
+    if any(phrase.vague and re.search(phrase.pattern, said) for phrase in REASON_PHRASES):
+        return _VAGUE_TEXT.name
+    return next((one.rule for one in REASON_PHRASES if one.rule and re.search(one.pattern, said)), _NO_RULE_TEXT.name)

@@ -1,4 +1,4 @@
-"""Rules: from a chain of reasons to a headline with the value found and the value needed.
+"""Rules that explain cuDNN's reasons: headlines with the value found and the value needed.
 
 One function each. The first ones know a fault by its text alone, and are queried in the order they stand in. The others
 are requested the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
@@ -24,40 +24,55 @@ from ...rewrite.shapes import give_ports
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import FORMS, Case, blame_change, blame_near, quote, quote_best, supports, type_word
+from .case import (
+    FORM_CHANGES,
+    RefusalCase,
+    blame_change,
+    blame_exact_change,
+    format_best_quote,
+    format_quote,
+    get_type_word,
+    is_supported,
+)
 from .phrases import is_vague
-from .together import blame_beside, options_refused
+from .together import blame_combined_options, blame_options
 
 __all__ = [
+    "PHRASE_RULES",
     "RULES",
-    "WORD_RULES",
-    "WordRule",
-    "architecture",
-    "judge_for",
-    "name_dims",
-    "pattern_removed",
+    "PhraseRule",
+    "explain_architecture",
+    "explain_pattern_removed",
+    "format_target_remedy",
+    "get_rule_name",
+    "name_head_dims",
 ]
 
 
-Rule = Callable[[Case], Cause | None]
-WordRule = Callable[[Case, Reason], Cause | None]
+Rule = Callable[[RefusalCase], Cause | None]
+PhraseRule = Callable[[RefusalCase, Reason], Cause | None]
 
 RULES: list[Rule] = []
-WORD_RULES: dict[str, WordRule] = {}
+PHRASE_RULES: dict[str, PhraseRule] = {}
 
 
-def _rule(function: Rule) -> Rule:
+def get_rule_name(rule: Callable[..., Cause | None]) -> str:
+    """Return the name of a rule: that of its function without ``explain_``."""
+    return rule.__name__.removeprefix("explain_")
+
+
+def register_rule(function: Rule) -> Rule:
     RULES.append(function)
     return function
 
 
-def word_rule(function: WordRule) -> WordRule:
+def register_phrase_rule(function: PhraseRule) -> PhraseRule:
     """Register a rule under its name, which :mod:`.phrases` uses to select rules."""
-    WORD_RULES[function.__name__] = function
+    PHRASE_RULES[get_rule_name(function)] = function
     return function
 
 
-def _find_first(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
+def _find_first_reason(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
     for candidate in refused:
         for reason in candidate.reasons:
             if reason.status.endswith(status) and words in reason.text:
@@ -65,7 +80,7 @@ def _find_first(refused: Sequence[Candidate], status: str, words: str = "") -> t
     return None
 
 
-def judge_for(others: Sequence[str]) -> str:
+def format_target_remedy(others: Sequence[str]) -> str:
     """Return the remedy that names other targets which support the graph; empty if there are none."""
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
@@ -74,8 +89,8 @@ def _format_kib(size_bytes: int) -> str:
     return f"{size_bytes} bytes ({size_bytes / 1024:g} KiB)"
 
 
-@_rule
-def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
+@register_rule
+def explain_shared_memory_per_block_insufficient(case: RefusalCase) -> Cause | None:
     """A kernel needs more shared memory per thread block than the architecture has.
 
     Problem
@@ -91,13 +106,13 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
         The status exists since cuDNN 9.0.
     """
     target = case.target
-    found = _find_first(case.refused, "SHARED_MEMORY_INSUFFICIENT")
+    found = _find_first_reason(case.refused, "SHARED_MEMORY_INSUFFICIENT")
     if found is None:
         return None
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_format_kib(limit)} at most"
-    remedy = judge_for(case.supporting_architectures)
+    remedy = format_target_remedy(case.supporting_architectures)
     needed = None
     if case.measure and not target.is_live:
         needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
@@ -111,7 +126,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
 
 _NOT_FREE_MEMORY = "this is on-chip shared memory of one thread block, not the free memory of the GPU"
 _LARGEST_SHARED_MEMORY = 232448  # of any architecture so far: 227 KiB on sm_90 and sm_100
-_STEP = 1024
+_SHARED_MEMORY_STEP_BYTES = 1024
 
 
 def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
@@ -121,26 +136,26 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
         varied = open_target(dataclasses.replace(target.profile, properties=properties), on=target.library)
         try:
-            return supports(graph, varied, modes)
+            return is_supported(graph, varied, modes)
         finally:
             varied.close()
 
-    low, high = limit // _STEP, _LARGEST_SHARED_MEMORY // _STEP
-    if low >= high or not supports_with(high * _STEP):
+    low, high = limit // _SHARED_MEMORY_STEP_BYTES, _LARGEST_SHARED_MEMORY // _SHARED_MEMORY_STEP_BYTES
+    if low >= high or not supports_with(high * _SHARED_MEMORY_STEP_BYTES):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if supports_with(middle * _STEP):
+        if supports_with(middle * _SHARED_MEMORY_STEP_BYTES):
             high = middle
         else:
             low = middle
-    return high * _STEP
+    return high * _SHARED_MEMORY_STEP_BYTES
 
 
-_SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 order
+_FIRST_VERSION_WITHOUT_SMALL_SEQUENCES = (9, 25, 0)  # attention that keeps S, with its F16x16 order
 
 
-def pattern_removed(case: Case) -> Cause | None:
+def explain_pattern_removed(case: RefusalCase) -> Cause | None:
     """A pattern that older versions supported was removed from cuDNN.
 
     Problem
@@ -155,10 +170,13 @@ def pattern_removed(case: Case) -> Cause | None:
         Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
     """
     target = case.target
-    found, detail = _find_first(case.refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
+    found, detail = (
+        _find_first_reason(case.refused, "GRAPH_PATTERN", "no longer supported"),
+        "stated by cuDNN",
+    )
     reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
-    if found is None and reordered and target.library.version >= _SMALL_SEQUENCES_UNTIL:
-        found = _find_first(case.refused, "GRAPH_PATTERN", "mha patterns only support")
+    if found is None and reordered and target.library.version >= _FIRST_VERSION_WITHOUT_SMALL_SEQUENCES:
+        found = _find_first_reason(case.refused, "GRAPH_PATTERN", "mha patterns only support")
         detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:
         return None
@@ -168,8 +186,8 @@ def pattern_removed(case: Case) -> Cause | None:
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
-@_rule
-def driver_library_unusable(case: Case) -> Cause | None:
+@register_rule
+def explain_driver_library_unusable(case: RefusalCase) -> Cause | None:
     """cuDNN could not use libcuda.so.1, so its refusal says nothing about the graph.
 
     Problem
@@ -181,17 +199,17 @@ def driver_library_unusable(case: Case) -> Cause | None:
     Since
         Seen with 9.19.
     """
-    found = _find_first(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
+    found = _find_first_reason(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
     if found is None:
         return None
     driver = case.target.library.driver
     headline = f"cuDNN cannot use libcuda.so.1 here ({driver.kind})"
-    remedy = "reinstall this package where a C compiler is, so that the driver stub is built"
+    remedy = "reinstall this package on a machine with a C compiler, so that the driver stub is built"
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
 
 
-@word_rule
-def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     """The engine is only in builds of cuDNN for a newer CUDA.
 
     Problem
@@ -208,15 +226,15 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
         return None
     library, major = case.target.library, needed[1].partition(".")[0]
     built = cuda_version_text(library.cuda_version)
-    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{quote(reason)}"
+    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_quote(reason)}"
     remedy = f"use its build for CUDA {major} (cudnn-backend cudnn install {library.version} --cuda {major})"
     if not case.target.is_live and "cublaslt" in reason.text.lower():
         remedy = f"use its build for CUDA {major} on a machine with the GPU: this engine queries the device"
-    return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)
+    return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)
 
 
-@word_rule
-def convolution_dims(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
     """The dims of a convolution's response do not follow from image, filter, padding and stride.
 
     Problem
@@ -243,15 +261,15 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
             return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
         if needed is None and image.rank == weights.rank:
             headline = (
-                f"{op.name} ({op.display_name()}) gives no pixel: {weights.name} {list(weights.dims)} with its "
+                f"{op.name} ({op.display_name()}) has an empty output: {weights.name} {list(weights.dims)} with its "
                 f"dilation is larger than {image.name} {list(image.dims)} with its padding"
             )
             return Cause("shape", headline, Basis.RULE, reason.text)
     return None
 
 
-@word_rule
-def dims(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_dims(case: RefusalCase, reason: Reason) -> Cause | None:
     """Dims of a tensor do not match those of the other tensors.
 
     Problem
@@ -267,8 +285,8 @@ def dims(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else blame_change("shape", case, change, reason)
 
 
-@word_rule
-def missing_tensor(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation lacks a tensor that its mode, or another tensor, requires.
 
     Problem
@@ -281,8 +299,8 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     conditions = re.findall(r"(!?)has(\w+?)Desc\(\)", reason.text)
-    lacking = [_find_port(name) for without, name in conditions if without]
-    given = [_find_port(name) for without, name in conditions if not without]
+    lacking = [_find_port_name(name) for without, name in conditions if without]
+    given = [_find_port_name(name) for without, name in conditions if not without]
     for op in case.graph.ops:
         ports = dict(op.ports())
         if not isinstance(op, Operation) or any(name in ports for name in lacking) or not set(given) <= ports.keys():
@@ -299,13 +317,13 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-def _find_port(name: str) -> str:
+def _find_port_name(name: str) -> str:
     """Return the name of a port from cuDNN's, such as "inv_variance" for "InvVariance"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-@word_rule
-def same_tensors(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_same_tensors(case: RefusalCase, reason: Reason) -> Cause | None:
     """Two tensors of an operation must have the same dims, strides and type, and differ.
 
     Problem
@@ -319,11 +337,11 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
     """
     pairs = re.findall(r"(\w+)Port\.tensor\.(?:hasSameShape|isSimilarTo)\(&(\w+)Port\.tensor\)", reason.text)
     for op in case.graph.ops:
-        known = {_strip_prefix(name): tensor for name, tensor in op.ports()}
+        known = {_strip_enum_prefix(name): tensor for name, tensor in op.ports()}
         for names in pairs:
-            found = [known.get(_strip_prefix(name)) for name in names]
+            found = [known.get(_strip_enum_prefix(name)) for name in names]
             one, other = found
-            if one is None or other is None or not (difference := _describe_difference(one, other)):
+            if one is None or other is None or not (difference := _describe_tensor_difference(one, other)):
                 continue
             headline = (
                 f"{one.name} and {other.name} differ in {difference}, "
@@ -333,23 +351,23 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-def _strip_prefix(name: str) -> str:
+def _strip_enum_prefix(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _describe_difference(one: Tensor, other: Tensor) -> str:
+def _describe_tensor_difference(one: Tensor, other: Tensor) -> str:
     """Return the difference between two tensors, with both values."""
     pairs = {
         "dims": (list(one.dims), list(other.dims)),
         "strides": (list(one.strides), list(other.strides)),
-        "data type": (type_word(one.data_type), type_word(other.data_type)),
+        "data type": (get_type_word(one.data_type), get_type_word(other.data_type)),
         "reordering": (one.reordering.name, other.reordering.name),
     }
     return next((f"{name}, {a} and {b}" for name, (a, b) in pairs.items() if a != b), "")
 
 
-@word_rule
-def ragged_offset(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_ragged_offset(case: RefusalCase, reason: Reason) -> Cause | None:
     """A ragged offset does not have one entry more than the number of sequences.
 
     Problem
@@ -372,8 +390,8 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-@word_rule
-def overlapping(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_overlapping(case: RefusalCase, reason: Reason) -> Cause | None:
     """Strides make elements overlap or leave gaps where the engines support neither.
 
     Problem
@@ -389,15 +407,15 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else blame_change("layout", case, change, reason)
 
 
-_PRODUCTS = (
+_PRODUCT_OPERATIONS = (
     *CONVOLUTIONS,
     DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
     DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
 )
 
 
-@word_rule
-def no_product(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation is only supported together with a matmul or a convolution, but there is none.
 
     Problem
@@ -410,24 +428,26 @@ def no_product(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     others = [op for op in case.graph.ops if not isinstance(op, Matmul | Pointwise | Reduction)]
-    if not others or any(isinstance(op, Matmul) or op.kind in _PRODUCTS for op in case.graph.ops):
+    if not others or any(isinstance(op, Matmul) or op.kind in _PRODUCT_OPERATIONS for op in case.graph.ops):
         return None
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
-    headline = f"there is no matmul or convolution in the graph, and {names} is only taken fused to one"
+    headline = (
+        f"there is no matmul or convolution in the graph, and {names} is only supported in one graph with one of them"
+    )
     return Cause(
         "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
     )
 
 
-def name_dims(graph: Graph, classes: Sequence[object]) -> str:
-    """Return "head dim of q, k is" for the given dims of tensors in memory."""
+def name_head_dims(graph: Graph, classes: Sequence[object]) -> str:
+    """Return a phrase such as "head dim of q, k is" for tensors in memory."""
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
     return f"head dim of {join_names(names)} is"
 
 
-@word_rule
-def data_type(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     """A tensor has a data type for which this pattern has no kernel.
 
     Problem
@@ -440,7 +460,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    if near := blame_near(case, reason):
+    if near := blame_exact_change(case, reason):
         return near
     change = case.find_remedy("data_type")
     if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
@@ -448,17 +468,17 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
-        return (small and blame_beside(case, "data type")) or blame_change("data-type", case, change, reason)
+        return (small and blame_combined_options(case, "data type")) or blame_change("data-type", case, change, reason)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
-        kinds.setdefault(type_word(tensor.data_type), []).append(tensor)
+        kinds.setdefault(get_type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
-    return Cause("data-type", f"data types do not fit: {found}{quote(reason)}", Basis.RULE, reason.text)
+    return Cause("data-type", f"data types are not supported: {found}{format_quote(reason)}", Basis.RULE, reason.text)
 
 
-@word_rule
-def layout(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_layout(case: RefusalCase, reason: Reason) -> Cause | None:
     """Strides or a rank that the engines do not support.
 
     Problem
@@ -470,38 +490,38 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    ranks = _list_ranks(case.graph)
+    ranks = _list_tensor_ranks(case.graph)
     change = _find_rank_change(case) or case.find_remedy("layout")
     if change is not None:
         return blame_change("layout", case, change, reason)
-    if ranks and ranks[-1] < _PRODUCT:
+    if ranks and ranks[-1] < _MIN_PRODUCT_RANK:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
-        return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "leading dims of 1")
-    if not quote(reason):
+        return Cause("layout", headline + format_quote(reason), Basis.RULE, reason.text, "leading dims of 1")
+    if not format_quote(reason):
         return None  # a bare condition on strides is about other things as well
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
-    return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
+    return Cause("layout", f"strides are not supported: {shown}{format_quote(reason)}", Basis.RULE, reason.text)
 
 
-_PRODUCT = 3  # dims of what is multiplied
+_MIN_PRODUCT_RANK = 3  # dims of what is multiplied
 
 
-def _list_ranks(graph: Graph) -> list[int]:
+def _list_tensor_ranks(graph: Graph) -> list[int]:
     return sorted({tensor.rank for tensor in graph.tensors if not tensor.by_value})
 
 
-def _find_rank_change(case: Case) -> Change | None:
+def _find_rank_change(case: RefusalCase) -> Change | None:
     """Return the change of rank that remedies tensors with fewer than 3 dims, or a matmul with more."""
     products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
-    ranks = _list_ranks(case.graph)
-    wrong = ranks and (ranks[-1] < _PRODUCT or (products and ranks[-1] > _PRODUCT))
+    ranks = _list_tensor_ranks(case.graph)
+    wrong = ranks and (ranks[-1] < _MIN_PRODUCT_RANK or (products and ranks[-1] > _MIN_PRODUCT_RANK))
     return case.find_remedy("flatten") if wrong else None
 
 
-@word_rule
-def alignment(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
     """The alignment of a tensor is smaller than the engine requires.
 
     Problem
@@ -517,11 +537,11 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
     if change is not None:
         return blame_change("alignment", case, change, reason)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
-    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{quote(reason)}", Basis.RULE)
+    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{format_quote(reason)}", Basis.RULE)
 
 
-@word_rule
-def virtual(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_virtual(case: RefusalCase, reason: Reason) -> Cause | None:
     """A tensor is in memory where the engine requires a virtual one, or vice versa.
 
     Problem
@@ -537,14 +557,14 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else blame_change("virtual", case, change, reason)
 
 
-def _is_named(tensor: Tensor, text: str) -> bool:
+def _is_tensor_named(tensor: Tensor, text: str) -> bool:
     """Return whether a reason mentions a tensor by its name or role."""
     words = re.findall(r"[a-z]+", text.lower())
     return not tensor.virtual and any(part in words for part in tensor.name.lower().split("_") if len(part) > 3)
 
 
-@word_rule
-def architecture(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
     """The pattern has kernels for other architectures only.
 
     Problem
@@ -559,24 +579,29 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
     others = case.supporting_architectures
     if not others:
         return None
-    what = "" if case.is_attention else f" ({_name_pattern(case.graph)})"
-    where = (
-        f"sm_{case.target.sm} does not take the graph{what}, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
-    )
+    what = "" if case.is_attention else f" ({_format_pattern(case.graph)})"
+    verb = "do" if len(others) > 1 else "does"
+    where = f"sm_{case.target.sm} does not support the graph{what}, {', '.join(others)} {verb}"
     return Cause(
-        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was judged there", judge_for(others)
+        "architecture",
+        where + format_quote(reason),
+        Basis.MEASURED,
+        "the same graph was judged there",
+        format_target_remedy(others),
     )
 
 
-BLOCKS_FROM_SM = 100  # whose tensor cores multiply numbers with block scales, as the guides of PTX and cuBLAS say
+FIRST_SM_WITH_BLOCK_SCALES = (
+    100  # whose tensor cores multiply numbers with block scales, as the guides of PTX and cuBLAS say
+)
 
 
-def has_blocks(graph: Graph) -> bool:
+def has_block_scales(graph: Graph) -> bool:
     """Return whether an operation quantizes or dequantizes with block scales."""
     return any(op.kind in BLOCK_SCALES for op in graph.ops)
 
 
-def block_scale(case: Case) -> Cause | None:
+def explain_block_scale(case: RefusalCase) -> Cause | None:
     """Block scales on an architecture without them.
 
     Problem
@@ -588,19 +613,25 @@ def block_scale(case: Case) -> Cause | None:
     Since
         Block scales: Blackwell, cuDNN 9.7.
     """
-    if case.target.sm >= BLOCKS_FROM_SM or not has_blocks(case.graph) or not (others := case.supporting_architectures):
+    if (
+        case.target.sm >= FIRST_SM_WITH_BLOCK_SCALES
+        or not has_block_scales(case.graph)
+        or not (others := case.supporting_architectures)
+    ):
         return None
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
-    kinds = dict.fromkeys(type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
+    kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in scaled[:4])
     headline = f"block scales of {', '.join(kinds)} ({names}) are not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    return Cause("architecture", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
+    return Cause(
+        "architecture", headline, Basis.MEASURED, "the same graph was judged there", format_target_remedy(others)
+    )
 
 
-@word_rule
-def shape(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
     """A dim has a size that the engines do not support.
 
     Problem
@@ -615,23 +646,25 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     change = _find_rank_change(case) or case.find_remedy("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
         return blame_change("shape", case, change, reason)
-    if not quote(reason):
+    if not format_quote(reason):
         return None
     dims = head_dims(case.graph)
     sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
     found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
-    return Cause("shape", f"the shape does not fit: {found or 'see below'}{quote(reason)}", Basis.RULE, reason.text)
+    return Cause(
+        "shape", f"the shape is not supported: {found or 'see below'}{format_quote(reason)}", Basis.RULE, reason.text
+    )
 
 
-def _name_pattern(graph: Graph) -> str:
+def _format_pattern(graph: Graph) -> str:
     """Return operations and types of a graph, such as "matmul, relu_fwd of float16"."""
     verbs = [op.display_name() for op in graph.ops]
-    types = dict.fromkeys(type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual)
+    types = dict.fromkeys(get_type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual)
     more = f" and {len(verbs) - 6} more" if len(verbs) > 6 else ""
     return f"{', '.join(verbs[:6])}{more} of {', '.join(types)}"
 
 
-def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
+def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause | None:
     """Operations before or after a matmul, norm or similar must be in a separate graph.
 
     Problem
@@ -643,7 +676,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     Since
         Any version.
     """
-    cut = None if case.is_attention else case.split()
+    cut = None if case.is_attention else case.find_split()
     if cut is None:
         return None
     before, after = ({op.name for op in graph.ops} for graph in cut.graphs)
@@ -653,14 +686,14 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     where = "after" if main.name in before else "before"
     said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
-    quoted = next(filter(None, map(quote, said)), "")
+    quoted = next(filter(None, map(format_quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
     detail = "each of the two graphs was judged by itself"
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
 
 
-@word_rule
-def operation(case: Case, reason: Reason) -> Cause | None:
+@register_phrase_rule
+def explain_operation(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation does not match any pattern of the engines.
 
     Problem
@@ -672,23 +705,25 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    if found := options_refused(case):  # nearer, and some graphs without an operation kill cuDNN
+    if found := blame_options(case):  # nearer, and some graphs without an operation kill cuDNN
         return found
-    same = case.find_remedy(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
+    same = case.find_remedy(
+        *FORM_CHANGES, keep=lambda change: change.effect == "exact"
+    )  # nearer than to leave something out
     if same is not None:
         return blame_change("operation", case, same, reason)
-    if near := blame_near(case, reason):
+    if near := blame_exact_change(case, reason):
         return near
     inner = None if case.is_attention else case.find_remedy("intermediate_type")
     if inner is not None:
         return blame_change("data-type", case, inner, reason)
-    if said := two_graphs(case, reason):
+    if said := explain_two_graphs(case, reason):
         return said
     dropped = case.find_remedies("drop_operation")
     named = (change.title.removeprefix("without the operation").removeprefix("s") for change in dropped)
     names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]
-    quoted = quote_best(case, reason)
+    quoted = format_best_quote(case, reason)
     if names:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"

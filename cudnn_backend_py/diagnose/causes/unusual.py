@@ -1,4 +1,4 @@
-"""Causes for graphs other than attention: unusual properties that are refused alone or in combination.
+"""Find unusual properties that are refused alone or in combination, for graphs other than attention.
 
 As for options of attention, "without X it works" does not say that X is refused: each unusual thing is undone, and also
 judged with all others undone.
@@ -13,16 +13,16 @@ from ...rewrite.changes import Change
 from ...rewrite.solution import EFFECTS
 from ...rewrite.unusual import Deviation, find_deviations, find_required_operations, undo_deviations
 from ..verdict import Basis, Cause
-from .case import Case, quote, statement
-from .refused_part import Ask, Blame, find_blame
-from .rules import two_graphs
+from .case import RefusalCase, format_quote, format_statement
+from .refused_part import RefusedOptions, SupportQuery, find_refused_options
+from .rules import explain_two_graphs
 
-__all__ = ["is_reported", "only_operations", "unusual_refused"]
+__all__ = ["blame_unusual_properties", "has_only_operations", "is_every_set_reported"]
 
-_QUESTIONS = 48  # about one graph: some 5 ms each
-_MOST = 16  # unusual things that are looked at
-_REMEDIES = 3
-_CODES = {
+_MAX_VARIATIONS = 48  # about one graph: some 5 ms each
+_MAX_UNUSUAL_PROPERTIES = 16  # unusual things that are looked at
+_MAX_REMEDIES = 3
+_CODE_BY_PROPERTY = {
     "data type": "data-type",
     "compute type": "data-type",
     "layout": "layout",
@@ -35,7 +35,7 @@ _CODES = {
     "operation": "operation",
 }
 # What cuDNN's reasons call what a thing is about, and headlines do.
-_WORDS = {
+_PATTERN_BY_PROPERTY = {
     "data type": r"(?i)type|precision|fp\d+|int\d+|float|half|double|_T\b",
     "compute type": r"(?i)comput|math_?prec|accum|type",
     "layout": r"(?i)layout|stride|pack|nhwc|nchw|contiguous|major",
@@ -49,8 +49,8 @@ _WORDS = {
 }
 
 
-def unusual_refused(case: Case) -> Cause | None:
-    """Return the refused unusual properties, alone or in combination; None where unknown.
+def blame_unusual_properties(case: RefusalCase) -> Cause | None:
+    """Return the cause that names refused unusual properties, alone or in combination; None if unknown.
 
     Problem
         Any; for a graph that is no attention.
@@ -62,7 +62,7 @@ def unusual_refused(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    found = _find(case)
+    found = _find_refused_properties(case)
     if found is None:
         return None
     blame, options = found
@@ -70,67 +70,73 @@ def unusual_refused(case: Case) -> Cause | None:
     if all(one.aspect == "memory" for kept in sets for one in kept) and case.supporting_architectures:
         return None  # without an output it is another graph: architectures that support it as it is say more
     extra = [one[0] for one in sets if len(one) == 1 and one[0].aspect == "operation"]
-    if len(extra) == len(sets) and (cut := two_graphs(case)):
+    if len(extra) == len(sets) and (cut := explain_two_graphs(case)):
         return cut
-    parts = [_describe(case, one, blame) for one in sets if one[0] not in extra or len(extra) == 1]
+    parts = [_describe_refused_set(case, one, blame) for one in sets if one[0] not in extra or len(extra) == 1]
     if len(extra) > 1:
         names = ", ".join(one.what.removeprefix("operation ") for one in extra)
         parts.append(f"operations {names} do not fit into this graph")
-    headline = "; and also ".join(parts) + _quote(case, sets[0])
+    headline = "; and also ".join(parts) + _format_quotes(case, sets[0])
     aspects = [one.aspect for one in sets[0]]
-    if set(blame.cures) & set(blame.options):
-        detail = "with that undone, and nothing else changed, cuDNN supports the graph"
+    if set(blame.remedies) & set(blame.options):
+        detail = "with only that property made usual, cuDNN supports the graph"
     else:
-        detail = (
-            "judged with everything else unusual in the graph undone: refused with each of these, supported without"
-        )
-    return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _find_replacements(case, blame, options, sets))
+        detail = "judged without the graph's other unusual properties: refused with each of these, supported without"
+    return Cause(
+        _CODE_BY_PROPERTY[aspects[0]],
+        headline,
+        Basis.MEASURED,
+        detail,
+        _format_replacements(case, blame, options, sets),
+    )
 
 
-def is_reported(case: Case, headline: str) -> bool:
+def is_every_set_reported(case: RefusalCase, headline: str) -> bool:
     """Return whether a headline names each refused set by tensor and property."""
-    found = _find(case)
+    found = _find_refused_properties(case)
     if found is None:
         return True
     blame, options = found
     return all(
-        _names_property(headline, one)
+        _is_property_named(headline, one)
         for keys in blame.sets
         for one in _select_reported([options[key] for key in keys])
     )
 
 
-def only_operations(case: Case) -> bool:
-    """Return whether only operations are refused, which can only be left out."""
-    found = _find(case)
+def has_only_operations(case: RefusalCase) -> bool:
+    """Return whether only operations are refused, so that leaving them out is the only remedy."""
+    found = _find_refused_properties(case)
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
 def _select_reported(one: list[Deviation]) -> list[Deviation]:
-    """Return the items of a refused set to report: operations only if there are no others."""
+    """Return the properties of a refused set to report; operations only if there are no other properties."""
     return [item for item in one if item.aspect != "operation"] or one
 
 
-def _names_property(headline: str, one: Deviation) -> bool:
+def _is_property_named(headline: str, one: Deviation) -> bool:
     text = headline.partition(" (cuDNN: ")[0]
     after = r" \(" if one.aspect == "operation" else r"(?![\w.])"  # many are called as what they write
     named = any(re.search(rf"(?<![\w.]){re.escape(name)}{after}", text) for name in one.names)
-    word = one.key.rpartition(" ")[0].replace("_", " ") if one.aspect == "parameter" else _WORDS[one.aspect]
+    word = (
+        one.key.rpartition(" ")[0].replace("_", " ") if one.aspect == "parameter" else _PATTERN_BY_PROPERTY[one.aspect]
+    )
     return named and (one.aspect == "operation" or re.search(word, text) is not None)
 
 
-def _find(case: Case) -> tuple[Blame, dict[str, Deviation]] | None:
-    """Return the refused items by key; None without unusual items or if unknown. Judged once per case."""
+def _find_refused_properties(case: RefusalCase) -> tuple[RefusedOptions, dict[str, Deviation]] | None:
+    """Return the refused properties by key; None without unusual properties or if unknown. Judged once per graph."""
     if not case.measure or case.budget is not None or case.is_attention:
         return None
     if case.unusual is None:
-        options = {one.key: one for one in find_deviations(case.graph)[:_MOST]}
-        case.unusual = (_ask(case, options), options)
+        options = {one.key: one for one in find_deviations(case.graph)[:_MAX_UNUSUAL_PROPERTIES]}
+        case.unusual = (_judge_options(case, options), options)
     blame, options = case.unusual
     return (blame, options) if blame is not None and blame.options else None
 
 
-def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
+def _judge_options(case: RefusalCase, options: dict[str, Deviation]) -> RefusedOptions | None:
     answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
     deadly = False  # where one variation kills cuDNN, more do, and each costs another process
 
@@ -138,34 +144,36 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
         nonlocal deadly
         if kept not in answers:
             graph = undo_deviations(case.graph, [one for key, one in options.items() if key not in kept])
-            late = deadly or len(answers) > _QUESTIONS
-            answers[kept] = None if graph is None or late else case.passes(graph)
-            deadly = deadly or case.counted in case.deadly
+            late = deadly or len(answers) > _MAX_VARIATIONS
+            answers[kept] = None if graph is None or late else case.passes_support_check(graph)
+            deadly = deadly or case.judged_variations in case.crashing_variations
         return answers[kept]
 
     if not options:
         return None
-    blame = _smallest_sets(case, options, run_query)
+    blame = _find_smallest_sets(case, options, run_query)
     cures = [key for key in options if run_query(frozenset(options) - {key}) is True]
     of_it = [key for key in cures if options[key].aspect != "operation"]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is
-        return Blame((tuple(of_it[:1]),), tuple(cures))
-    return blame or (Blame((tuple(cures[:1]),), tuple(cures)) if cures else None)
+        return RefusedOptions((tuple(of_it[:1]),), tuple(cures))
+    return blame or (RefusedOptions((tuple(cures[:1]),), tuple(cures)) if cures else None)
 
 
-def _smallest_sets(case: Case, options: dict[str, Deviation], run_query: Ask) -> Blame | None:
+def _find_smallest_sets(
+    case: RefusalCase, options: dict[str, Deviation], run_query: SupportQuery
+) -> RefusedOptions | None:
     needs = find_required_operations(case.graph, list(options.values()))
     if run_query(frozenset()) is True:
-        return find_blame(options, needs, run_query)
+        return find_refused_options(options, needs, run_query)
     for natural in reversed(options):  # that the rest of the graph cannot be without
         if not needs.get(natural) and run_query(frozenset([natural])) is True:
             rest = [key for key in options if key != natural]
-            return find_blame(rest, needs, lambda kept, natural=natural: run_query(kept | {natural}))  # type: ignore[misc]
+            return find_refused_options(rest, needs, lambda kept, natural=natural: run_query(kept | {natural}))  # type: ignore[misc]
     return None
 
 
-def _describe(case: Case, one: Sequence[Deviation], blame: Blame) -> str:
+def _describe_refused_set(case: RefusalCase, one: Sequence[Deviation], blame: RefusedOptions) -> str:
     """Describe one refused set for a headline."""
     if len(one) == 1:
         (only,) = one
@@ -173,44 +181,46 @@ def _describe(case: Case, one: Sequence[Deviation], blame: Blame) -> str:
             return f"{only.what} does not fit into this graph"
         if only.aspect == "parameter":
             return f"{only.what}: not supported in this graph on sm_{case.target.sm}, with {only.usual} it is"
-        return _describe_needed(only)
+        return _describe_needed_value(only)
     beside = ", though each alone is" if blame.alone else ""
     first, *rest = [item for item in one if item.aspect != "operation"] + [i for i in one if i.aspect == "operation"]
     if first.aspect not in ("operation", "parameter") and all(item.aspect == "operation" for item in rest):
-        return f"{_describe_needed(first)} together with {' and '.join(item.what for item in rest)}"
+        return f"{_describe_needed_value(first)} together with {' and '.join(item.what for item in rest)}"
     return f"{' and '.join(item.what for item in one)}: not supported together on sm_{case.target.sm}{beside}"
 
 
-def _describe_needed(one: Deviation) -> str:
+def _describe_needed_value(one: Deviation) -> str:
     where = " where" if one.aspect == "broadcast" else ","
     return f"{one.what}{where} {one.usual} is needed"
 
 
-def _quote(case: Case, one: Sequence[Deviation]) -> str:
+def _format_quotes(case: RefusalCase, one: Sequence[Deviation]) -> str:
     """Return cuDNN's messages that mention the refused items."""
-    patterns = [_WORDS[item.aspect] for item in one]
+    patterns = [_PATTERN_BY_PROPERTY[item.aspect] for item in one]
     fitting = (
-        reason for reason in case.specific_reasons if any(re.search(pattern, statement(reason)) for pattern in patterns)
+        reason
+        for reason in case.specific_reasons
+        if any(re.search(pattern, format_statement(reason)) for pattern in patterns)
     )
-    return next(filter(None, map(quote, fitting)), "")
+    return next(filter(None, map(format_quote, fitting)), "")
 
 
-def _find_replacements(
-    case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]
+def _format_replacements(
+    case: RefusalCase, blame: RefusedOptions, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]
 ) -> str:
     """Return replacements, those with equal results first."""
 
     def told(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
 
-    found = [options[key] for key in blame.cures if options[key].title not in case.wrong]
+    found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
-    for one in cures[:_REMEDIES]:
+    for one in cures[:_MAX_REMEDIES]:
         if (changed := undo_deviations(case.graph, [one])) is not None:
-            case.claim(Change("usual", one.title, one.effect, (), (changed,)))
+            case.add_claim(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
-        return "; or ".join(dict.fromkeys(told(one) for one in cures[:_REMEDIES]))
+        return "; or ".join(dict.fromkeys(told(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
     changed = undo_deviations(case.graph, together)
-    helps = changed is not None and case.passes(changed)
+    helps = changed is not None and case.passes_support_check(changed)
     return "; and ".join(dict.fromkeys(told(one) for one in together)) if helps else ""

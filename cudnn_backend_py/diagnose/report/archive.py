@@ -1,4 +1,4 @@
-"""``write_repro``: an archive with which anybody gets the same answer."""
+"""``write_repro``: write an archive that reproduces a verdict on another machine."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from ...graph import Graph, graph_to_json
 from ...printable import printable
 from ...system.atomic_file import write_atomically
 from ...system.child import call_command, describe_ending, script_command
-from ...target import Profile, using
-from ..explanation import CRASHED
-from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Query, judge
+from ...target import Profile, use_target
+from ..explanation import CRASH_CODE
+from ..judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Query, judge
 from ..query import read_target
 from ..verdict import Verdict
-from .cpp import cpp_program
+from .cpp import make_cpp_program
 from .text import render_text
 
-__all__ = ["archive_name", "write_repro"]
+__all__ = ["make_archive_name", "write_repro"]
 
 LOG_BYTES = 1 << 20  # of cuDNN's log, from its beginning, and as many from its end
-_READ_BYTES = 64 << 20
-_EPOCH = 315532800  # 1980-01-01, the first day a zip archive knows
-_PACKAGE = Path(__file__).parents[2]
-_SUFFIXES = (".tar.gz", ".tgz", ".zip")
+_MAX_LOG_BYTES_READ = 64 << 20
+_ZIP_EPOCH = 315532800  # 1980-01-01, the first day a zip archive knows
+_PACKAGE_FOLDER = Path(__file__).parents[2]
+_ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 
-def archive_name(graph: Graph, target: str | Profile = GPU) -> str:
+def make_archive_name(graph: Graph, target: str | Profile = GPU) -> str:
     """Return the usual file name of a reproduction: ``forum_two_matmul-l40s.tar.gz``."""
     profile = read_target(target)
     name = GPU if profile is None else profile.name
@@ -68,7 +68,7 @@ def write_repro(
     target
         A described GPU (``sm90``), the path of a device JSON, a profile, or ``gpu`` for the one of this machine.
     path
-        Ends with ``.tar.gz``, ``.tgz`` or ``.zip``; :func:`archive_name` if not given. A file there is replaced.
+        Ends with ``.tar.gz``, ``.tgz`` or ``.zip``; :func:`make_archive_name` if not given. A file there is replaced.
     build
         Request plans, too.
     version
@@ -83,19 +83,19 @@ def write_repro(
     EnvironmentNotReady
         ``cudnn-version-not-installed``; ``no-gpu`` if there is none and `target` is ``gpu``.
     """
-    archive = _check_path(Path(archive_name(graph, target) if path is None else path))
+    archive = _check_path(Path(make_archive_name(graph, target) if path is None else path))
     profile = _find_profile(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write(folder / "target.json", _format_json(_format_target(profile)))
-        hide = _Hidden(folder)
+        _write_text(folder / "target.json", _format_json(_format_target(profile)))
+        hide = _PathRedactor(folder)
         question = Query(graph, GPU if target == GPU else profile, version, modes, build)
         environment = question.setup.environment()
         versions = _list_versions(environment, hide)
         verdict = judge(question, limit_s=limit_s)
-        if verdict.cause is not None and verdict.cause.code in (CRASHED, CUDNN_TIMED_OUT, DID_NOT_START):
+        if verdict.cause is not None and verdict.cause.code in (CRASH_CODE, TIMEOUT_CODE, START_FAILURE_CODE):
             verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
-        verdict = hide.verdict(replace(verdict, library=Path(verdict.library).name))
+        verdict = hide.redact_verdict(replace(verdict, library=Path(verdict.library).name))
         files = {
             "graph.json": _format_json(graph_to_json(graph)),
             "target.json": _format_json(_format_target(profile)),
@@ -103,25 +103,27 @@ def write_repro(
             "verdict.txt": render_text(verdict),
             "versions.json": _format_json(versions),
             "reproduce.py": _format_script(verdict, build),
-            "reproduce.cpp": cpp_program(graph, profile, verdict),
-            "Makefile": _MAKEFILE.replace("@USE_GPU@", "1" if verdict.live else ""),
-            "shim/cuda_runtime_api.h": _RUNTIME_SHIM,
-            "shim/library_types.h": _TYPES_SHIM,
-            "driver_stub.c": (_PACKAGE / "native" / "driver_stub.c").read_text(encoding="utf-8"),
+            "reproduce.cpp": make_cpp_program(graph, profile, verdict),
+            "Makefile": _MAKEFILE_TEMPLATE.replace("@USE_GPU@", "1" if verdict.live else ""),
+            "shim/cuda_runtime_api.h": _CUDA_RUNTIME_SHIM,
+            "shim/library_types.h": _LIBRARY_TYPES_SHIM,
+            "driver_stub.c": (_PACKAGE_FOLDER / "native" / "driver_stub.c").read_text(encoding="utf-8"),
         }
         for member in ("graph.json", "reproduce.py"):
-            _write(folder / member, files[member])
-        ending = _run_logged(folder, environment, limit_s)
+            _write_text(folder / member, files[member])
+        ending = _run_script_with_log(folder, environment, limit_s)
         files["cudnn.log"] = hide(_read_log(folder / "cudnn.log"))
         files["README.txt"] = _format_readme(graph, profile, verdict, build, ending)
-        _pack(files, archive)
+        _write_archive(files, archive)
     return archive
 
 
 def _check_path(path: Path) -> Path:
-    if not path.name.endswith(_SUFFIXES):
+    if not path.name.endswith(_ARCHIVE_SUFFIXES):
         raise UsageError(
-            f"{path} is not a name for an archive", code="repro-path", fix=f"let it end with {', '.join(_SUFFIXES)}"
+            f"{path} is not a name for an archive",
+            code="repro-path",
+            fix=f"let it end with {', '.join(_ARCHIVE_SUFFIXES)}",
         )
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", code="repro-path")
@@ -132,7 +134,7 @@ def _find_profile(target: str | Profile) -> Profile:
     profile = read_target(target)
     if profile is not None:
         return profile
-    with using(None) as live:
+    with use_target(None) as live:
         return live.profile
 
 
@@ -145,7 +147,7 @@ def _format_json(data: Any) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
@@ -156,8 +158,8 @@ def _make_file_name(text: str) -> str:
 # What is observed
 
 
-def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
-    """Run the script as its reader will, with cuDNN's log in a file; return how it ended."""
+def _run_script_with_log(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
+    """Run the reproduction script with cuDNN's log in a file; return how it ended, as text."""
     command = script_command(folder / "reproduce.py", "--in-process")
     wanted = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
     try:
@@ -167,7 +169,7 @@ def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) ->
     return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_ending(done.returncode)}"
 
 
-def _list_versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
+def _list_versions(environment: Mapping[str, str], hide: _PathRedactor) -> dict[str, Any]:
     command = call_command("cudnn_backend_py.info:print_info")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -185,10 +187,10 @@ def _list_versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, A
     }
 
 
-_TIME = re.compile(r"Time: \S+ \([^)\n]* since start\)")
-_THREAD = re.compile(r"Process=(\d+); Thread=(\d+)")
-_UNINITIALISED = re.compile(r"(val=INVALID_\w+) \(-?\d+\)")
-_ADDRESS = re.compile(r"0x[0-9a-f]{8,16}\b")
+_TIME_PATTERN = re.compile(r"Time: \S+ \([^)\n]* since start\)")
+_THREAD_PATTERN = re.compile(r"Process=(\d+); Thread=(\d+)")
+_UNINITIALISED_PATTERN = re.compile(r"(val=INVALID_\w+) \(-?\d+\)")
+_ADDRESS_PATTERN = re.compile(r"0x[0-9a-f]{8,16}\b")
 
 
 def _read_log(path: Path) -> str:
@@ -196,17 +198,19 @@ def _read_log(path: Path) -> str:
     if not path.is_file():
         return ""
     with path.open(encoding="utf-8", errors="replace") as stream:
-        text = stream.read(_READ_BYTES)
-    text = _TIME.sub("Time: 1980-01-01T00:00:00.000000 (0d+0h+0m+0s since start)", text)
-    text = _UNINITIALISED.sub(r"\1 (?)", text)
+        text = stream.read(_MAX_LOG_BYTES_READ)
+    text = _TIME_PATTERN.sub("Time: 1980-01-01T00:00:00.000000 (0d+0h+0m+0s since start)", text)
+    text = _UNINITIALISED_PATTERN.sub(r"\1 (?)", text)
     threads: dict[str, int] = {}
-    text = _THREAD.sub(lambda found: f"Process=1; Thread={threads.setdefault(found[2], len(threads) + 1)}", text)
+    text = _THREAD_PATTERN.sub(
+        lambda found: f"Process=1; Thread={threads.setdefault(found[2], len(threads) + 1)}", text
+    )
     addresses: dict[str, int] = {}
-    text = _ADDRESS.sub(lambda found: f"0x{addresses.setdefault(found[0], len(addresses) + 1):012x}", text)
-    return _shorten(text)
+    text = _ADDRESS_PATTERN.sub(lambda found: f"0x{addresses.setdefault(found[0], len(addresses) + 1):012x}", text)
+    return _shorten_log(text)
 
 
-def _shorten(text: str) -> str:
+def _shorten_log(text: str) -> str:
     """Return at most twice ``LOG_BYTES`` of a log, cut between messages."""
     if len(text) <= 2 * LOG_BYTES:
         return text
@@ -215,12 +219,12 @@ def _shorten(text: str) -> str:
     return f"{head}\n\n... {len(text) - len(head) - len(tail)} characters are left out here ...\n\n{tail}"
 
 
-class _Hidden:
+class _PathRedactor:
     """Removes the paths of this machine and the user's name from texts."""
 
     def __init__(self, folder: Path) -> None:
         home = Path.home()
-        places = {str(folder): ".", str(_PACKAGE.parent): "<package>", sys.prefix: "<python>"}
+        places = {str(folder): ".", str(_PACKAGE_FOLDER.parent): "<package>", sys.prefix: "<python>"}
         places |= {sys.base_prefix: "<python>", str(home): "~"}
         self._places = {place: word for place, word in places.items() if len(Path(place).parts) > 1}
         self._user = re.compile(rf"(?<=/){re.escape(home.name)}(?=/)") if home.name else None
@@ -230,7 +234,7 @@ class _Hidden:
             text = re.sub(rf"{re.escape(place)}(?![\w.-])", lambda _, word=word: word, text)  # type: ignore[misc]
         return self._user.sub("user", text) if self._user else text
 
-    def verdict(self, verdict: Verdict) -> Verdict:
+    def redact_verdict(self, verdict: Verdict) -> Verdict:
         """Return the verdict without paths and the user's name."""
         return Verdict.from_dict(json.loads(self(json.dumps(verdict.to_dict(), ensure_ascii=False))))
 
@@ -246,7 +250,7 @@ def _format_script(verdict: Verdict, build: bool) -> str:
         "BUILD": repr(build),
         "LIVE": repr(verdict.live),
     }
-    return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], _SCRIPT)
+    return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], _SCRIPT_TEMPLATE)
 
 
 def _format_readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
@@ -265,31 +269,31 @@ def _format_readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool
         if verdict.live
         else "make USE_GPU=1 ...' make the program for the GPU of the machine",
     }
-    return re.sub(r"@([A-Z_]+)@", lambda match: printable(texts[match[1]]), _README)
+    return re.sub(r"@([A-Z_]+)@", lambda match: printable(texts[match[1]]), _README_TEMPLATE)
 
 
-def _pack(files: Mapping[str, str], archive: Path) -> None:
+def _write_archive(files: Mapping[str, str], archive: Path) -> None:
     """Write the archive atomically, with all members in one folder."""
     folder = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
     members = [(f"{_make_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
-    data = _zip(members) if archive.suffix == ".zip" else _tar(members)
+    data = _make_zip(members) if archive.suffix == ".zip" else _make_tar(members)
     write_atomically(archive, data)
 
 
-def _tar(members: list[tuple[str, bytes]]) -> bytes:
+def _make_tar(members: list[tuple[str, bytes]]) -> bytes:
     buffer = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=_EPOCH) as squeezed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=_ZIP_EPOCH) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w") as tar,
     ):
         for name, content in members:
             member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.mode = len(content), _EPOCH, 0o644
+            member.size, member.mtime, member.mode = len(content), _ZIP_EPOCH, 0o644
             tar.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
-def _zip(members: list[tuple[str, bytes]]) -> bytes:
+def _make_zip(members: list[tuple[str, bytes]]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members:
@@ -299,8 +303,8 @@ def _zip(members: list[tuple[str, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
-_README = """\
-A reproduction of what NVIDIA cuDNN says about one graph.
+_README_TEMPLATE = """\
+Reproduces NVIDIA cuDNN's verdict on one graph.
 
 graph:    @GRAPH@
 target:   @TARGET@
@@ -343,7 +347,7 @@ On a machine without a CUDA driver, and on no other, cuDNN needs a stand-in for 
 cuDNN's log: CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=stdout ./reproduce@FLAGS@
 """
 
-_MAKEFILE = """\
+_MAKEFILE_TEMPLATE = """\
 # README.txt says how to use this.
 CUDNN ?=
 USE_GPU ?= @USE_GPU@
@@ -363,7 +367,7 @@ clean:
 .PHONY: clean
 """
 
-_RUNTIME_SHIM = """\
+_CUDA_RUNTIME_SHIM = """\
 /* Stands in for the CUDA toolkit's header of this name: the types cudnn_graph.h mentions, nothing after them. */
 #ifndef SHIM_CUDA_RUNTIME_API_H
 #define SHIM_CUDA_RUNTIME_API_H
@@ -376,7 +380,7 @@ typedef struct CUgraph_st *cudaGraph_t;
 #endif
 """
 
-_TYPES_SHIM = """\
+_LIBRARY_TYPES_SHIM = """\
 /* Stands in for the CUDA toolkit's header of this name: the type cudnn_graph.h mentions. */
 #ifndef SHIM_LIBRARY_TYPES_H
 #define SHIM_LIBRARY_TYPES_H
@@ -386,7 +390,7 @@ typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL }
 #endif
 """
 
-_SCRIPT = '''\
+_SCRIPT_TEMPLATE = '''\
 """Judge graph.json for the GPU of target.json; the exit code is the verdict's.
 
 0 supported, 1 not supported, 2 could not be judged. Needs the package cudnn_backend_py.
@@ -406,10 +410,10 @@ RECORDED_CUDNN, RECORDED_OUTCOME = @CUDNN@, @OUTCOME@
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ask cuDNN about graph.json; the exit code is the verdict's.")
+    parser = argparse.ArgumentParser(description="Judge graph.json with cuDNN; the exit code is the verdict's.")
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--build", action=switch, default=@BUILD@, help="build a plan, too")
-    parser.add_argument("--gpu", action=switch, default=@LIVE@, help="ask the GPU here, not the described one")
+    parser.add_argument("--gpu", action=switch, default=@LIVE@, help="use the GPU here, not the described one")
     parser.add_argument("--cudnn", metavar="VERSION", help="an installed cuDNN, such as 9.19.0")
     parser.add_argument("--in-process", action="store_true", help="no child process: a crash ends this one")
     given = parser.parse_args()

@@ -11,7 +11,7 @@ from ...known_issues import Form
 from ...printable import printable
 from ...system.version import Version
 from ...target import find_profile
-from ..surveys.attention import BASE, Cell, Row, SupportTable, attention_rows
+from ..surveys.attention import BASE_OPTIONS, AttentionRow, SupportCell, SupportTable, attention_rows
 
 __all__ = ["render_page"]
 
@@ -20,10 +20,10 @@ _ISSUE_FORMS: dict[str, Form] = {
     "single operations": "single operations",
     "unified": "unified",
 }
-_STATES = {"yes": "yes", "no": "no", "crash": "crashes", "?": "not judged"}
+_ANSWER_TEXTS = {"yes": "yes", "no": "no", "crash": "crashes", "?": "not judged"}
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-_HEAD = """\
+_PAGE_HEAD = """\
 # Attention: support by option
 
 Find an option of attention and read which cuDNN versions and architectures support it. Tested: {targets}; cuDNN
@@ -37,10 +37,10 @@ that cuDNN accepts the graph and computes it wrong. Small numbers refer to the [
 Each problem is {base} with the arguments of its row. cuDNN checked the
 graphs for described GPUs; their plans were not built.
 """
-_FOOT = """\
+_PAGE_FOOT = """\
 As data, with the engines that support each graph: {files}.
 """
-State = tuple[str, tuple[str, ...]]  # a text of _STATES or "wrong", and the reasons
+SupportState = tuple[str, tuple[str, ...]]  # a text of _ANSWER_TEXTS or "wrong", and the reasons
 
 
 def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
@@ -49,19 +49,19 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     Targets and rows are those of the newest table.
     """
     ordered = sorted(tables, key=lambda table: Version.from_text(table.cudnn))
-    page = _Page(ordered)
-    head = _HEAD.format(
-        base=_format_options(BASE),
+    page = _SupportPage(ordered)
+    head = _PAGE_HEAD.format(
+        base=_format_options(BASE_OPTIONS),
         targets=", ".join(page.targets),
         versions=", ".join(page.versions),
     )
-    bodies = [f"## {name.capitalize()} pass\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
+    bodies = [f"## {name.capitalize()} pass\n\n" + "\n".join(page.make_table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
-    foot = _FOOT.format(files=", ".join(map(_format_code, files)))
+    foot = _PAGE_FOOT.format(files=", ".join(map(_format_code, files)))
     return "\n".join([head, *(f"{body}\n" for body in bodies), "## Reasons\n", *notes, "", foot])
 
 
-class _Page:
+class _SupportPage:
     """The rows of the page, and the reasons in order of first use."""
 
     def __init__(self, tables: Sequence[SupportTable]) -> None:
@@ -71,30 +71,31 @@ class _Page:
         self.sm = {target: find_profile(target).sm for target in self.targets}
         self.notes: dict[str, int] = {}
 
-    def table(self, direction: str) -> Iterator[str]:
+    def make_table(self, direction: str) -> Iterator[str]:
         """Yield the lines of the table for a direction."""
         yield "| option | arguments of `Attention` | many operations | one operation |"
         yield "|---|---|---|---|"
         for name, row in attention_rows().items():
             if row.direction == direction and name in self.tables[-1].cells:
                 many, one = self._format_cell(name, row, "composite"), self._format_cell(name, row, "unified")
-                if self._is_special(name, row):
+                if self._is_support_different(name, row):
                     single = self._format_cell(name, row, "single operations")
                     many += f"; with single operations for masks and softmax: {single}"
                 yield f"| {name.partition(': ')[2]} | {_format_options(row.options)} | {many} | {one} |"
 
-    def _is_special(self, name: str, row: Row) -> bool:
-        """Whether operations for masks and softmax have another support than the same graph without them."""
+    def _is_support_different(self, name: str, row: AttentionRow) -> bool:
+        """Whether support differs between graphs with single operations for masks and softmax and composite graphs."""
         for table in self.tables:
             for target in self.targets:
                 state, other = (
-                    self._name_state(table, name, row, form, target) for form in ("single operations", "composite")
+                    self._find_support_state(table, name, row, form, target)
+                    for form in ("single operations", "composite")
                 )
                 if state is not None and (other is None or state[0] != other[0]):
                     return True
         return False
 
-    def _format_cell(self, name: str, row: Row, form: str) -> str:
+    def _format_cell(self, name: str, row: AttentionRow, form: str) -> str:
         """Return the support of a form, grouped by architectures."""
         texts = {target: self._format_versions(name, row, form, target) for target in self.targets}
         groups: dict[str, list[str]] = {}
@@ -104,10 +105,10 @@ class _Page:
             return next(iter(groups))
         return "; ".join(f"{', '.join(targets)}: {text or 'no such graph'}" for text, targets in groups.items())
 
-    def _format_versions(self, name: str, row: Row, form: str, target: str) -> str:
+    def _format_versions(self, name: str, row: AttentionRow, form: str, target: str) -> str:
         """Return the support on an architecture, grouped by ranges of versions."""
-        states = [self._name_state(table, name, row, form, target) for table in self.tables]
-        runs: list[tuple[int, int, State]] = []
+        states = [self._find_support_state(table, name, row, form, target) for table in self.tables]
+        runs: list[tuple[int, int, SupportState]] = []
         for number, state in enumerate(states):
             if state is None:
                 continue
@@ -121,7 +122,7 @@ class _Page:
             return self._format_support(runs[0][2])
         return ", ".join(self._format_range(*run) for run in runs)
 
-    def _format_range(self, first: int, last: int, state: State) -> str:
+    def _format_range(self, first: int, last: int, state: SupportState) -> str:
         newest = len(self.versions) - 1
         if (first, last) == (0, newest):
             return self._format_support(state)
@@ -133,16 +134,18 @@ class _Page:
             when = "in " + " to ".join(dict.fromkeys((self.versions[first], self.versions[last])))
         return f"{self._format_support(state)} {when}"
 
-    def _format_support(self, state: State) -> str:
+    def _format_support(self, state: SupportState) -> str:
         text, reasons = state
         return text + self._refer_to_reason(reasons)
 
-    def _name_state(self, table: SupportTable, name: str, row: Row, form: str, target: str) -> State | None:
-        cell: Cell | None = table.cells.get(name, {}).get(form, {}).get(target)
+    def _find_support_state(
+        self, table: SupportTable, name: str, row: AttentionRow, form: str, target: str
+    ) -> SupportState | None:
+        cell: SupportCell | None = table.cells.get(name, {}).get(form, {}).get(target)
         if cell is None or cell.answer == "-":
             return None
         if cell.answer != "yes":
-            return _STATES[cell.answer], (_format_code(cell.reason),)
+            return _ANSWER_TEXTS[cell.answer], (_format_code(cell.reason),)
         use = AttentionUse(
             row.problem,
             row.direction == "backward",

@@ -12,15 +12,15 @@ from ..surveys.matrix import Matrix
 from ..verdict import Outcome, Verdict
 from .text import render_text
 
-__all__ = ["Case", "cases", "github_annotations", "junit_xml"]
+__all__ = ["VerdictTestCase", "list_test_cases", "make_github_annotations", "make_junit_xml"]
 
 # What XML 1.0 has no way to write.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_INVALID_XML_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One test case: a graph on a target with a cuDNN version.
+class VerdictTestCase:
+    """A verdict as a test case: a graph on a target with a cuDNN version.
 
     Attributes
     ----------
@@ -48,59 +48,60 @@ class Case:
     remarks: tuple[str, ...] = ()
 
 
-_Results = Matrix | Iterable[Verdict | Case]
-_STATES = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "failed", Outcome.NOT_JUDGED: "error"}
+_TestResults = Matrix | Iterable[Verdict | VerdictTestCase]
+_CASE_STATES = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "failed", Outcome.NOT_JUDGED: "error"}
 
 
-def cases(results: _Results) -> Iterator[Case]:
+def list_test_cases(results: _TestResults) -> Iterator[VerdictTestCase]:
     """Yield one case for each result: supported passes, not supported fails, not judged is an error.
 
-    What was wanted may be something else than "supported": whoever knows gives :class:`Case` values, which stay as
-    they are.
+    :class:`VerdictTestCase` values are passed on unchanged, for callers that expect something else than "supported".
     """
     if isinstance(results, Matrix):
         for (graph, target, version), cell in results.cells.items():
-            case = Case(
+            case = VerdictTestCase(
                 graph=graph,
                 target=target,
                 version=version,
-                state=_STATES[cell.outcome],
+                state=_CASE_STATES[cell.outcome],
                 warnings=cell.hazards,
                 remarks=cell.remarks,
             )
-            yield _explain(case, cell.outcome, cell.cause, cell.headline, f"came to stage {cell.stage!r}")
+            yield _add_failure_text(
+                case, cell.outcome, cell.cause, cell.headline, f"last stage reached: {cell.stage!r}"
+            )
         return
     for item in results:
-        yield item if isinstance(item, Case) else _make_case(item)
+        yield item if isinstance(item, VerdictTestCase) else _make_case(item)
 
 
-def _make_case(verdict: Verdict) -> Case:
+def _make_case(verdict: Verdict) -> VerdictTestCase:
     outcome, cause = verdict.outcome, verdict.cause
-    case = Case(
+    case = VerdictTestCase(
         graph=verdict.graph,
         target=verdict.target,
         version=verdict.cudnn,
-        state=_STATES[outcome],
+        state=_CASE_STATES[outcome],
         warnings=verdict.hazards,
     )
     code, headline = ("", "") if cause is None else (cause.code, cause.headline)
-    return _explain(case, outcome, code, headline, render_text(verdict))
+    return _add_failure_text(case, outcome, code, headline, render_text(verdict))
 
 
-def _explain(case: Case, outcome: Outcome, code: str, headline: str, text: str) -> Case:
+def _add_failure_text(case: VerdictTestCase, outcome: Outcome, code: str, headline: str, text: str) -> VerdictTestCase:
     if case.state == "passed":
         return case
     code = code or outcome.replace(" ", "-")
     return replace(case, code=code, message=headline or "cuDNN gave no reason", text=text)
 
 
-def junit_xml(results: _Results, *, suite: str = "cudnn-backend") -> str:
+def make_junit_xml(results: _TestResults, *, suite: str = "cudnn-backend") -> str:
     """Return the results as a JUnit report: a suite per graph, a test case per target and version.
 
     There are no times in it, so equal results give equal text.
     """
-    by_graph: dict[str, list[Case]] = {}
-    for case in cases(results):
+    by_graph: dict[str, list[VerdictTestCase]] = {}
+    for case in list_test_cases(results):
         by_graph.setdefault(case.graph, []).append(case)
     everything = [case for group in by_graph.values() for case in group]
     root = ET.Element("testsuites", _format_attributes(suite, everything))
@@ -109,21 +110,29 @@ def junit_xml(results: _Results, *, suite: str = "cudnn-backend") -> str:
         for case in group:
             name = f"{case.target}, cuDNN {case.version}"
             element = ET.SubElement(
-                part, "testcase", classname=_strip_styles(f"{suite}.{graph}"), name=_strip_styles(name)
+                part,
+                "testcase",
+                classname=_replace_invalid_characters(f"{suite}.{graph}"),
+                name=_replace_invalid_characters(name),
             )
             if case.state != "passed":
                 kind = "failure" if case.state == "failed" else "error"
-                child = ET.SubElement(element, kind, message=_strip_styles(case.message), type=_strip_styles(case.code))
-                child.text = _strip_styles(case.text)
+                child = ET.SubElement(
+                    element,
+                    kind,
+                    message=_replace_invalid_characters(case.message),
+                    type=_replace_invalid_characters(case.code),
+                )
+                child.text = _replace_invalid_characters(case.text)
             if lines := (*case.warnings, *case.remarks):
-                ET.SubElement(element, "system-out").text = _strip_styles("\n".join(lines))
+                ET.SubElement(element, "system-out").text = _replace_invalid_characters("\n".join(lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _format_attributes(name: str, group: list[Case]) -> dict[str, str]:
+def _format_attributes(name: str, group: list[VerdictTestCase]) -> dict[str, str]:
     return {
-        "name": _strip_styles(name),
+        "name": _replace_invalid_characters(name),
         "tests": str(len(group)),
         "failures": str(sum(case.state == "failed" for case in group)),
         "errors": str(sum(case.state == "error" for case in group)),
@@ -131,17 +140,17 @@ def _format_attributes(name: str, group: list[Case]) -> dict[str, str]:
     }
 
 
-def _strip_styles(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+def _replace_invalid_characters(text: str) -> str:
+    return _INVALID_XML_CHARACTERS.sub("\ufffd", text)
 
 
-def github_annotations(results: _Results, *, files: Mapping[str, str] | None = None) -> list[str]:
+def make_github_annotations(results: _TestResults, *, files: Mapping[str, str] | None = None) -> list[str]:
     """Return a workflow command for each case that did not pass (``::error``) and each known issue (``::warning``).
 
     Parameters
     ----------
     results
-        As for :func:`junit_xml`.
+        As for :func:`make_junit_xml`.
     files
         The file an annotation belongs to, by graph name; without one it belongs to the run.
 
@@ -150,7 +159,7 @@ def github_annotations(results: _Results, *, files: Mapping[str, str] | None = N
     Source of form and escapes: GitHub, "Workflow commands for GitHub Actions", and the toolkit's ``command.ts``.
     """
     lines = []
-    for case in cases(results):
+    for case in list_test_cases(results):
         file = (files or {}).get(case.graph, "")
         where = f"{case.graph} on {case.target}, cuDNN {case.version}"
         if case.state != "passed":

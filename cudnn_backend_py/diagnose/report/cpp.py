@@ -1,4 +1,4 @@
-"""A graph as a C++ program that uses the C API: one line for every descriptor and attribute."""
+"""Write a graph as a C++ program that uses cuDNN's C API: one line for every descriptor and attribute."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...native.values import fits_type
 from ...plans.lower import lower
 from ...system.version import Version, VersionTuple
 from ...target import Profile
-from ..causes.find import UNJUDGED
-from ..causes.phrases import NEEDS_DEVICE
-from ..engines import ENGINES_ABSENT
+from ..causes.find import UNJUDGED_CAUSE_CODES
+from ..causes.phrases import DEVICE_NEED_BY_PATTERN
+from ..engines import ENGINES_MISSING_CODE
 from ..explanation import control_graph
 from ..verdict import Verdict
 
-__all__ = ["cpp_program"]
+__all__ = ["make_cpp_program"]
 
 _C_TYPES = {
     AttributeType.BOOLEAN: "bool",
@@ -33,13 +33,13 @@ _C_TYPES = {
 }
 
 
-def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
+def make_cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
     """Return a C++17 program that makes the verdict's queries and ends with the same exit code.
 
     It needs ``cudnn_graph.h`` and libcudnn, nothing of this package. Built with ``-DUSE_GPU`` it asks the GPU of its
     process, else the described one; with ``--build`` it builds plans.
     """
-    operations, control = _Writer(graph), _Writer(control_graph())
+    operations, control = _CppWriter(graph), _CppWriter(control_graph())
     texts = {
         "GRAPH": _format_comment(graph.name),
         "TARGET": _format_comment(f"{profile.title} (sm_{profile.sm})"),
@@ -48,24 +48,24 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
         "HEADER_NEEDED": str(Version.of(max(operations.header_needed, control.header_needed)).number),
         "LIBRARY_NEEDED": str(Version.of(operations.library_needed).number),
         "DEVICE_JSON": _format_raw_json(profile),
-        "CONTROL": control.function("control_operations"),
-        "OPERATIONS": operations.function("operations"),
+        "CONTROL": control.make_function("control_operations"),
+        "OPERATIONS": operations.make_function("operations"),
         "MODES": ", ".join(f'{{CUDNN_HEUR_MODE_{mode}, "{mode}"}}' for mode in verdict.modes),
         "ASKS_DEVICE": ", ".join(map(_format_string, _find_missing_device_text(verdict))),
-        "LACKS_ENGINES": str(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT).lower(),
+        "LACKS_ENGINES": str(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE).lower(),
         "GRAPH_STRING": _format_string(graph.name),
         "TARGET_STRING": _format_string(f"{profile.title} (sm_{profile.sm})"),
     }
-    return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _PROGRAM)
+    return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _PROGRAM_TEMPLATE)
 
 
 def _find_missing_device_text(verdict: Verdict) -> Sequence[str]:
-    """Return the text in the verdict that reports a missing device."""
-    unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED
-    return list(NEEDS_DEVICE) if unjudged else []
+    """Return the phrases of cuDNN's messages that report a missing device; empty if the verdict was judged."""
+    unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED_CAUSE_CODES
+    return list(DEVICE_NEED_BY_PATTERN) if unjudged else []
 
 
-class _Writer:
+class _CppWriter:
     """The C++ text of a graph's descriptors, in dependency order."""
 
     def __init__(self, graph: Graph) -> None:
@@ -73,76 +73,77 @@ class _Writer:
         self.header_needed: VersionTuple = (9, 0, 0)
         self.library_needed: VersionTuple = (9, 0, 0)
         self._lines: list[str] = []
-        self._made: dict[int, str] = {}
-        self._taken: set[str] = set()
-        self._tensor_names = {tensor.uid: tensor.name for tensor in _all_tensors(graph)}
-        self._values = lower(graph)  # kept: `_made` knows them by identity
+        self._names_by_id: dict[int, str] = {}
+        self._used_names: set[str] = set()
+        self._tensor_names = {tensor.uid: tensor.name for tensor in _list_all_tensors(graph)}
+        self._values = lower(graph)  # kept: `_names_by_id` knows them by identity
         names = [
-            self._descriptor(value, f"op_{op.name}", str(op)) for op, value in zip(graph.ops, self._values, strict=True)
+            self._write_descriptor(value, f"op_{op.name}", str(op))
+            for op, value in zip(graph.ops, self._values, strict=True)
         ]
         self._lines.append(f"    return {{{', '.join(names)}}};")
 
-    def function(self, name: str) -> str:
+    def make_function(self, name: str) -> str:
         """Return the function that makes the operations."""
         return "\n".join([f"std::vector<Descriptor> {name}() {{", *self._lines, "}"])
 
-    def _descriptor(self, value: DescriptorValue, wish: str, comment: str = "") -> str:
+    def _write_descriptor(self, value: DescriptorValue, wish: str, comment: str = "") -> str:
         """Write a descriptor and its dependencies once; return its name."""
-        if id(value) in self._made:
-            return self._made[id(value)]
+        if id(value) in self._names_by_id:
+            return self._names_by_id[id(value)]
         if value.kind is DescriptorType.TENSOR:
             uid = value.unique_id  # type: ignore[attr-defined]
             wish = f"tensor_{self._tensor_names.get(uid, uid)}"
-        name = self._made[id(value)] = self._name(wish)
-        self._need(value.kind, value.kind.since)
+        name = self._names_by_id[id(value)] = self._make_identifier(wish)
+        self._require_version(value.kind, value.kind.since)
         lines = [f"    // {_format_comment(comment)}"] if comment else []
         lines.append(f"    const Descriptor {name} = create({value.kind.c_name});")
         for facts in value.attributes:
             content = None if facts.role == "output" else getattr(value, facts.field)
             if content is not None:
-                lines.append(self._attribute(name, facts, content))
+                lines.append(self._format_attribute(name, facts, content))
         self._lines += [*lines, f"    finalize({name}, {_format_string(name)});", ""]
         return name
 
-    def _attribute(self, name: str, facts: AttributeFacts, content: Any) -> str:
-        self._need(facts.attribute, facts.since)
+    def _format_attribute(self, name: str, facts: AttributeFacts, content: Any) -> str:
+        self._require_version(facts.attribute, facts.since)
         one_pair = AttributeType.FRACTION in facts.types and facts.max_count == 1
         items = content if isinstance(content, tuple) and not one_pair else (content,)
-        kind = _element_type(items, facts)
+        kind = _find_element_type(items, facts)
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            children = (self._descriptor(item, f"{name}_{facts.field}") for item in items)
-            return _set_line(name, facts, kind, "", children)
+            children = (self._write_descriptor(item, f"{name}_{facts.field}") for item in items)
+            return _format_set_call(name, facts, kind, "", children)
         for item in items:
             if isinstance(item, CudnnEnum):
                 self.header_needed = max(self.header_needed, item.since)
         c_type = f"<{_C_TYPES[kind]}>" if kind in _C_TYPES else ""
-        return _set_line(name, facts, kind, c_type, (_format_literal(item, kind) for item in items))
+        return _format_set_call(name, facts, kind, c_type, (_format_literal(item, kind) for item in items))
 
-    def _need(self, named: CudnnEnum, since: VersionTuple) -> None:
+    def _require_version(self, named: CudnnEnum, since: VersionTuple) -> None:
         self.library_needed = max(self.library_needed, since)
         self.header_needed = max(self.header_needed, since, named.since)
 
-    def _name(self, wish: str) -> str:
+    def _make_identifier(self, wish: str) -> str:
         """Return an unused identifier based on `wish`."""
         base = re.sub(r"\W", "_", wish, flags=re.ASCII)
         name, count = base, 1
-        while name in self._taken:
+        while name in self._used_names:
             count += 1
             name = f"{base}_{count}"
-        self._taken.add(name)
+        self._used_names.add(name)
         return name
 
 
-def _all_tensors(graph: Graph) -> Iterator[Any]:
+def _list_all_tensors(graph: Graph) -> Iterator[Any]:
     """Yield the tensors of a graph and of its inner graphs."""
     yield from graph.tensors
     for op in graph.ops:
         for inner in op.subgraphs():
-            yield from _all_tensors(inner)
+            yield from _list_all_tensors(inner)
 
 
-def _element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
-    """Return the first accepted element type that fits, the same choice as when set from Python."""
+def _find_element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
+    """Return the first type of an attribute that its values fit, as when they are set from Python."""
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if isinstance(items[0], DescriptorValue):
@@ -152,7 +153,9 @@ def _element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
     return facts.types[0]
 
 
-def _set_line(name: str, facts: AttributeFacts, kind: AttributeType, c_type: str, elements: Iterator[str]) -> str:
+def _format_set_call(
+    name: str, facts: AttributeFacts, kind: AttributeType, c_type: str, elements: Iterator[str]
+) -> str:
     return f"    set{c_type}({name}, {facts.attribute.c_name}, {kind.c_name}, {{{', '.join(elements)}}});"
 
 
@@ -184,15 +187,16 @@ def _format_raw_json(profile: Profile) -> str:
     return json.dumps(dict(profile.properties), indent=1).replace(")", "\\u0029")
 
 
-_PROGRAM = r"""// What cuDNN says to one graph, on its C API.
+_PROGRAM_TEMPLATE = r"""// Judges one graph with cuDNN's C API.
 //
 // graph:    @GRAPH@
 // target:   @TARGET@
 // recorded: @VERDICT@
 // cause:    @CAUSE@
 //
-// README.txt says how to compile and run it. Built with -DUSE_GPU it asks the GPU of this process, else the GPU that
-// kDevice describes. With --build it also builds plans. Exit code: 0 supported, 1 not supported, 2 could not be judged.
+// README.txt says how to compile and run it. Built with -DUSE_GPU it judges for the GPU of this process, else for the
+// GPU that kDevice describes. With --build it also builds plans.
+// Exit code: 0 supported, 1 not supported, 2 could not be judged.
 
 #include <cudnn_graph.h>
 
@@ -447,7 +451,7 @@ Outcome judge_plans(const std::vector<Descriptor> &configs, Descriptor control, 
         }
     }
     if (kDescribed && driver_refused) {
-        std::puts("the CUDA driver of this machine does not take code for the described GPU: hide its GPU");
+        std::puts("the CUDA driver of this machine does not accept code for the described GPU: hide its GPU");
         return kCouldNotBeJudged;
     }
     if (!some_plan_builds(control, device)) {

@@ -17,17 +17,17 @@ from ...generated.enums import TensorReordering
 from ...graph.ir import Graph, Op, Tensor, packed_strides
 from ...printable import printable
 
-__all__ = ["MAX_OPERATIONS", "draw_file", "draw_graph", "drawn_graphs", "named_tensors"]
+__all__ = ["MAX_OPERATIONS", "draw_graph", "draw_svg_file", "find_named_tensors", "list_nested_graphs"]
 
 MAX_OPERATIONS = 200  # beyond that a drawing helps no one
 
-_LETTER = 7.3  # px, of a monospaced letter at 12 px
-_SMALL = 6.2  # the same at 10 px
-_PAD = 10.0
-_LABEL = 34  # letters of the longest label
+_LETTER_WIDTH = 7.3  # px, of a monospaced letter at 12 px
+_SMALL_LETTER_WIDTH = 6.2  # the same at 10 px
+_PADDING = 10.0
+_MAX_LABEL_LETTERS = 34  # letters of the longest label
 _GAP_X, _GAP_Y = 18.0, 34.0
-_HEAD, _LINE = 26.0, 15.0
-_SWEEPS = 8
+_HEAD_HEIGHT, _LINE_HEIGHT = 26.0, 15.0
+_SORT_SWEEPS = 8
 
 # Of a drawing that is alone, or in a page that knows nothing of it: all text is in a box of its own ground, and
 # lines are of a grey that is seen on any ground, as a page can be dark where the system is light.
@@ -51,7 +51,7 @@ svg.graph { max-width: 100%; height: auto; }
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """An operation with its outputs, an input tensor, or a bend of an edge."""
+    """A node of the drawing: an operation with its outputs, an input tensor, or a bend of an edge."""
 
     layer: int
     op: Op | None = None
@@ -66,14 +66,14 @@ class _Node:
 
 @dataclass(eq=False, slots=True)
 class _Edge:
-    """A tensor's edge to an operation, with its bends."""
+    """An edge from a tensor to an operation that reads it, with its bends."""
 
     tensor: Tensor
     ports: str
-    way: tuple[_Node, ...]
+    path: tuple[_Node, ...]
 
 
-def named_tensors(texts: Sequence[str], graph: Graph) -> frozenset[str]:
+def find_named_tensors(texts: Sequence[str], graph: Graph) -> frozenset[str]:
     """Return the names of tensors mentioned in texts: in quotes, or after the word "tensor"."""
     text = "\n".join(texts)
 
@@ -84,15 +84,15 @@ def named_tensors(texts: Sequence[str], graph: Graph) -> frozenset[str]:
     return frozenset(tensor.name for tensor in graph.tensors if is_named(tensor.name))
 
 
-def drawn_graphs(graph: Graph) -> Iterator[Graph]:
+def list_nested_graphs(graph: Graph) -> Iterator[Graph]:
     """Yield the graph and its inner graphs."""
     yield graph
     for op in graph.ops:
         for inner in op.subgraphs():
-            yield from drawn_graphs(inner)
+            yield from list_nested_graphs(inner)
 
 
-def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
+def draw_svg_file(graph: Graph, named: Collection[str] = ()) -> str:
     """Draw a graph as a standalone SVG file in the viewer's light or dark scheme."""
     head, mark, rest = draw_graph(graph, named).partition(">")
     return f"{head}{mark}{_STYLE}{rest}\n" if mark else ""
@@ -107,14 +107,14 @@ def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
     if len(graph.ops) > MAX_OPERATIONS:
         return ""
     layers, edges = _assign_layers(graph)
-    _order(layers)
-    width, height = _place(layers)
+    _sort_layers(layers)
+    width, height = _place_nodes(layers)
     label = f"graph {_shorten(graph.name)}: {len(graph.ops)} operations, {len(graph.tensors)} tensors"
     parts = [
         f'<svg class="graph" role="img" aria-label="{escape(label)}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" xmlns="http://www.w3.org/2000/svg">'
     ]
-    parts += _draw_edge(edges, named)
+    parts += _draw_edges(edges, named)
     parts += [_draw_node(node, named) for layer in layers for node in layer if node.height]
     return "".join([*parts, "</svg>"])
 
@@ -146,29 +146,32 @@ def _assign_layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
         way = [source, *(_Node(layer) for layer in range(source.layer + 1, depth))]
         passed += way[1:]
         for upper, lower in pairwise(way):
-            _join(upper, lower)
+            _connect_nodes(upper, lower)
         for node, names in reading:
             if node is source:
                 continue
             until = way[: node.layer - source.layer]
-            _join(until[-1], node)
+            _connect_nodes(until[-1], node)
             edges.append(_Edge(tensors[uid], names, (*until, node)))
     every = nodes + passed
     first, last = min(node.layer for node in every), max(node.layer for node in every)
     return [[node for node in every if node.layer == layer] for layer in range(first, last + 1)], edges
 
 
-def _join(upper: _Node, lower: _Node) -> None:
+def _connect_nodes(upper: _Node, lower: _Node) -> None:
     upper.below.append(lower)
     lower.above.append(upper)
 
 
 def _make_operation_node(op: Op, layer: int) -> _Node:
     outputs = tuple({tensor.uid: tensor for tensor in op.outputs().values()}.values())
-    head = max(_measure_width(op.display_name(), _LETTER), _measure_width(_name_line(op), _SMALL)) + 2 * _PAD
+    head = (
+        max(_measure_width(op.display_name(), _LETTER_WIDTH), _measure_width(_make_name_line(op), _SMALL_LETTER_WIDTH))
+        + 2 * _PADDING
+    )
     chips = sum(_measure_tensor(tensor)[0] for tensor in outputs)
     tall = max((_measure_tensor(tensor)[1] for tensor in outputs), default=0.0)
-    return _Node(layer, op, outputs, max(head, chips), _head(op) + tall)
+    return _Node(layer, op, outputs, max(head, chips), _measure_head_height(op) + tall)
 
 
 def _make_tensor_node(tensor: Tensor, layer: int) -> _Node:
@@ -176,13 +179,13 @@ def _make_tensor_node(tensor: Tensor, layer: int) -> _Node:
     return _Node(layer, None, (tensor,), width, height)
 
 
-def _name_line(op: Op) -> str:
+def _make_name_line(op: Op) -> str:
     """Return the operation's name where it differs from its output's."""
     return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _shorten(op.name)
 
 
-def _head(op: Op) -> float:
-    return _HEAD + (_LINE - 2 if _name_line(op) else 0)
+def _measure_head_height(op: Op) -> float:
+    return _HEAD_HEIGHT + (_LINE_HEIGHT - 2 if _make_name_line(op) else 0)
 
 
 def _format_tensor(tensor: Tensor) -> list[str]:
@@ -203,46 +206,49 @@ def _format_tensor(tensor: Tensor) -> list[str]:
 
 def _measure_tensor(tensor: Tensor) -> tuple[float, float]:
     lines = _format_tensor(tensor)
-    width = max(_measure_width(_shorten(tensor.name), _LETTER), *(_measure_width(line, _SMALL) for line in lines))
-    return width + 2 * _PAD, _LINE * (1 + len(lines)) + 8
+    width = max(
+        _measure_width(_shorten(tensor.name), _LETTER_WIDTH),
+        *(_measure_width(line, _SMALL_LETTER_WIDTH) for line in lines),
+    )
+    return width + 2 * _PADDING, _LINE_HEIGHT * (1 + len(lines)) + 8
 
 
 def _shorten(text: str) -> str:
     plain = printable(" ".join(text.split())) or "(no name)"
-    return plain if len(plain) <= _LABEL else f"{plain[: _LABEL - 1]}…"
+    return plain if len(plain) <= _MAX_LABEL_LETTERS else f"{plain[: _MAX_LABEL_LETTERS - 1]}…"
 
 
 def _measure_width(text: str, letter: float) -> float:
     return letter * sum(2 if unicodedata.east_asian_width(item) in "WF" else 1 for item in text)
 
 
-def _order(layers: list[list[_Node]]) -> None:
+def _sort_layers(layers: list[list[_Node]]) -> None:
     """Sort every layer by the mean position of its neighbours, alternating down and up."""
     place = {node: float(index) for layer in layers for index, node in enumerate(layer)}
-    for sweep in range(_SWEEPS):
+    for sweep in range(_SORT_SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
             wanted = {
-                node: _mean_position([place[item] for item in (node.above if down else node.below)], place[node])
+                node: _average_positions([place[item] for item in (node.above if down else node.below)], place[node])
                 for node in layer
             }
             layer.sort(key=wanted.__getitem__)
             place.update((node, float(index)) for index, node in enumerate(layer))
 
 
-def _mean_position(values: Sequence[float], otherwise: float) -> float:
+def _average_positions(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _place(layers: list[list[_Node]]) -> tuple[float, float]:
+def _place_nodes(layers: list[list[_Node]]) -> tuple[float, float]:
     """Assign every node a position; return width and height of the drawing."""
-    for sweep in range(_SWEEPS):
+    for sweep in range(_SORT_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             near = [node.above + node.below if sweep else node.above for node in layer]
             wanted = [
-                _mean_position([item.x for item in items], node.x) for node, items in zip(layer, near, strict=True)
+                _average_positions([item.x for item in items], node.x) for node, items in zip(layer, near, strict=True)
             ]
-            for node, x in zip(layer, _spread(layer, wanted), strict=True):
+            for node, x in zip(layer, _fit_positions(layer, wanted), strict=True):
                 node.x = x
     every = [node for layer in layers for node in layer]
     left = min(node.x - node.width / 2 for node in every) - 4
@@ -256,7 +262,7 @@ def _place(layers: list[list[_Node]]) -> tuple[float, float]:
     return max(node.x + node.width / 2 for node in every) + 4, y - _GAP_Y + 4
 
 
-def _spread(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
+def _fit_positions(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
     """Return the positions nearest to the wanted ones (least squares) that keep order and distance."""
     offset = [0.0]
     for left, right in pairwise(layer):
@@ -272,12 +278,12 @@ def _spread(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
     return [mean + start for mean, start in zip(means, offset, strict=True)]
 
 
-def _draw_edge(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]:
+def _draw_edges(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]:
     arriving: dict[_Node, list[_Edge]] = {}
     for edge in edges:
-        arriving.setdefault(edge.way[-1], []).append(edge)
+        arriving.setdefault(edge.path[-1], []).append(edge)
     for node, group in arriving.items():
-        group.sort(key=lambda edge: edge.way[-2].x)
+        group.sort(key=lambda edge: edge.path[-2].x)
         for index, edge in enumerate(group):
             x = node.x - node.width / 2 + node.width * (index + 1) / (len(group) + 1)
             hot = " named" if edge.tensor.name in named else ""
@@ -290,9 +296,9 @@ def _draw_edge(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]:
 
 def _draw_curve(edge: _Edge, x: float) -> str:
     """Return the path from the tensor to position `x` on top of its reader."""
-    source, *between, target = edge.way
+    source, *between, target = edge.path
     points = [_find_exit_point(source, edge.tensor)]
-    for node, lower in zip(between, edge.way[2:], strict=True):
+    for node, lower in zip(between, edge.path[2:], strict=True):
         points += [(node.x, node.y), (node.x, max(node.y, lower.y - _GAP_Y))]
     points.append((x, target.y - 8))
     text = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
@@ -304,17 +310,17 @@ def _draw_curve(edge: _Edge, x: float) -> str:
 
 def _find_exit_point(node: _Node, tensor: Tensor) -> tuple[float, float]:
     """Return the middle of a tensor's lower edge."""
-    for item, x, y, width, height in _place_chips(node):
+    for item, x, y, width, height in _place_tensor_boxes(node):
         if item.uid == tensor.uid:
             return x + width / 2, y + height
     return node.x, node.y + node.height
 
 
-def _place_chips(node: _Node) -> Iterator[tuple[Tensor, float, float, float, float]]:
+def _place_tensor_boxes(node: _Node) -> Iterator[tuple[Tensor, float, float, float, float]]:
     """Yield (tensor, x, y, width, height) of the tensors of a node."""
     sizes = [_measure_tensor(tensor) for tensor in node.tensors]
     x = node.x - node.width / 2
-    y = node.y + (_head(node.op) if node.op is not None else 0)
+    y = node.y + (_measure_head_height(node.op) if node.op is not None else 0)
     spare = (node.width - sum(width for width, _ in sizes)) / max(1, len(sizes))
     for tensor, (width, height) in zip(node.tensors, sizes, strict=True):
         yield tensor, x, y, width + spare, height
@@ -327,13 +333,14 @@ def _draw_node(node: _Node, named: Collection[str]) -> str:
         left = node.x - node.width / 2
         parts += [
             f'<g class="op"><title>{escape(str(node.op))}</title>',
-            f'<rect x="{left:.1f}" y="{node.y:.1f}" width="{node.width:.1f}" height="{_head(node.op):.1f}" rx="3"/>',
+            f'<rect x="{left:.1f}" y="{node.y:.1f}" width="{node.width:.1f}" '
+            f'height="{_measure_head_height(node.op):.1f}" rx="3"/>',
             _draw_text(node.x, node.y + 17, _shorten(node.op.display_name()), "verb"),
         ]
-        if line := _name_line(node.op):
+        if line := _make_name_line(node.op):
             parts.append(_draw_text(node.x, node.y + 31, line, "small"))
         parts.append("</g>")
-    for tensor, x, y, width, height in _place_chips(node):
+    for tensor, x, y, width, height in _place_tensor_boxes(node):
         kinds = [("virtual", tensor.virtual), ("value", tensor.by_value), ("named", tensor.name in named)]
         classes = " ".join(["tensor", *(kind for kind, holds in kinds if holds)])
         radius = 3 if node.op is not None else 12
@@ -343,7 +350,7 @@ def _draw_node(node: _Node, named: Collection[str]) -> str:
             _draw_text(x + width / 2, y + 16, _shorten(tensor.name), "name"),
         ]
         for index, line in enumerate(_format_tensor(tensor)):
-            parts.append(_draw_text(x + width / 2, y + 30 + index * _LINE, line, "small"))
+            parts.append(_draw_text(x + width / 2, y + 30 + index * _LINE_HEIGHT, line, "small"))
         parts.append("</g>")
     return "".join(parts)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import UsageError
 from ..surveys.matrix import Cell, Matrix
 from ..verdict import Candidate, Outcome, Verdict
-from .drawing import draw_graph, drawn_graphs, named_tensors
+from .drawing import draw_graph, find_named_tensors, list_nested_graphs
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from ..remedies import Remedy
 
 __all__ = [
-    "change_html",
-    "matrix_html",
-    "plan_html",
-    "remedies_html",
+    "render_change_html",
+    "render_matrix_html",
     "render_page",
-    "tables_html",
-    "verdict_html",
+    "render_plan_html",
+    "render_remedies_html",
+    "render_tables_html",
+    "render_verdict_html",
 ]
 
 _T = TypeVar("_T")
-_Request = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
+_VerdictEntry = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
 
-_KINDS = {Outcome.SUPPORTED: "ok", Outcome.NOT_SUPPORTED: "bad", Outcome.NOT_JUDGED: "unknown"}
-_STATES = {
+_OUTCOME_KINDS = {Outcome.SUPPORTED: "ok", Outcome.NOT_SUPPORTED: "bad", Outcome.NOT_JUDGED: "unknown"}
+_STATE_MARKS = {
     "passed": ("ok", "✓"),
     "supported": ("ok", "✓"),
     "built": ("ok", "✓"),
@@ -53,13 +53,13 @@ _STATES = {
     "crashed": ("crash", "!"),
     "timed out": ("crash", "!"),
 }
-_EFFECTS = {"exact": "ok", "changes numerics": "bad"}
-_LEGEND = (
+_EFFECT_KINDS = {"exact": "ok", "changes numerics": "bad"}
+_LEGEND_LINES = (
     ("ok", "S", "supported"),
     ("bad", "-", "not supported"),
     ("unknown", "?", "could not be judged"),
     ("crash", "!", "crashed or timed out"),
-    ("none", "·", "not asked"),
+    ("none", "·", "not judged"),
 )
 # What neither HTML nor UTF-8 can carry.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -93,21 +93,21 @@ def render_page(
     UsageError
         ``report-lengths`` if there are not as many graphs or remedies as verdicts.
     """
-    drawn = _pair_graphs("graphs", graphs, verdicts)
-    found = _pair_graphs("remedies", remedies, verdicts)
+    drawn = _check_lengths("graphs", graphs, verdicts)
+    found = _check_lengths("remedies", remedies, verdicts)
     asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
-    return _render(
+    return _render_template(
         "report.html.j2",
         title=title,
         subtitle=_format_subtitle(verdicts, matrix),
         counts=_count_outcomes(verdicts, matrix),
         groups=_make_sections(asked),
         matrix=matrix,
-        choices=_list_choices(matrix) if matrix is not None else (),
+        choices=_list_filter_choices(matrix) if matrix is not None else (),
     )
 
 
-def _pair_graphs(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
+def _check_lengths(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
     if given is None:
         return [None] * len(verdicts)
     if len(given) != len(verdicts):
@@ -117,17 +117,17 @@ def _pair_graphs(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdi
     return given
 
 
-def verdict_html(verdict: Verdict) -> str:
+def render_verdict_html(verdict: Verdict) -> str:
     """Return the verdict as an HTML fragment, for notebooks."""
     return _render_fragment(verdict=verdict)
 
 
-def matrix_html(matrix: Matrix) -> str:
+def render_matrix_html(matrix: Matrix) -> str:
     """Return the matrix as an HTML fragment of coloured grids, for notebooks."""
     return _render_fragment(matrix=matrix)
 
 
-def plan_html(plan: Plan) -> str:
+def render_plan_html(plan: Plan) -> str:
     """Render a plan and its graph as an HTML fragment."""
     target = plan.target
     facts = [("engine config", plan.tag), ("target", f"{target.profile.title} (sm_{target.sm})")]
@@ -137,25 +137,27 @@ def plan_html(plan: Plan) -> str:
     else:
         facts.append(("workspace", f"{plan.workspace_bytes} bytes"))
         facts += [("kernel", kernel.name) for kernel in plan.kernels() or ()]
-    return _render_fragment(card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_draw(plan.graph, ()))
-
-
-def change_html(change: Change) -> str:
-    """Return a change with its resulting graph as an HTML fragment."""
-    facts = [("kind", change.kind), ("effect", change.effect)]
     return _render_fragment(
-        card={"title": change.title, "what": "Change", "facts": facts}, **_draw(change.graph, change.tensors)
+        card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_make_drawings(plan.graph, ())
     )
 
 
-def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
+def render_change_html(change: Change) -> str:
+    """Return a change with its resulting graph as an HTML fragment."""
+    facts = [("kind", change.kind), ("effect", change.effect)]
+    return _render_fragment(
+        card={"title": change.title, "what": "Change", "facts": facts}, **_make_drawings(change.graph, change.tensors)
+    )
+
+
+def render_remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
     """Return remedies as an HTML fragment: as changes of the graph `before`, or with their own graphs drawn."""
     shown = [_make_remedy_view(item, None, before) for item in remedies]
-    drawn = _draw(remedies[0].graph, remedies[0].tensors) if before is None else _draw(before, ())
+    drawn = _make_drawings(remedies[0].graph, remedies[0].tensors) if before is None else _make_drawings(before, ())
     return _render_fragment(remedies=shown, unfinished=_explain_unfinished_search(remedies), **drawn)
 
 
-def tables_html(tables: Sequence[Table]) -> str:
+def render_tables_html(tables: Sequence[Table]) -> str:
     """Return tables as an HTML fragment."""
     return _render_fragment(tables=[_make_plain_table(table) for table in tables])
 
@@ -176,15 +178,15 @@ def _make_plain_table(table: Table) -> dict[str, Any]:
 
 def _render_fragment(**shown: Any) -> str:
     parts = dict.fromkeys(("verdict", "matrix", "card", "remedies", "tables", "drawings"))
-    return _render("fragment.html.j2", **{**parts, "named": (), "unfinished": "", **shown})
+    return _render_template("fragment.html.j2", **{**parts, "named": (), "unfinished": "", **shown})
 
 
-def _draw(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
+def _make_drawings(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
     _make_environment()  # of jinja2, which drawings are marked up for
     return {"drawings": _draw_graphs(graph, named), "named": named}
 
 
-def _render(template: str, **values: Any) -> str:
+def _render_template(template: str, **values: Any) -> str:
     return _UNPRINTABLE.sub("\ufffd", _make_environment().get_template(template).render(values)).strip() + "\n"
 
 
@@ -201,28 +203,28 @@ def _make_environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters.update(
-        kind=lambda outcome: _KINDS[outcome],
-        state_kind=lambda state: _STATES.get(state, ("none", ""))[0],
-        state_mark=lambda state: _STATES.get(state, ("none", "–"))[1],
-        effect_kind=lambda effect: _EFFECTS.get(effect, "unknown"),
-        cell_kind=lambda cell: "crash" if cell.crashed else _KINDS[cell.outcome],
+        kind=lambda outcome: _OUTCOME_KINDS[outcome],
+        state_kind=lambda state: _STATE_MARKS.get(state, ("none", ""))[0],
+        state_mark=lambda state: _STATE_MARKS.get(state, ("none", "–"))[1],
+        effect_kind=lambda effect: _EFFECT_KINDS.get(effect, "unknown"),
+        cell_kind=lambda cell: "crash" if cell.crashed else _OUTCOME_KINDS[cell.outcome],
         cell_line=_format_cell,
         knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
-        headline=_headline,
+        headline=_make_headline,
         file_name=os.path.basename,
         where=_format_place,
         sorted_candidates=_sort_candidates,
-        csp_hash=_csp_hash,
+        csp_hash=_hash_for_csp,
     )
     loader = environment.loader
     assert loader is not None
     for name in ("css", "js"):
         environment.globals[name] = Markup(loader.get_source(environment, f"report.{name}")[0])
-    environment.globals["legend_lines"] = _LEGEND
+    environment.globals["legend_lines"] = _LEGEND_LINES
     return environment
 
 
-def _csp_hash(text: str) -> str:
+def _hash_for_csp(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -230,7 +232,7 @@ def _format_place(verdict: Verdict) -> str:
     return f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
 
 
-def _headline(verdict: Verdict) -> str:
+def _make_headline(verdict: Verdict) -> str:
     if verdict.cause is not None:
         return verdict.cause.headline
     if not verdict.supported:
@@ -241,7 +243,7 @@ def _headline(verdict: Verdict) -> str:
         return "cuDNN supports it"
     word = "builds" if first.state == "built" else "comes first"
     note = f"{verdict.outcome}{verdict.note}; " if verdict.note else ""
-    return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"
+    return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs supported; engine {first.engine} {word}"
 
 
 def _format_cell(cell: Cell) -> str:
@@ -251,13 +253,13 @@ def _format_cell(cell: Cell) -> str:
 
 
 def _sort_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
-    """Return the used and the unused candidates, each under a title."""
+    """Return refused and supported engine configs, each list with a title."""
     taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
     refused = [item for item in verdict.candidates if item not in taken]
     count = len(verdict.candidates)
     parts = [
         (f"{len(refused)} of {count} candidate engine configs refused, with cuDNN's message", refused),
-        (f"{len(taken)} of {count} candidate engine configs left", taken),
+        (f"{len(taken)} of {count} candidate engine configs supported", taken),
     ]
     return [(title, items) for title, items in parts if items]
 
@@ -268,7 +270,7 @@ def _format_subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
     if not graphs:
         return "nothing was queried"
     few = f"cuDNN {', '.join(versions)}" if len(versions) <= 3 else f"{len(versions)} cuDNN versions"
-    return f"What cuDNN says, and why: {len(graphs)} graph{'s' if len(graphs) > 1 else ''}, {few}"
+    return f"cuDNN's verdicts and their causes: {len(graphs)} graph{'s' if len(graphs) > 1 else ''}, {few}"
 
 
 def _count_outcomes(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
@@ -277,10 +279,10 @@ def _count_outcomes(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[
     if not outcomes and matrix is not None:
         outcomes = [cell.outcome for cell in matrix.cells.values()]
     number = Counter(outcomes)
-    return [(_KINDS[outcome], number[outcome], outcome.value) for outcome in Outcome if number[outcome]]
+    return [(_OUTCOME_KINDS[outcome], number[outcome], outcome.value) for outcome in Outcome if number[outcome]]
 
 
-def _list_choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
+def _list_filter_choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     outcomes = [outcome.value for outcome in Outcome]
     return [
         ("graph", matrix.graphs),
@@ -290,20 +292,20 @@ def _list_choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _make_sections(asked: Sequence[_Request]) -> list[dict[str, Any]]:
+def _make_sections(asked: Sequence[_VerdictEntry]) -> list[dict[str, Any]]:
     """Return the sections of the page: a drawing and verdicts with remedies for each graph."""
-    together: dict[object, list[tuple[int, _Request]]] = {}
+    together: dict[object, list[tuple[int, _VerdictEntry]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
         together.setdefault((verdict.graph_text, graph), []).append((number, item))
     return [_make_section(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
 
 
-def _make_section(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
+def _make_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dict[str, Any]:
     _, (first, graph, _) = mine[0]
     causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
     said = [line for cause in causes for line in (cause.headline, cause.detail)]
-    named = sorted(named_tensors(said, graph)) if graph is not None else []
+    named = sorted(find_named_tensors(said, graph)) if graph is not None else []
     return {
         "id": anchor,
         "name": first.graph,
@@ -335,7 +337,7 @@ def _draw_graphs(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
     from markupsafe import Markup
 
     drawings = []
-    for item in drawn_graphs(graph):
+    for item in list_nested_graphs(graph):
         if svg := draw_graph(item, named):
             caption = "" if item is graph else f"inside an operation: {item.name}"
             drawings.append({"caption": caption, "svg": Markup(svg)})
@@ -344,10 +346,10 @@ def _draw_graphs(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
 
 def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
     """Return the view of a remedy: as a difference if the original graph or its verdict is known."""
-    text = str if graph is None else _graph_lines
+    text = str if graph is None else _format_graph
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
     known = None if verdict is None else verdict.graph_text
-    before = known if graph is None else _graph_lines(graph)
+    before = known if graph is None else _format_graph(graph)
     return {
         "title": remedy.title,
         "effect": remedy.effect,
@@ -355,7 +357,7 @@ def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | No
         "steps": remedy.steps,
         "verified": remedy.verified,
         "answer": _make_answer_view(remedy),
-        "diff": None if before is None else _diff_lines(before, after),
+        "diff": None if before is None else _make_diff(before, after),
     }
 
 
@@ -364,15 +366,15 @@ def _make_answer_view(remedy: Remedy) -> str:
     if remedy.verdict is None:
         return f"for {remedy.target}{version}; not judged by cuDNN"
     verdict = remedy.verdict
-    return f"{_format_place(verdict)}, cuDNN {verdict.cudnn}: {verdict.outcome}, {_headline(verdict)}"
+    return f"{_format_place(verdict)}, cuDNN {verdict.cudnn}: {verdict.outcome}, {_make_headline(verdict)}"
 
 
-def _graph_lines(graph: Graph) -> str:
+def _format_graph(graph: Graph) -> str:
     """Return the graph's text with all tensors, including virtual ones."""
     return "\n".join([f"graph {graph.name}", *(f"  {item}" for item in (*graph.tensors, *graph.ops))])
 
 
-def _diff_lines(before: str, after: str) -> list[tuple[str, str]]:
+def _make_diff(before: str, after: str) -> list[tuple[str, str]]:
     """Return (kind, line) of a unified diff; empty if there is no difference."""
     kinds = {"+": "add", "-": "drop", "@": "hunk", " ": "same"}
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2, lineterm="")

@@ -14,51 +14,58 @@ from ..remedies import Remedies, Remedy
 from ..surveys.matrix import Matrix
 from ..surveys.since import Since
 from ..verdict import Verdict
-from .drawing import draw_file
-from .html import change_html, matrix_html, plan_html, remedies_html, tables_html, verdict_html
+from .drawing import draw_svg_file
+from .html import (
+    render_change_html,
+    render_matrix_html,
+    render_plan_html,
+    render_remedies_html,
+    render_tables_html,
+    render_verdict_html,
+)
 
-__all__ = ["show", "show_tables"]
+__all__ = ["render_for_notebook", "render_tables_for_notebook"]
 
 
-def show(value: object) -> str | None:
-    """Return the view of a value; None for types shown as text."""
-    return _render(value)
+def render_for_notebook(value: object) -> str | None:
+    """Return a value as HTML or SVG for a notebook; None for types that are shown as text."""
+    return _render_value(value)
 
 
-def show_tables(*tables: Table) -> str | None:
+def render_tables_for_notebook(*tables: Table) -> str | None:
     """Return tables for a notebook, None to show them as text."""
-    return show(tables)
+    return render_for_notebook(tables)
 
 
 @singledispatch
-def _render(value: object) -> str | None:
+def _render_value(value: object) -> str | None:
     return None
 
 
-_render.register(Verdict, verdict_html)
-_render.register(Matrix, matrix_html)
-_render.register(Plan, plan_html)
-_render.register(Change, change_html)
-_render.register(Remedies, lambda found: remedies_html(found, found.graph))
-_render.register(tuple, tables_html)
+_render_value.register(Verdict, render_verdict_html)
+_render_value.register(Matrix, render_matrix_html)
+_render_value.register(Plan, render_plan_html)
+_render_value.register(Change, render_change_html)
+_render_value.register(Remedies, lambda found: render_remedies_html(found, found.graph))
+_render_value.register(tuple, render_tables_html)
 
 
-@_render.register
+@_render_value.register
 def _(graph: Graph) -> str | None:
-    return draw_file(graph) or None
+    return draw_svg_file(graph) or None
 
 
-@_render.register
+@_render_value.register
 def _(executable: Executable) -> str:
-    return plan_html(executable.plan)
+    return render_plan_html(executable.plan)
 
 
-@_render.register
+@_render_value.register
 def _(remedy: Remedy) -> str:
-    return remedies_html([remedy])
+    return render_remedies_html([remedy])
 
 
-@_render.register
+@_render_value.register
 def _(since: Since) -> str:
     cells = {(since.graph, since.target, version): cell for version, cell in since.asked.items()}
-    return matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))
+    return render_matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))

@@ -14,37 +14,37 @@ from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
 from ..verdict import Verdict
-from .text import OUTCOME_STYLE
+from .text import OUTCOME_STYLES
 
-__all__ = ["render_summary", "summary_text"]
+__all__ = ["format_summary", "render_summary"]
 
-COLUMNS = 100
-_LABEL = 9  # columns
-_MORE = " ... (-v)"
-_OPERATION = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
-_TENSOR = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
+MAX_COLUMNS = 100
+_LABEL_COLUMNS = 9  # columns
+_ELLIPSIS = " ... (-v)"
+_OPERATION_PATTERN = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
+_TENSOR_PATTERN = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 
 def render_summary(verdict: Verdict) -> Group:
     """Return the short form for rich: outcome, cause, remedy, known issues, graph in one line, engine configs."""
-    rows = list(_make_rows(verdict))
+    rows = list(_make_lines(verdict))
     head, *rest = rows
-    parts = [Text(head, OUTCOME_STYLE[verdict.outcome], no_wrap=True)]
-    parts += [Text.assemble((line[:_LABEL], "bold"), line[_LABEL:]) for line in rest]
+    parts = [Text(head, OUTCOME_STYLES[verdict.outcome], no_wrap=True)]
+    parts += [Text.assemble((line[:_LABEL_COLUMNS], "bold"), line[_LABEL_COLUMNS:]) for line in rest]
     return Group(*parts)
 
 
-def summary_text(verdict: Verdict) -> str:
+def format_summary(verdict: Verdict) -> str:
     """Return the short form as plain text."""
-    return table_text(render_summary(verdict), width=COLUMNS)
+    return table_text(render_summary(verdict), width=MAX_COLUMNS)
 
 
-def _make_rows(verdict: Verdict) -> Iterator[str]:
+def _make_lines(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     by_others = "" if verdict.only_fallback is not None else verdict.note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
     outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
-    yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
+    yield _shorten_text(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", MAX_COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
         yield from _format_row("cause", cause.headline, lines=2)
@@ -63,21 +63,21 @@ def _make_rows(verdict: Verdict) -> Iterator[str]:
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
     """Yield a label and a text in at most the given number of lines; the rest is cut and shown with -v."""
     clean = " ".join(printable_lines(printable(text)).split())
-    wrapped = textwrap.wrap(clean, COLUMNS - _LABEL, break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(clean, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
     if len(wrapped) > lines:
-        last = _cut(" ".join(wrapped[lines - 1 :]), COLUMNS - _LABEL)
+        last = _shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)
         wrapped = [*wrapped[: lines - 1], last]
     for number, line in enumerate(wrapped):
-        yield f"{label if number == 0 else '':<{_LABEL}}{_cut(line, COLUMNS - _LABEL)}"
+        yield f"{label if number == 0 else '':<{_LABEL_COLUMNS}}{_shorten_text(line, MAX_COLUMNS - _LABEL_COLUMNS)}"
 
 
-def _cut(text: str, columns: int) -> str:
+def _shorten_text(text: str, columns: int) -> str:
     """Return a text, shortened at the end of a word if it does not fit."""
     text = " ".join(printable_lines(printable(text)).split())
     if len(text) <= columns:
         return text
-    kept = text[: columns - len(_MORE)]
-    return (kept.rpartition(" ")[0] or kept) + _MORE
+    kept = text[: columns - len(_ELLIPSIS)]
+    return (kept.rpartition(" ")[0] or kept) + _ELLIPSIS
 
 
 def _format_graph(text: str) -> str:
@@ -86,10 +86,10 @@ def _format_graph(text: str) -> str:
     operations: list[str] = []
     results: set[str] = set()
     for line in text.splitlines():
-        if (operation := _OPERATION.fullmatch(line)) is not None:
+        if (operation := _OPERATION_PATTERN.fullmatch(line)) is not None:
             operations.append(operation[2])
             results.update(operation[1].split(", "))
-        elif (tensor := _TENSOR.fullmatch(line)) is not None:
+        elif (tensor := _TENSOR_PATTERN.fullmatch(line)) is not None:
             tensors[tensor[1]] = tensor[2], tensor[3] or ""
     inputs = {name: kind for name, (kind, rest) in tensors.items() if name not in results and "value" not in rest}
     outputs = {name: kind for name, (kind, _) in tensors.items() if name in results}
@@ -106,7 +106,7 @@ def _format_graph(text: str) -> str:
         (f"{len(inputs)} inputs", short, f"{len(outputs)} outputs"),
     )
     lines = [" -> ".join(form) for form in forms]
-    return next((line for line in lines if len(line) <= COLUMNS - _LABEL), lines[-1])
+    return next((line for line in lines if len(line) <= MAX_COLUMNS - _LABEL_COLUMNS), lines[-1])
 
 
 def _name_tensors(kinds: dict[str, str]) -> str:

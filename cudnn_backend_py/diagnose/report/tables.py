@@ -1,4 +1,4 @@
-"""Matrix, version span, checked baseline and remedies as text."""
+"""Render matrix, range of versions, baseline comparison, upgrade and remedies as text."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rich.text import Text
 from ...graph import Graph
 from ...printable import printable
 from ...terminal import WordTable, table_text
-from ..engines import ENGINES_ABSENT
+from ..engines import ENGINES_MISSING_CODE
 from ..remedies import Remedies, Remedy
-from ..surveys.baseline import Checked
-from ..surveys.inputs import DEFAULT
+from ..surveys.baseline import CheckedVerdict
+from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
 from ..verdict import Outcome, Verdict
-from .text import line, lines
+from .text import make_indented_lines, make_line
 
 __all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
 
-_BESIDE = 8  # versions in one table: so many fit into eighty columns
-_STYLE = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
-_MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
+_MAX_VERSION_COLUMNS = 8  # versions in one table: so many fit into eighty columns
+_LETTER_STYLES = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
+_LETTER_MEANINGS = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
 
 
 def render_matrix(matrix: Matrix) -> Group:
@@ -34,15 +34,21 @@ def render_matrix(matrix: Matrix) -> Group:
     everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
     for graph in matrix.graphs:
         parts += [*_render_graph(matrix, graph, everywhere), Text("")]
-    lacking = dict.fromkeys(version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_ABSENT)
-    remarks = (Text.assemble(("remark: ", "bold yellow"), line(one)) for one in sorted(everywhere))
+    lacking = dict.fromkeys(
+        version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_MISSING_CODE
+    )
+    remarks = (Text.assemble(("remark: ", "bold yellow"), make_line(one)) for one in sorted(everywhere))
     return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheels(lacking))
 
 
 def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
     """Return a line about how to install the engines that some versions lack."""
-    wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT]
-    return [line(f"full wheels, whose engines might support what these refuse: {'; '.join(wheels)}")] if wheels else []
+    wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT_VERSION]
+    return (
+        [make_line(f"full wheels, with engines that might support what these refuse: {'; '.join(wheels)}")]
+        if wheels
+        else []
+    )
 
 
 def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
@@ -53,21 +59,21 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
     found = [cell for row in rows.values() for cell in row if cell is not None]
     causes = dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline)
     number = {cause: str(index) for index, cause in enumerate(causes, 1)}
-    tables: list[RenderableType] = [line(graph, "bold")]
-    for first in range(0, len(matrix.versions), _BESIDE):
-        part = slice(first, first + _BESIDE)
+    tables: list[RenderableType] = [make_line(graph, "bold")]
+    for first in range(0, len(matrix.versions), _MAX_VERSION_COLUMNS):
+        part = slice(first, first + _MAX_VERSION_COLUMNS)
         table = WordTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
             marks = (Text("") if cell is None else _format_mark(cell, number) for cell in row[part])
-            table.add_row(line(target), *marks)
+            table.add_row(make_line(target), *marks)
         tables += [table, Text("")]
-    told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
+    told = (make_line(f"{one[0]}{number[one]:<3}", _LETTER_STYLES[one[0]]).append(make_line(one[1])) for one in causes)
     cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
     return [*tables, *told, *_render_remarks(cells, everywhere)]
 
 
 def _format_mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
-    return Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
+    return Text(cell.letter + number.get((cell.letter, cell.headline), ""), _LETTER_STYLES[cell.letter])
 
 
 def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
@@ -81,7 +87,7 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)
     for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
-        yield Text.assemble((f"{label}{_describe_places(places, cells)}: ", "bold yellow"), line(one))
+        yield Text.assemble((f"{label}{_describe_places(places, cells)}: ", "bold yellow"), make_line(one))
 
 
 def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
@@ -96,7 +102,7 @@ def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str
 
 def _render_legend(cells: Sequence[Cell]) -> Text:
     present = {cell.letter for cell in cells}
-    return Text("   ".join(f"{letter} {text}" for letter, text in _MEANING.items() if letter in present), "dim")
+    return Text("   ".join(f"{letter} {text}" for letter, text in _LETTER_MEANINGS.items() if letter in present), "dim")
 
 
 def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again: str = "") -> Group:
@@ -109,34 +115,34 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
     parts: list[RenderableType] = [
-        line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
+        make_line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
     ]
     if verdict.cause is not None:
-        parts.append(line(f"cause: {verdict.cause.headline}"))
-        if verdict.cause.code == ENGINES_ABSENT:
-            parts.append(line(f"remedy: {verdict.cause.remedy}"))
+        parts.append(make_line(f"cause: {verdict.cause.headline}"))
+        if verdict.cause.code == ENGINES_MISSING_CODE:
+            parts.append(make_line(f"remedy: {verdict.cause.remedy}"))
     for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
-        parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
+        parts += [Text.assemble((f"{label}: ", "bold yellow"), make_line(one)) for one in said]
     if verdict.supported:
-        parts.append(line(_explain_no_change(verdict)))
+        parts.append(make_line(_explain_no_change(verdict)))
     elif not remedies.extent.finished:
-        parts.append(line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
-        parts += [line(f"continue with: {again}")] if again else []
+        parts.append(make_line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
+        parts += [make_line(f"continue with: {again}")] if again else []
     elif not remedies:
-        parts.append(line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
+        parts.append(make_line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
         asked = f"  [{remedy.claim}; {_describe_checks(remedy)}]"
-        parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), asked))
+        parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
         for one in list(unified_diff(before, after, lineterm="", n=0))[2:]:
             style = {"+": "green", "-": "red"}.get(one[0], "dim")
-            parts += [] if one.startswith("@@") else [line(f"   {one}", style)]
+            parts += [] if one.startswith("@@") else [make_line(f"   {one}", style)]
     return Group(*parts)
 
 
 def _explain_no_change(verdict: Verdict) -> str:
-    """Return the line for a graph that needs no change, with those targets that need one."""
+    """Return the line for a supported graph; with the modes to try if only FALLBACK supports it."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
         return f"nothing needs to be changed: {how}{verdict.note}"
@@ -147,12 +153,12 @@ def _explain_no_change(verdict: Verdict) -> str:
 def _describe_checks(remedy: Remedy) -> str:
     """Return how thoroughly a remedy was checked."""
     if remedy.verdict is None:
-        return "not asked"
+        return "not judged"
     return "judged and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
 
 
 def render_since(since: Since) -> Group:
-    """Return the span in one sentence, its gaps, and the answers behind it."""
+    """Return the range of supporting versions in one sentence, its gaps, and the verdict of each judged version."""
     judged = len(since.asked) - len(since.unjudged)
     at_latest = " at the latest" if since.open_before else ""
     at_least = " at least" if since.open_after else ""
@@ -169,11 +175,11 @@ def render_since(since: Since) -> Group:
         refused = f"; {since.first_after} refuses it, which repairs that issue and is no regression"
     style = "green" if since.sound is not None else "red"
     lines: list[RenderableType] = [
-        Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
+        Text.assemble(make_line(f"graph {since.graph!r} on {since.target}: "), make_line(span + refused, style))
     ]
     if since.first == since.versions[0]:
         lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
-    lines += [Text.assemble(("repaired issue: ", "bold"), line(issue)) for issue in since.repaired]
+    lines += [Text.assemble(("repaired issue: ", "bold"), make_line(issue)) for issue in since.repaired]
     if since.repaired:
         sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"
         lines.append(Text(f"{sound}; do not go back to {since.last}", "yellow"))
@@ -181,17 +187,21 @@ def render_since(since: Since) -> Group:
         lines.append(Text(f"not monotone: {', '.join(since.gaps)} between them refuse it", "yellow"))
     if since.unjudged:
         lines.append(Text(f"could not judge: {', '.join(since.unjudged)}", "yellow"))
-    if since.not_asked:
-        lines.append(Text(f"not judged: {', '.join(since.not_asked)}; assumed: support begins and ends once", "dim"))
+    if since.inferred_versions:
+        lines.append(
+            Text(f"not judged: {', '.join(since.inferred_versions)}; assumed: support begins and ends once", "dim")
+        )
     table = WordTable("version", "", "cause")
     for version, cell in since.asked.items():
-        table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
-    lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_ABSENT]
+        table.add_row(
+            make_line(version), Text(cell.outcome.value, _LETTER_STYLES[cell.letter]), make_line(cell.headline)
+        )
+    lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_MISSING_CODE]
     remarks = _render_remarks({(since.target, version): cell for version, cell in since.asked.items()})
     return Group(*lines, table, *remarks, *_format_full_wheels(lacking))
 
 
-def render_check(checked: Sequence[Checked]) -> Group:
+def render_check(checked: Sequence[CheckedVerdict]) -> Group:
     """Return a table of changes with reasons, and a line of counts."""
     changed = [one for one in checked if one.changed]
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
@@ -199,7 +209,9 @@ def render_check(checked: Sequence[Checked]) -> Group:
         return Group(Text(counts, "green"))
     table = WordTable("graph", "target", "cuDNN", "what changed")
     for one in changed:
-        table.add_row(*map(line, (one.name, one.target, one.version)), line(one.why, _STYLE[one.cell.letter]))
+        table.add_row(
+            *map(make_line, (one.name, one.target, one.version)), make_line(one.why, _LETTER_STYLES[one.cell.letter])
+        )
     return Group(table, Text(counts, "red"))
 
 
@@ -209,26 +221,26 @@ def render_upgrade(found: Upgrade) -> Group:
     for one in found.changes:
         if one.effect is Effect.UNCHANGED:
             continue
-        style = "red" if one.worse else _EFFECTS[one.effect]
-        parts.append(Text.assemble(line(f"{one.graph} on {one.target}: "), (one.effect.value, style)))
+        style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
+        parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (one.effect.value, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
-                lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)
+                make_indented_lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)
                 for verdict in (one.old, one.new)
             ]
         for item in one.differences:
-            parts += [line(f"  {item.what}"), *_format_difference(item)]
-        if one.same_code:
-            parts.append(line("  the compiled code of the first plan is the same", "dim"))
+            parts += [make_line(f"  {item.what}"), *_format_difference(item)]
+        if one.has_same_code:
+            parts.append(make_line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
-            parts.append(line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
+            parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _name_version(found.old, (one.old for one in found.changes))
     new = _name_version(found.new, (one.new for one in found.changes))
-    parts.append(line(f"cuDNN {old} -> {new}: {len(found.changes)} judged, {counts}", style))
-    parts += [lines(limit, 0, "dim") for limit in found.limits]
+    parts.append(make_line(f"cuDNN {old} -> {new}: {len(found.changes)} judged, {counts}", style))
+    parts += [make_indented_lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
 
 
@@ -239,7 +251,7 @@ def _name_version(name: str, verdicts: Iterable[Verdict]) -> str:
     return f"{name} ({told})" if told else name
 
 
-_EFFECTS = {Effect.CHANGED: "yellow", Effect.CODE_NOT_TOLD: "dim", Effect.NOT_JUDGED: "magenta"}
+_EFFECT_STYLES = {Effect.CHANGED: "yellow", Effect.CODE_UNKNOWN: "dim", Effect.NOT_JUDGED: "magenta"}
 
 
 def _format_reason(verdict: Verdict) -> str:
@@ -249,12 +261,12 @@ def _format_reason(verdict: Verdict) -> str:
 def _format_difference(item: Difference) -> list[Text]:
     """Return the old and new value; for long lists only the differing items."""
     if item.what not in ("configs", "faults"):
-        return [lines(f"- {item.old}", 4, "red"), lines(f"+ {item.new}", 4, "green")]
+        return [make_indented_lines(f"- {item.old}", 4, "red"), make_indented_lines(f"+ {item.new}", 4, "green")]
     old, new = item.old.split(", "), item.new.split(", ")
     if set(old) == set(new):
-        return [lines(f"the same {len(old)} in another order, first {new[0]}", 4)]
+        return [make_indented_lines(f"the same {len(old)} in another order, first {new[0]}", 4)]
     told = (
         ("-", "red", [one for one in old if one not in new]),
         ("+", "green", [one for one in new if one not in old]),
     )
-    return [lines(f"{sign} {', '.join(some)}", 4, style) for sign, style, some in told if some]
+    return [make_indented_lines(f"{sign} {', '.join(some)}", 4, style) for sign, style, some in told if some]

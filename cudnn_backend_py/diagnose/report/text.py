@@ -14,50 +14,50 @@ from ...printable import printable, printable_lines
 from ...terminal import table_text
 from ..verdict import Candidate, Outcome, Verdict
 
-__all__ = ["line", "lines", "render", "render_text"]
+__all__ = ["make_indented_lines", "make_line", "render_text", "render_verdict"]
 
-OUTCOME_STYLE = {
+OUTCOME_STYLES = {
     Outcome.SUPPORTED: "bold green",
     Outcome.NOT_SUPPORTED: "bold red",
     Outcome.NOT_JUDGED: "bold yellow",
 }
-_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(
+_STATE_STYLES = {"supported": "green", "built": "green"} | dict.fromkeys(
     ("refused", "build failed", "cannot load", "crashed"), "red"
 )
 
 
-def line(text: str, style: str = "") -> Text:
-    """Return a text on one line, for rich."""
+def make_line(text: str, style: str = "") -> Text:
+    """Return a text as one line for rich, with a style."""
     return Text(printable_lines(printable(text)), style)
 
 
-def lines(text: str, columns: int = 0, style: str = "") -> Text:
-    """Return a text of several indented lines, for rich."""
+def make_indented_lines(text: str, columns: int = 0, style: str = "") -> Text:
+    """Return a text as indented lines for rich, with a style."""
     return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
 
 
 def _format_label(label: str, text: str) -> Text:
-    return Text.assemble((f"{label + ':':<13}", "bold"), line(text))
+    return Text.assemble((f"{label + ':':<13}", "bold"), make_line(text))
 
 
 def _format_candidate(candidate: Candidate) -> list[RenderableType]:
     name = "engine not named" if candidate.engine is None else f"engine {candidate.engine}"
     knobs = " ".join(f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items())
-    head = line(f"{candidate.mode:<9}")
-    head.append(name, "bold").append(line(f" {knobs} ".rstrip() + " "))
-    head.append(line(candidate.state, _STATE_STYLE.get(candidate.state, "")))
+    head = make_line(f"{candidate.mode:<9}")
+    head.append(name, "bold").append(make_line(f" {knobs} ".rstrip() + " "))
+    head.append(make_line(candidate.state, _STATE_STYLES.get(candidate.state, "")))
     notes = [*candidate.behavior_notes, *candidate.numerical_notes]
     if candidate.workspace_bytes is not None:
         notes.insert(0, f"workspace {candidate.workspace_bytes} bytes")
     if notes:
-        head.append(line(f" ({', '.join(notes)})", "dim"))
+        head.append(make_line(f" ({', '.join(notes)})", "dim"))
     parts: list[RenderableType] = [head]
     for depth, reason in enumerate(candidate.reasons):
-        parts.append(lines(str(reason), 4 if depth == 0 else 6, "" if depth == 0 else "dim"))
+        parts.append(make_indented_lines(str(reason), 4 if depth == 0 else 6, "" if depth == 0 else "dim"))
     return parts
 
 
-def render(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Group:
+def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Group:
     """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message.
 
     Parameters
@@ -68,15 +68,15 @@ def render(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Gro
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(
-            (verdict.outcome.value.upper(), OUTCOME_STYLE[verdict.outcome]),
-            line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            (verdict.outcome.value.upper(), OUTCOME_STYLES[verdict.outcome]),
+            make_line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
         )
     ]
     if verdict.cause is not None:
         cause = verdict.cause
         parts.append(_format_label("cause", f"[{cause.basis.value}] {cause.headline}"))
         if cause.detail:
-            parts.append(lines(cause.detail, 13))
+            parts.append(make_indented_lines(cause.detail, 13))
         if cause.remedy:
             parts.append(_format_label(cause.label, cause.advice.replace("\n", " ")))
         parts.append(_format_label("rule", cause.code))
@@ -106,11 +106,11 @@ def render(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Gro
                 + ("can judge" if verdict.control.supported else "cannot judge"),
             )
         )
-        parts += [lines(str(reason), 13, "dim") for reason in verdict.control.reasons]
+        parts += [make_indented_lines(str(reason), 13, "dim") for reason in verdict.control.reasons]
     parts += [_format_label("environment", note) for note in verdict.environment]
     parts += [_format_label("limits", note) for note in verdict.limits]
     parts.append(Text(""))
-    parts.append(lines(verdict.graph_text))
+    parts.append(make_indented_lines(verdict.graph_text))
     if verdict.candidates:
         taken = sum(candidate.state in ("supported", "built") for candidate in verdict.candidates)
         parts.append(
@@ -125,11 +125,11 @@ def render(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Gro
         silence = "" if verdict.reasons else " and gave no reason"
         parts.append(Text(f"\ncuDNN offered no engine config{silence}", "bold"))
     if verdict.reasons:
-        parts.append(Text("\ncuDNN's message that name no engine config", "bold"))
-        parts += [lines(str(reason), 4) for reason in verdict.reasons]
+        parts.append(Text("\ncuDNN's messages that name no engine config", "bold"))
+        parts += [make_indented_lines(str(reason), 4) for reason in verdict.reasons]
     return Group(*parts)
 
 
 def render_text(verdict: Verdict, width: int = 160, frameworks: Mapping[str, str] | None = None) -> str:
-    """Return the verdict as plain text; `frameworks` is that of :func:`render`."""
-    return table_text(render(verdict, frameworks), width=width)
+    """Return the verdict as plain text; `frameworks` is that of :func:`render_verdict`."""
+    return table_text(render_verdict(verdict, frameworks), width=width)

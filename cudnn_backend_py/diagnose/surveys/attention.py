@@ -21,42 +21,51 @@ from ...system.typed import read_fields
 from ...system.version import VersionTuple
 from ...target import Profile, find_profile
 from ...versions.setup import Setup, read_setup
-from ..explanation import CRASHED
+from ..explanation import CRASH_CODE
 from ..judges import Judge, Query
 from ..verdict import Outcome, Verdict
 
-__all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
+__all__ = [
+    "BASE_OPTIONS",
+    "GRAPH_FORMS",
+    "TARGETS",
+    "AttentionRow",
+    "SupportCell",
+    "SupportTable",
+    "attention_rows",
+    "support_table",
+]
 
 SCHEMA = "cudnn-backend-py/attention-support"
 SCHEMA_VERSION = 1
 
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
-FORMS = ("composite", "single operations", "unified")
+GRAPH_FORMS = ("composite", "single operations", "unified")
 
-Answer = Literal["yes", "no", "?", "-", "crash"]
-Direction = Literal["forward", "backward"]
+SupportAnswer = Literal["yes", "no", "?", "-", "crash"]
+PassDirection = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table: `options` of :class:`Attention` added to ``BASE``, in one direction."""
+class AttentionRow:
+    """One row of the support table: `options` of :class:`Attention` on top of ``BASE_OPTIONS``, in one direction."""
 
-    direction: Direction
+    direction: PassDirection
     options: Mapping[str, Any]
 
     @property
     def problem(self) -> Attention:
         """The attention problem that is judged."""
-        return Attention(**{**BASE, **self.options})
+        return Attention(**{**BASE_OPTIONS, **self.options})
 
-    def graph(self, form: str, version: VersionTuple) -> Graph:
-        """Return the graph in one of ``FORMS`` for a cuDNN version, ignoring known issues."""
+    def make_graph(self, form: str, version: VersionTuple) -> Graph:
+        """Return the graph in one of ``GRAPH_FORMS`` for a cuDNN version, ignoring known issues."""
         make = sdpa_forward if self.direction == "forward" else sdpa_backward
         implementation: Implementation = "unified" if form == "unified" else "composite"
         wanted = None if form == "composite" else version
         return make(self.problem, implementation=implementation, version=wanted, allow_hazards=True)
 
-    def words(self) -> dict[str, Any]:
+    def options_to_json(self) -> dict[str, Any]:
         """Return the options in JSON form."""
         return {name: _format_option(value) for name, value in self.options.items()}
 
@@ -73,25 +82,25 @@ def _format_option(value: Any) -> Any:
 
 # rows
 
-BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "stats": True}
+BASE_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "stats": True}
 
-_CAUSAL = {"causal": True}
-_PADDING = {"padding": True}
-_BOTTOM_RIGHT = {"alignment": "bottom_right", "seq_q": 128, "seq_kv": 256}
-_WINDOW = {"causal": True, "left_bound": 64}
-_GQA = {"kv_heads": 2}
-_PAGED = {"padding": True, "page_size": 64, "stats": False}
-_SOFT_CAP = {"score_modifier": SoftCap(30.0)}
-_FULL_BIAS = {"bias": (2, 4, 256, 256)}
-_HEAD_BIAS = {"bias": (1, 4, 256, 256)}
-_TOTALS = {"max_total_seq_q": 400, "max_total_seq_kv": 400}
-_E4M3 = {"data_type": DataType.FP8_E4M3}
-_MX = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True, "head_dim": 128}
+_CAUSAL_OPTIONS = {"causal": True}
+_PADDING_OPTIONS = {"padding": True}
+_BOTTOM_RIGHT_OPTIONS = {"alignment": "bottom_right", "seq_q": 128, "seq_kv": 256}
+_WINDOW_OPTIONS = {"causal": True, "left_bound": 64}
+_GQA_OPTIONS = {"kv_heads": 2}
+_PAGED_OPTIONS = {"padding": True, "page_size": 64, "stats": False}
+_SOFT_CAP_OPTIONS = {"score_modifier": SoftCap(30.0)}
+_FULL_BIAS_OPTIONS = {"bias": (2, 4, 256, 256)}
+_HEAD_BIAS_OPTIONS = {"bias": (1, 4, 256, 256)}
+_MAX_TOTAL_OPTIONS = {"max_total_seq_q": 400, "max_total_seq_kv": 400}
+_E4M3_OPTIONS = {"data_type": DataType.FP8_E4M3}
+_MXFP8_OPTIONS = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True, "head_dim": 128}
 
-_BOTH: dict[str, dict[str, Any]] = {
+_SHARED_ROWS: dict[str, dict[str, Any]] = {
     "plain": {},
     "bfloat16": {"data_type": DataType.BFLOAT16},
-    "grouped heads": _GQA,
+    "grouped heads": _GQA_OPTIONS,
     "one K/V head": {"kv_heads": 1},
     "V heads of its own": {"kv_heads": 2, "v_heads": 1},
     "head dim 40": {"head_dim": 40},
@@ -107,36 +116,36 @@ _BOTH: dict[str, dict[str, Any]] = {
     "layout packed": {"layout": "packed"},
     "scale in a tensor": {"scale": "tensor"},
     "no scale": {"scale": "none"},
-    "causal": _CAUSAL,
-    "causal, bottom right": _CAUSAL | _BOTTOM_RIGHT,
+    "causal": _CAUSAL_OPTIONS,
+    "causal, bottom right": _CAUSAL_OPTIONS | _BOTTOM_RIGHT_OPTIONS,
     "right bound": {"right_bound": 64},
     "left bound": {"left_bound": 64},
-    "window": _WINDOW,
-    "window, bottom right": _WINDOW | _BOTTOM_RIGHT,
-    "padding": _PADDING,
-    "padding, causal": _PADDING | _CAUSAL,
-    "padding, window, bottom right": _PADDING | _WINDOW | _BOTTOM_RIGHT,
+    "window": _WINDOW_OPTIONS,
+    "window, bottom right": _WINDOW_OPTIONS | _BOTTOM_RIGHT_OPTIONS,
+    "padding": _PADDING_OPTIONS,
+    "padding, causal": _PADDING_OPTIONS | _CAUSAL_OPTIONS,
+    "padding, window, bottom right": _PADDING_OPTIONS | _WINDOW_OPTIONS | _BOTTOM_RIGHT_OPTIONS,
     "ragged": {"ragged": True},
     "ragged stats": {"ragged": True, "ragged_stats": True},
     "ragged, int64 offsets": {"ragged": True, "ragged_stats": True, "offset_type": DataType.INT64},
-    "ragged, causal, grouped heads": {"ragged": True, "ragged_stats": True} | _CAUSAL | _GQA,
-    "bias": _FULL_BIAS,
-    "bias of heads": _HEAD_BIAS,
+    "ragged, causal, grouped heads": {"ragged": True, "ragged_stats": True} | _CAUSAL_OPTIONS | _GQA_OPTIONS,
+    "bias": _FULL_BIAS_OPTIONS,
+    "bias of heads": _HEAD_BIAS_OPTIONS,
     "bias of all": {"bias": (1, 1, 256, 256)},
-    "alibi, causal": {"alibi": True} | _CAUSAL,
-    "soft cap": _SOFT_CAP,
+    "alibi, causal": {"alibi": True} | _CAUSAL_OPTIONS,
+    "soft cap": _SOFT_CAP_OPTIONS,
     "dropout": {"dropout": 0.1},
     "dropout, int32 seed": {"dropout": 0.1, "seed_type": DataType.INT32},
     "sink": {"sink": True},
 }
 
-_FORWARD: dict[str, dict[str, Any]] = {
-    "paged": _PAGED,
-    "paged, pages of 1": _PAGED | {"page_size": 1},
-    "paged, pages of 16": _PAGED | {"page_size": 16},
-    "paged, spare pages": _PAGED | {"pages_k": 20, "pages_v": 24},
-    "paged, causal": _PAGED | _CAUSAL,
-    "paged, s_q 1": _PAGED | {"seq_q": 1, "seq_kv": 256},
+_FORWARD_ROWS: dict[str, dict[str, Any]] = {
+    "paged": _PAGED_OPTIONS,
+    "paged, pages of 1": _PAGED_OPTIONS | {"page_size": 1},
+    "paged, pages of 16": _PAGED_OPTIONS | {"page_size": 16},
+    "paged, spare pages": _PAGED_OPTIONS | {"pages_k": 20, "pages_v": 24},
+    "paged, causal": _PAGED_OPTIONS | _CAUSAL_OPTIONS,
+    "paged, s_q 1": _PAGED_OPTIONS | {"seq_q": 1, "seq_kv": 256},
     "dropout, mask written": {"dropout": 0.1, "rng_dump": True},
     "dropout by a given mask": {"dropout_mask": True},
     "no statistics": {"stats": False},
@@ -144,62 +153,62 @@ _FORWARD: dict[str, dict[str, Any]] = {
     "row maximum and sum": {"stats": False, "max": True, "sum_exp": True},
     "row maximum, sum and stats": {"max": True, "sum_exp": True},
     "block mask": {"block_mask": True},
-    "fp8 e4m3": _E4M3,
+    "fp8 e4m3": _E4M3_OPTIONS,
     "fp8 e5m2": {"data_type": DataType.FP8_E5M2},
-    "fp8, float16 output": _E4M3 | {"output_type": DataType.HALF},
-    "fp8, head dim 128": _E4M3 | {"head_dim": 128},
-    "fp8, grouped heads": _E4M3 | _GQA,
-    "fp8, causal": _E4M3 | _CAUSAL,
-    "fp8, padding": _E4M3 | _PADDING,
-    "fp8, ragged": _E4M3 | {"ragged": True},
-    "fp8, paged": _E4M3 | _PAGED,
-    "fp8, bias": _E4M3 | _HEAD_BIAS,
-    "fp8, dropout": _E4M3 | {"dropout": 0.1},
-    "mxfp8 e4m3, bfloat16 output": _MX,
-    "mxfp8 e5m2, float16 output": _MX | {"data_type": DataType.FP8_E5M2, "output_type": DataType.HALF},
-    "mxfp8, causal": _MX | _CAUSAL,
-    "mxfp8, grouped heads": _MX | _GQA,
+    "fp8, float16 output": _E4M3_OPTIONS | {"output_type": DataType.HALF},
+    "fp8, head dim 128": _E4M3_OPTIONS | {"head_dim": 128},
+    "fp8, grouped heads": _E4M3_OPTIONS | _GQA_OPTIONS,
+    "fp8, causal": _E4M3_OPTIONS | _CAUSAL_OPTIONS,
+    "fp8, padding": _E4M3_OPTIONS | _PADDING_OPTIONS,
+    "fp8, ragged": _E4M3_OPTIONS | {"ragged": True},
+    "fp8, paged": _E4M3_OPTIONS | _PAGED_OPTIONS,
+    "fp8, bias": _E4M3_OPTIONS | _HEAD_BIAS_OPTIONS,
+    "fp8, dropout": _E4M3_OPTIONS | {"dropout": 0.1},
+    "mxfp8 e4m3, bfloat16 output": _MXFP8_OPTIONS,
+    "mxfp8 e5m2, float16 output": _MXFP8_OPTIONS | {"data_type": DataType.FP8_E5M2, "output_type": DataType.HALF},
+    "mxfp8, causal": _MXFP8_OPTIONS | _CAUSAL_OPTIONS,
+    "mxfp8, grouped heads": _MXFP8_OPTIONS | _GQA_OPTIONS,
 }
 
-_FP8_BACKWARD = _E4M3 | {"head_dim": 128}
-_BACKWARD: dict[str, dict[str, Any]] = {
-    "ragged, bounded totals": {"ragged": True, "ragged_stats": True} | _TOTALS,
-    "ragged, bounded totals, grouped heads": {"ragged": True, "ragged_stats": True} | _TOTALS | _GQA,
-    "bias gradient": _FULL_BIAS | {"dbias": True},
-    "bias gradient of heads": _HEAD_BIAS | {"dbias": True},
+_FP8_BACKWARD_OPTIONS = _E4M3_OPTIONS | {"head_dim": 128}
+_BACKWARD_ROWS: dict[str, dict[str, Any]] = {
+    "ragged, bounded totals": {"ragged": True, "ragged_stats": True} | _MAX_TOTAL_OPTIONS,
+    "ragged, bounded totals, grouped heads": {"ragged": True, "ragged_stats": True} | _MAX_TOTAL_OPTIONS | _GQA_OPTIONS,
+    "bias gradient": _FULL_BIAS_OPTIONS | {"dbias": True},
+    "bias gradient of heads": _HEAD_BIAS_OPTIONS | {"dbias": True},
     "sink gradient": {"sink": True, "dsink": True},
     "deterministic": {"deterministic": True},
-    "deterministic, causal": {"deterministic": True} | _CAUSAL,
-    "fp8 e4m3": _FP8_BACKWARD,
+    "deterministic, causal": {"deterministic": True} | _CAUSAL_OPTIONS,
+    "fp8 e4m3": _FP8_BACKWARD_OPTIONS,
     "fp8 e5m2": {"data_type": DataType.FP8_E5M2, "head_dim": 128},
-    "fp8, float16 output": _FP8_BACKWARD | {"output_type": DataType.HALF},
-    "fp8, head dim 64": _E4M3,
-    "fp8, grouped heads": _FP8_BACKWARD | _GQA,
-    "fp8, causal": _FP8_BACKWARD | _CAUSAL,
-    "fp8, padding": _FP8_BACKWARD | _PADDING,
-    "fp8, ragged": _FP8_BACKWARD | {"ragged": True},
-    "fp8, dropout": _FP8_BACKWARD | {"dropout": 0.1},
-    "mxfp8 e4m3, bfloat16 output": _MX,
-    "mxfp8, causal": _MX | _CAUSAL,
-    "mxfp8, grouped heads": _MX | _GQA,
+    "fp8, float16 output": _FP8_BACKWARD_OPTIONS | {"output_type": DataType.HALF},
+    "fp8, head dim 64": _E4M3_OPTIONS,
+    "fp8, grouped heads": _FP8_BACKWARD_OPTIONS | _GQA_OPTIONS,
+    "fp8, causal": _FP8_BACKWARD_OPTIONS | _CAUSAL_OPTIONS,
+    "fp8, padding": _FP8_BACKWARD_OPTIONS | _PADDING_OPTIONS,
+    "fp8, ragged": _FP8_BACKWARD_OPTIONS | {"ragged": True},
+    "fp8, dropout": _FP8_BACKWARD_OPTIONS | {"dropout": 0.1},
+    "mxfp8 e4m3, bfloat16 output": _MXFP8_OPTIONS,
+    "mxfp8, causal": _MXFP8_OPTIONS | _CAUSAL_OPTIONS,
+    "mxfp8, grouped heads": _MXFP8_OPTIONS | _GQA_OPTIONS,
 }
 
 
-def attention_rows() -> dict[str, Row]:
+def attention_rows() -> dict[str, AttentionRow]:
     """Return the rows of the table by name, such as ``forward: causal``, in order."""
-    lines: tuple[tuple[Direction, dict[str, dict[str, Any]]], ...] = (
-        ("forward", _BOTH | _FORWARD),
-        ("backward", _BOTH | _BACKWARD),
+    lines: tuple[tuple[PassDirection, dict[str, dict[str, Any]]], ...] = (
+        ("forward", _SHARED_ROWS | _FORWARD_ROWS),
+        ("backward", _SHARED_ROWS | _BACKWARD_ROWS),
     )
-    return {f"{direction}: {name}": Row(direction, o) for direction, rows in lines for name, o in rows.items()}
+    return {f"{direction}: {name}": AttentionRow(direction, o) for direction, rows in lines for name, o in rows.items()}
 
 
 # verdicts
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One verdict.
+class SupportCell:
+    """cuDNN's verdict on one attention graph for one GPU.
 
     ``answer`` is one of
 
@@ -211,7 +220,7 @@ class Cell:
     * ``crash``: cuDNN ended the process that asked; the reason is the signal and what came on standard error.
     """
 
-    answer: Answer
+    answer: SupportAnswer
     engines: tuple[int, ...] = ()
     reason: str = ""
 
@@ -222,17 +231,17 @@ class SupportTable:
 
     cudnn: str
     targets: tuple[str, ...]
-    cells: Mapping[str, Mapping[str, Mapping[str, Cell]]]
+    cells: Mapping[str, Mapping[str, Mapping[str, SupportCell]]]
 
     def __repr__(self) -> str:
         return brief(f"SupportTable of cuDNN {self.cudnn}: {len(self.cells)} rows on {', '.join(self.targets)}")
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms that were judged."""
-        return tuple(form for form in FORMS if any(form in row for row in self.cells.values()))
+        """The forms of attention graphs that were judged."""
+        return tuple(form for form in GRAPH_FORMS if any(form in row for row in self.cells.values()))
 
-    def all_cells(self) -> Iterable[Cell]:
+    def all_cells(self) -> Iterable[SupportCell]:
         """Yield every cell."""
         return (cell for row in self.cells.values() for form in row.values() for cell in form.values())
 
@@ -243,12 +252,14 @@ class SupportTable:
         rows = attention_rows()
         head = {"schema": SCHEMA, "version": SCHEMA_VERSION, "cudnn": self.cudnn, "targets": self.targets}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-        lines.append(f'"base": {json.dumps(BASE)}')
+        lines.append(f'"base": {json.dumps(BASE_OPTIONS)}')
         lines.append('"reasons": [\n' + ",\n".join(f"  {json.dumps(reason)}" for reason in reasons) + "\n ]")
         parts = []
         for name, forms in self.cells.items():
-            fields = {"options": rows[name].words()} if name in rows else {}
-            fields |= {form: {on: _pack(cell, number) for on, cell in cells.items()} for form, cells in forms.items()}
+            fields = {"options": rows[name].options_to_json()} if name in rows else {}
+            fields |= {
+                form: {on: _pack_cell(cell, number) for on, cell in cells.items()} for form, cells in forms.items()
+            }
             inner = ",\n".join(f"   {json.dumps(key)}: {_compact_cells(value)}" for key, value in fields.items())
             parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
         lines.append('"rows": {\n' + ",\n".join(parts) + "\n }")
@@ -264,7 +275,7 @@ class SupportTable:
             ``support-table-file``.
         """
         try:
-            return cls._read(parse_json(text, "the table", code="support-table-file"))
+            return cls._from_data(parse_json(text, "the table", code="support-table-file"))
         except (GraphError, UsageError) as error:
             raise UsageError(
                 f"this is not a support table: {error.headline}",
@@ -273,8 +284,8 @@ class SupportTable:
             ) from error
 
     @classmethod
-    def _read(cls, data: Any) -> SupportTable:
-        parts = read_fields(_PARTS, data, "the table", code="support-table-file")
+    def _from_data(cls, data: Any) -> SupportTable:
+        parts = read_fields(_TABLE_FIELDS, data, "the table", code="support-table-file")
         if (parts["schema"], parts["version"]) != (SCHEMA, SCHEMA_VERSION):
             raise UsageError(
                 f"schema and version are {parts['schema']!r}, {parts['version']}, {(SCHEMA, SCHEMA_VERSION)} is needed",
@@ -289,10 +300,10 @@ class SupportTable:
         reasons = parts["reasons"]
         cells = {}
         for name, row in parts["rows"].items():
-            kinds = {form: Mapping[str, _Packed] for form in FORMS if form in row}
+            kinds = {form: Mapping[str, _PackedCell] for form in GRAPH_FORMS if form in row}
             forms = read_fields(kinds, row, f"row {name!r}", code="support-table-file")
             cells[name] = {
-                form: {target: _unpack(packed, reasons) for target, packed in cells_of.items()}
+                form: {target: _unpack_cell(packed, reasons) for target, packed in cells_of.items()}
                 for form, cells_of in forms.items()
             }
         return cls(parts["cudnn"], parts["targets"], cells)
@@ -302,7 +313,7 @@ def _compact_cells(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _pack(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
+def _pack_cell(cell: SupportCell, number: Mapping[str, int]) -> dict[str, Any]:
     packed: dict[str, Any] = {"verdict": cell.answer}
     if cell.engines:
         packed["engines"] = cell.engines
@@ -312,15 +323,15 @@ def _pack(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
-    """A cell as stored in the file; ``reason`` is an index into the list of reasons."""
+class _PackedCell:
+    """A cell of the JSON file; ``reason`` is an index into the file's list of reasons."""
 
-    verdict: Answer
+    verdict: SupportAnswer
     engines: tuple[int, ...] = ()
     reason: int | None = None
 
 
-_PARTS: dict[str, Any] = {
+_TABLE_FIELDS: dict[str, Any] = {
     "schema": str,
     "version": int,
     "cudnn": str,
@@ -330,14 +341,16 @@ _PARTS: dict[str, Any] = {
 }
 
 
-def _unpack(packed: _Packed, reasons: Sequence[str]) -> Cell:
+def _unpack_cell(packed: _PackedCell, reasons: Sequence[str]) -> SupportCell:
     if packed.reason is not None and not 0 <= packed.reason < len(reasons):
-        raise UsageError(f"a reason is {packed.reason}, there are {len(reasons)}", code="support-table-file")
-    return Cell(packed.verdict, packed.engines, "" if packed.reason is None else reasons[packed.reason])
+        raise UsageError(
+            f"a reason has index {packed.reason}, the table has {len(reasons)} reasons", code="support-table-file"
+        )
+    return SupportCell(packed.verdict, packed.engines, "" if packed.reason is None else reasons[packed.reason])
 
 
 def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:
-    """Judge every row for every target, in every form of the cuDNN version.
+    """Judge every attention option for every target, in every form of graph that the cuDNN version has.
 
     Parameters
     ----------
@@ -360,7 +373,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     """
     lib = library()
     version = lib.version
-    forms = [form for form in FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
+    forms = [form for form in GRAPH_FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
     profiles = {name: find_profile(name) for name in targets}
     setup = read_setup(None)
     lines = attention_rows()
@@ -379,26 +392,28 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     return SupportTable(lib.version_text, tuple(profiles), cells)
 
 
-def _judge_row(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Profile, setup: Setup) -> Cell:
+def _judge_row(
+    judge: Judge, row: AttentionRow, form: str, version: VersionTuple, profile: Profile, setup: Setup
+) -> SupportCell:
     try:
-        graph = row.graph(form, version)
+        graph = row.make_graph(form, version)
     except GraphError as error:
-        return Cell("-", reason=str(error))
+        return SupportCell("-", reason=str(error))
     verdict = judge.run_query(Query(graph, profile, setup))
     cause = verdict.cause
     if verdict.supported:
         taken = (item.engine for item in verdict.candidates if item.state in ("supported", "built"))
-        return Cell("yes", tuple(engine for engine in dict.fromkeys(taken) if engine is not None))
-    if cause is not None and cause.code == CRASHED:
-        return Cell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
+        return SupportCell("yes", tuple(engine for engine in dict.fromkeys(taken) if engine is not None))
+    if cause is not None and cause.code == CRASH_CODE:
+        return SupportCell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
     if verdict.outcome is Outcome.NOT_JUDGED:
-        return Cell("?", reason=_describe_own_refusal(verdict))
+        return SupportCell("?", reason=_describe_own_refusal(verdict))
     if cause is not None and cause.code.endswith("-newer-than-library"):
-        return Cell("-", reason=_describe_own_refusal(verdict))
-    return Cell("no", reason=_innermost_reason(verdict))
+        return SupportCell("-", reason=_describe_own_refusal(verdict))
+    return SupportCell("no", reason=_find_innermost_reason(verdict))
 
 
-def _innermost_reason(verdict: Verdict) -> str:
+def _find_innermost_reason(verdict: Verdict) -> str:
     """Return the innermost reason of the engine config that passed most checks."""
     furthest = furthest_reason(verdict.candidates)
     if furthest is not None:

@@ -32,20 +32,29 @@ from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...printable import brief
 from ...system.strict import read_text
-from ..engines import ENGINES_ABSENT
-from ..explanation import CRASHED
-from ..report.ci import Case
+from ..engines import ENGINES_MISSING_CODE
+from ..explanation import CRASH_CODE
+from ..report.ci import VerdictTestCase
 from ..verdict import Outcome
-from .inputs import DEFAULT, places_of
+from .inputs import DEFAULT_VERSION, choose_wheels
 from .matrix import Cell, Matrix, matrix
 
-__all__ = ["Baseline", "Checked", "Expected", "check", "compare", "exit_code", "read_baseline", "update"]
+__all__ = [
+    "Baseline",
+    "CheckedVerdict",
+    "ExpectedVerdict",
+    "check_baseline",
+    "compare_with_baseline",
+    "find_exit_code",
+    "read_baseline",
+    "update_baseline",
+]
 
 SCHEMA = "cudnn-backend-py/check"
 SCHEMA_VERSION = 1
-PINS = ("cause", "engines")
+PINNABLE_FIELDS = ("cause", "engines")
 
-Triple = tuple[str, str, str]
+CellKey = tuple[str, str, str]
 
 
 class MatrixArguments(TypedDict, total=False):
@@ -59,14 +68,14 @@ class MatrixArguments(TypedDict, total=False):
 
 
 class BaselineSettings(MatrixArguments, total=False):
-    """How a baseline is judged, including the wheel for each version, such as ``9.19.0-full``."""
+    """Settings for judging a baseline: arguments of the matrix, and a wheel by version, such as ``9.19.0-full``."""
 
     wheels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """One line of a baseline; a cause or engines of None match any."""
+class ExpectedVerdict:
+    """The expected verdict on a graph; a cause or engines of None match any."""
 
     outcome: Outcome
     cause: str | None = None
@@ -77,7 +86,7 @@ class Expected:
         """The expected outcome and other pinned values."""
         more = [] if not self.cause else [self.cause]
         if self.engines:
-            more.append(_list_engines(self.engines))
+            more.append(_format_engines(self.engines))
         return f"{self.outcome.value} ({', '.join(more)})" if more else self.outcome.value
 
 
@@ -91,16 +100,16 @@ class Baseline:
     versions: tuple[str, ...]
     build: bool
     pin: tuple[str, ...]
-    expected: Mapping[Triple, Expected]
+    expected: Mapping[CellKey, ExpectedVerdict]
 
-    def triples(self) -> list[Triple]:
-        """Return the queries: every graph for every target with every version."""
+    def list_cell_keys(self) -> list[CellKey]:
+        """Return graph, target and version of every verdict in the baseline."""
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Checked:
-    """One answer with the expected one.
+class CheckedVerdict:
+    """A verdict on a graph, compared with the expected one.
 
     Attributes
     ----------
@@ -125,39 +134,39 @@ class Checked:
 
     def __repr__(self) -> str:
         said = f"changed, {self.why}" if self.changed else self.cell.outcome.value
-        return brief(f"Checked {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
+        return brief(f"CheckedVerdict {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
 
     @property
-    def not_judged(self) -> bool:
-        """Whether it could not be judged although an answer was expected."""
+    def is_unexpectedly_unjudged(self) -> bool:
+        """Whether cuDNN could not judge a graph with an expected verdict."""
         return self.changed and self.cell.outcome is Outcome.NOT_JUDGED
 
     @property
-    def can_be_expected(self) -> bool:
-        """Whether an update records it: cuDNN judged, crashed or lacks engines, reproducibly."""
-        return _can_be_expected(self.cell)
+    def can_be_recorded(self) -> bool:
+        """Whether an update writes the verdict into the baseline: cuDNN judged, crashed or lacks engines."""
+        return _can_be_recorded(self.cell)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the comparison as plain data."""
         return asdict(self)
 
-    def case(self) -> Case:
-        """Return it as a case for :func:`junit_xml` and :func:`github_annotations`."""
+    def make_test_case(self) -> VerdictTestCase:
+        """Return the comparison as a test case for :func:`make_junit_xml` and :func:`make_github_annotations`."""
         expected = self.expected or "nothing"
-        return Case(
+        return VerdictTestCase(
             graph=self.name,
             target=self.target,
             version=self.version,
-            state="error" if self.not_judged else "failed" if self.changed else "passed",
+            state="error" if self.is_unexpectedly_unjudged else "failed" if self.changed else "passed",
             code=(self.cell.cause or "verdict-changed") if self.changed else "",
             message=self.why,
             text=f"expected: {expected}\nfound: {self.cell.outcome.value} at stage {self.cell.stage!r}",
         )
 
 
-def exit_code(checked: Iterable[Checked]) -> int:
+def find_exit_code(checked: Iterable[CheckedVerdict]) -> int:
     """Return 0 without changes, 1 with changes, 2 if something expected could not be judged."""
-    return max((2 if one.not_judged else int(one.changed) for one in checked), default=0)
+    return max((2 if one.is_unexpectedly_unjudged else int(one.changed) for one in checked), default=0)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -186,27 +195,27 @@ def read_baseline(path: Path) -> Baseline:
     if not isinstance(build := data.get("build", False), bool):
         raise _make_file_error(path, f"build is {build!r}, true or false is needed")
     pin = _read_texts(path, data, "pin", ["cause"])
-    if set(pin) - set(PINS):
-        raise _make_file_error(path, f"pin is {list(pin)}, only {list(PINS)} can be pinned")
+    if set(pin) - set(PINNABLE_FIELDS):
+        raise _make_file_error(path, f"pin is {list(pin)}, only {list(PINNABLE_FIELDS)} can be pinned")
     baseline = Baseline(
         path,
         graphs,
         _read_texts(path, data, "targets", None),
-        _read_texts(path, data, "versions", [DEFAULT]),
+        _read_texts(path, data, "versions", [DEFAULT_VERSION]),
         build,
         pin,
         _read_expected(path, data.get("expected", [])),
     )
-    if strangers := sorted(set(baseline.expected) - set(baseline.triples())):
+    if strangers := sorted(set(baseline.expected) - set(baseline.list_cell_keys())):
         raise _make_file_error(
             path, f"it has an expectation for {strangers[0]}, which is not among its graphs, targets and versions"
         )
     return baseline
 
 
-def check(
+def check_baseline(
     path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[BaselineSettings]
-) -> list[Checked]:
+) -> list[CheckedVerdict]:
     """Judge the graphs of a baseline, and compare the verdicts.
 
     Parameters
@@ -230,24 +239,24 @@ def check(
         ``cudnn-version-not-installed``.
     """
     baseline = read_baseline(path)
-    return compare(baseline, _judge_baseline(baseline, load, options))
+    return compare_with_baseline(baseline, _judge_baseline(baseline, load, options))
 
 
-def update(
+def update_baseline(
     path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[BaselineSettings]
-) -> list[Checked]:
-    """Judge the graphs of a baseline and write the verdicts into it; return the changes as :func:`check` does.
+) -> list[CheckedVerdict]:
+    """Judge the graphs of a baseline and write the verdicts into it; return the changes as :func:`check_baseline` does.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are
-    answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
+    answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check_baseline`.
     """
     baseline = read_baseline(path)
     answered = _judge_baseline(baseline, load, options)
     expected = {}
-    for triple in baseline.triples():
+    for triple in baseline.list_cell_keys():
         cell = answered.cells[triple]
-        if _can_be_expected(cell):
-            expected[triple] = _record_answers(cell, baseline.pin)
+        if _can_be_recorded(cell):
+            expected[triple] = _make_expected_verdict(cell, baseline.pin)
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
@@ -260,15 +269,15 @@ def update(
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
-    return compare(baseline, answered)
+    return compare_with_baseline(baseline, answered)
 
 
-def compare(baseline: Baseline, answered: Matrix) -> list[Checked]:
-    """Return each answer with the baseline's expectation."""
-    return [_compare_one(baseline, triple, answered.cells[triple]) for triple in baseline.triples()]
+def compare_with_baseline(baseline: Baseline, answered: Matrix) -> list[CheckedVerdict]:
+    """Compare each verdict of a matrix with the baseline."""
+    return [_compare_verdict(baseline, triple, answered.cells[triple]) for triple in baseline.list_cell_keys()]
 
 
-def _compare_one(baseline: Baseline, triple: Triple, cell: Cell) -> Checked:
+def _compare_verdict(baseline: Baseline, triple: CellKey, cell: Cell) -> CheckedVerdict:
     graph, target, version = triple
     expected = baseline.expected.get(triple)
     why = (
@@ -279,25 +288,25 @@ def _compare_one(baseline: Baseline, triple: Triple, cell: Cell) -> Checked:
     if why and cell.headline:
         why = f"{why}: {cell.headline}"
     text = "" if expected is None else expected.text
-    return Checked(graph, baseline.graphs[graph], target, version, text, cell, bool(why), why)
+    return CheckedVerdict(graph, baseline.graphs[graph], target, version, text, cell, bool(why), why)
 
 
-def _describe_difference(expected: Expected, cell: Cell) -> str:
+def _describe_difference(expected: ExpectedVerdict, cell: Cell) -> str:
     if cell.outcome is not expected.outcome:
         return f"was {expected.outcome.value}, now {cell.outcome.value}"
     if expected.cause is not None and cell.cause != expected.cause:
         return f"the cause was {expected.cause or 'not known'}, now {cell.cause or 'not known'}"
     if expected.engines is not None and cell.engines != expected.engines:
-        return f"was {_list_engines(expected.engines)}, now {_list_engines(cell.engines)}"
+        return f"was {_format_engines(expected.engines)}, now {_format_engines(cell.engines)}"
     return ""
 
 
-def _list_engines(engines: Sequence[int]) -> str:
+def _format_engines(engines: Sequence[int]) -> str:
     return f"engines {' '.join(map(str, engines))}" if engines else "no engine"
 
 
-def _can_be_expected(cell: Cell) -> bool:
-    return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASHED, ENGINES_ABSENT)
+def _can_be_recorded(cell: Cell) -> bool:
+    return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASH_CODE, ENGINES_MISSING_CODE)
 
 
 def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: BaselineSettings) -> Matrix:
@@ -311,13 +320,13 @@ def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: B
             )
     graphs = {name: load(str(file)) for name, file in files.items()}
     asking: dict[str, Any] = dict(options)
-    places = places_of(baseline.versions, asking.pop("wheels", {}))
+    places = choose_wheels(baseline.versions, asking.pop("wheels", {}))
     return matrix(graphs, baseline.targets, places, build=baseline.build, **asking)
 
 
-def _record_answers(cell: Cell, pin: Sequence[str]) -> Expected:
+def _make_expected_verdict(cell: Cell, pin: Sequence[str]) -> ExpectedVerdict:
     refused = cell.outcome is not Outcome.SUPPORTED
-    return Expected(
+    return ExpectedVerdict(
         cell.outcome,
         cell.cause if refused and "cause" in pin else None,
         cell.engines if not refused and "engines" in pin else None,
@@ -342,10 +351,10 @@ def _read_texts(path: Path, data: Mapping[str, Any], name: str, default: list[st
     return tuple(dict.fromkeys(value))
 
 
-def _read_expected(path: Path, rows: Any) -> dict[Triple, Expected]:
+def _read_expected(path: Path, rows: Any) -> dict[CellKey, ExpectedVerdict]:
     if not isinstance(rows, list):
         raise _make_file_error(path, f"expected is {rows!r}, tables [[expected]] are needed")
-    found: dict[Triple, Expected] = {}
+    found: dict[CellKey, ExpectedVerdict] = {}
     for row in rows:
         try:
             triple, expected = _read_expected_row(row)
@@ -357,19 +366,19 @@ def _read_expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     return found
 
 
-def _read_expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
+def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict]:
     if unknown := set(row) - {"graph", "target", "version", "outcome", "cause", "engines"}:
-        raise ValueError(f"{', '.join(sorted(unknown))} means nothing here")
+        raise ValueError(f"{', '.join(sorted(unknown))} is unknown")
     triple = (row["graph"], row["target"], row["version"])
     cause, engines = row.get("cause"), row.get("engines")
     if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):
         raise TypeError("graph, target, version, outcome and cause must be texts")
     if engines is not None and not (isinstance(engines, list) and all(type(one) is int for one in engines)):
         raise TypeError("engines must be a list of integers")
-    return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
+    return triple, ExpectedVerdict(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 
-def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
+def _write_expected(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
     """Return the text of a baseline file with new tables ``[[expected]]``; comments and equal rows stay.
 
     Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.
@@ -386,24 +395,24 @@ def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
         if wanted is None:
             there.remove(row)
         elif wanted != old:
-            _change_row(row, _strip_row(wanted))
+            _update_toml_table(row, _expected_to_dict(wanted))
     if not there or not isinstance(there, AoT):
         document.pop("expected", None)
     rows = tomlkit.aot()
     for (graph, target, version), wanted in left.items():
-        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _strip_row(wanted)))
+        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _expected_to_dict(wanted)))
     kept = tomlkit.dumps(document)
     return f"{kept.rstrip()}\n\n{tomlkit.dumps({'expected': rows})}" if left else kept
 
 
-def _strip_row(row: Expected) -> dict[str, Any]:
+def _expected_to_dict(row: ExpectedVerdict) -> dict[str, Any]:
     """Return the expectations of a row, without its keys and without values that match any."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
     return {name: value for name, value in plain.items() if value is not None}
 
 
-def _change_row(row: Any, wanted: Mapping[str, Any]) -> None:
+def _update_toml_table(row: Any, wanted: Mapping[str, Any]) -> None:
     """Update a tomlkit table; new keys come before the blank lines and comments at its end.
 
     To tomlkit those are part of the table. To its author they stand over the next one.

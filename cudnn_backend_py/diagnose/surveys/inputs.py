@@ -20,34 +20,34 @@ from ...versions.store import InstalledCudnn, find_installed, list_judging
 from ..query import GPU, read_target
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_VERSION",
+    "add_build_name",
     "available_versions",
+    "choose_wheels",
     "count_cores",
-    "name_build",
-    "number_of",
-    "own_version",
-    "places_of",
+    "find_own_version",
+    "find_version_number",
     "read_graphs",
     "read_setups",
     "read_targets",
 ]
 
-DEFAULT = "default"  # name of the cuDNN this process would load
+DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.build for one in list_judging()} | ({own} if (own := own_version()) else set())
+    names = {one.build for one in list_judging()} | ({own} if (own := find_own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 
-def number_of(name: str) -> str:
-    """Return the version for a name such as ``default``."""
-    return (own_version() or name) if name == DEFAULT else name
+def find_version_number(name: str) -> str:
+    """Return the cuDNN version for a name; for ``default`` that of the cuDNN this process would load."""
+    return (find_own_version() or name) if name == DEFAULT_VERSION else name
 
 
-def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the version to judge with for each name, where some versions need a certain wheel.
+def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
+    """Return by name the version or wheel to judge with; `wheels` selects the wheel of some versions.
 
     Parameters
     ----------
@@ -56,19 +56,19 @@ def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str 
     """
 
     def find_wheel(name: str) -> str:
-        number = number_of(name)
+        number = find_version_number(name)
         return next((wheel for version, wheel in wheels.items() if is_same_version(version, number)), name)
 
     return {name: find_wheel(name) if wheels else name for name in names}
 
 
-def name_build(name: str) -> str:
-    """Return ``9.19.0+cu12`` for ``9.19.0`` where that is the build that judges; other names unchanged."""
-    if name == DEFAULT:
+def add_build_name(name: str) -> str:
+    """Add the build to a version name, such as ``9.19.0+cu12`` for ``9.19.0``; return other names unchanged."""
+    if name == DEFAULT_VERSION:
         return name
     there = find_installed(name)
     if (own := _find_own_setup(name, there, os.environ)) is not None:
-        return _version_of(own) or name
+        return _query_version(own) or name
     return there.build if there is not None and there.short == name else name
 
 
@@ -90,8 +90,8 @@ def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Grap
     twice = [name for name, count in Counter(graph.name for graph in listed).items() if count > 1]
     if twice:
         raise UsageError(
-            f"{len(listed)} graphs go by {len({graph.name for graph in listed})} names, "
-            f"twice there is {', '.join(map(repr, twice))}",
+            f"{len(listed)} graphs have only {len({graph.name for graph in listed})} names, "
+            f"repeated: {', '.join(map(repr, twice))}",
             code="matrix-graph-names",
             fix="give a mapping of names to graphs",
         )
@@ -104,16 +104,16 @@ def read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
 
 
 def read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
-    """Return the setup for each version by its name, all with the variables of this moment."""
+    """Return library files and environment variables of a child process for each version, by name."""
     environ = dict(os.environ)
     if isinstance(versions, Mapping):
         return {name: _read_setup(version, environ) for name, version in versions.items()}
-    return {version or DEFAULT: _read_setup(version, environ) for version in versions}
+    return {version or DEFAULT_VERSION: _read_setup(version, environ) for version in versions}
 
 
 def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
     """Return the setup of an installed version, or of this process's own cuDNN if that has more engines."""
-    if version in (None, DEFAULT):
+    if version in (None, DEFAULT_VERSION):
         return read_setup(None, environ)
     assert version is not None
     own = _find_own_setup(version, find_installed(version), environ)
@@ -121,28 +121,28 @@ def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
 
 
 def _find_own_setup(version: str, there: InstalledCudnn | None, environ: Mapping[str, str]) -> Setup | None:
-    """Return the setup of this process's own cuDNN if it is of a version that is installed as a JIT wheel at most."""
+    """Return the setup of this process's own cuDNN if it has that version, and no full wheel of it is installed."""
     if there is not None and there.flavor != "jit":
         return None
     own = read_setup(None, environ)
-    found = _version_of(own)
+    found = _query_version(own)
     return own if found is not None and is_same_version(found, version) else None
 
 
-def own_version() -> str | None:
+def find_own_version() -> str | None:
     """Return the version of the cuDNN this process would load, such as ``9.28.0+cu12``; None if there is none."""
-    return _version_of(read_setup(None))
+    return _query_version(read_setup(None))
 
 
 @lru_cache
-def _version_of(setup: Setup) -> str | None:
-    command = call_command(f"{__name__}:_report_version")
+def _query_version(setup: Setup) -> str | None:
+    command = call_command(f"{__name__}:_print_version")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
 
 
-def _report_version() -> None:
-    """In a child process: print the version of the cuDNN it loads, after any output of cuDNN."""
+def _print_version() -> None:
+    """Print the version of the cuDNN that this child process loads, after any output of cuDNN."""
     print(f"\n{library().build_text}")
 
 

@@ -23,10 +23,10 @@ from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
 from ...versions.setup import Setup
-from ..engines import ENGINES_ABSENT
-from ..explanation import CRASHED
-from ..fork import TIME_RAN_OUT
-from ..judges import CUDNN_TIMED_OUT, Judge, Query, judge
+from ..engines import ENGINES_MISSING_CODE
+from ..explanation import CRASH_CODE
+from ..fork import TIMEOUT_REMARK
+from ..judges import TIMEOUT_CODE, Judge, Query, judge
 from ..verdict import Outcome, Verdict
 from .inputs import (
     available_versions,
@@ -36,18 +36,18 @@ from .inputs import (
     read_targets,
 )
 
-__all__ = ["AnswerCache", "Cell", "Matrix", "default_cache", "matrix"]
+__all__ = ["AnswerCache", "Cell", "Matrix", "find_cache_folder", "matrix"]
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1
 
-_KEPT = "cudnn-backend-py/kept-answer 1"
-_BATCH = 32
+_CACHE_SCHEMA = "cudnn-backend-py/kept-answer 1"
+_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One answer.
+    """A verdict on one graph, target and cuDNN version.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Cell:
     @property
     def crashed(self) -> bool:
         """Whether cuDNN crashed or timed out instead of answering."""
-        return self.cause in (CRASHED, CUDNN_TIMED_OUT)
+        return self.cause in (CRASH_CODE, TIMEOUT_CODE)
 
     @property
     def letter(self) -> str:
@@ -84,7 +84,7 @@ class Cell:
         return "S" if self.outcome is Outcome.SUPPORTED else "-"
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Cell:
+    def from_verdict(cls, verdict: Verdict) -> Cell:
         """Return the cell of a verdict."""
         taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
         engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
@@ -142,7 +142,7 @@ class Matrix(ShownAsHtml):
             "targets": list(self.targets),
             "versions": list(self.versions),
             "cells": [
-                {"graph": graph, "target": target, "version": version, **_to_plain(cell)}
+                {"graph": graph, "target": target, "version": version, **_cell_to_dict(cell)}
                 for (graph, target, version), cell in self.cells.items()
             ],
         }
@@ -162,22 +162,22 @@ class Matrix(ShownAsHtml):
                 f"not a matrix: schema and version are {shown(found)}, {(SCHEMA, SCHEMA_VERSION)} is needed",
                 code="matrix-schema",
             )
-        plain = read_fields(_PARTS, data, "the matrix", code="matrix-schema")
-        names = [read_fields(_KEY, item, "a cell", code="matrix-schema") for item in plain["cells"]]
+        plain = read_fields(_MATRIX_FIELDS, data, "the matrix", code="matrix-schema")
+        names = [read_fields(_CELL_KEY_FIELDS, item, "a cell", code="matrix-schema") for item in plain["cells"]]
         cells = [Cell.from_dict(item) for item in plain["cells"]]
         keys = [(one["graph"], one["target"], one["version"]) for one in names]
         return cls(plain["graphs"], plain["targets"], plain["versions"], dict(zip(keys, cells, strict=True)))
 
 
-_PARTS = dict.fromkeys(("graphs", "targets", "versions"), tuple[str, ...]) | {"cells": tuple[Any, ...]}
-_KEY = dict.fromkeys(("graph", "target", "version"), str)
+_MATRIX_FIELDS = dict.fromkeys(("graphs", "targets", "versions"), tuple[str, ...]) | {"cells": tuple[Any, ...]}
+_CELL_KEY_FIELDS = dict.fromkeys(("graph", "target", "version"), str)
 
 
-def _to_plain(cell: Cell) -> dict[str, Any]:
+def _cell_to_dict(cell: Cell) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
 
 
-def default_cache() -> Path:
+def find_cache_folder() -> Path:
     """Return the folder of cached answers."""
     return user_folder("answers")
 
@@ -216,13 +216,13 @@ def matrix(
     workers
         Questions at a time, without an executor; the number of cores if not given.
     cache
-        Folder of kept answers; :func:`default_cache` if not given.
+        Folder of kept answers; :func:`find_cache_folder` if not given.
     fresh
         Judge again what is kept there.
     progress
         Whether to show a bar on standard error.
     limit_s
-        Seconds one question may take.
+        Seconds one question may take_query.
 
     Returns
     -------
@@ -264,16 +264,16 @@ def matrix(
         found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
     todo = [(key, question) for key, question in wanted.items() if key not in found]
     if executor is None:
-        coming = _from_children(todo, workers or count_cores(), limit_s, answers.keep)
+        coming = _run_in_children(todo, workers or count_cores(), limit_s, answers.store)
     else:
-        coming = _from_executor(executor, todo, limit_s, answers.keep)
+        coming = _run_in_executor(executor, todo, limit_s, answers.store)
     from ...terminal import progress_bar  # imports rich
 
-    with closing(coming), progress_bar(len(wanted), "asking cuDNN", shown=progress) as (step, _):
-        step(len(found), "asking cuDNN")
+    with closing(coming), progress_bar(len(wanted), "judging", shown=progress) as (step, _):
+        step(len(found), "judging")
         for key, cell in coming:
             found[key] = cell
-            step(len(found), "asking cuDNN")
+            step(len(found), "judging")
     cells = {triple: found[keys[triple]] for triple in _order_queries(named, tuple(profiles), setups)}
     return Matrix(tuple(named), tuple(profiles), tuple(setups), cells, len(todo))
 
@@ -287,20 +287,20 @@ def _order_queries(
 
 # MatrixArguments
 
-Asked = tuple[str, Query]  # with its key
-Answer = tuple[str, Cell]
-Keep = Callable[[Query, Cell], None]
+KeyedQuery = tuple[str, Query]  # with its key
+KeyedCell = tuple[str, Cell]
+StoreCell = Callable[[Query, Cell], None]
 
 
-def _make_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
+def _judge_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
     try:
-        return Cell.of(run_query(question))
+        return Cell.from_verdict(run_query(question))
     except CudnnBackendError as error:
         return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
 
 
-def _group_by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
-    groups: dict[Setup, deque[Asked]] = defaultdict(deque)
+def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[Setup, deque[KeyedQuery]]:
+    groups: dict[Setup, deque[KeyedQuery]] = defaultdict(deque)
     for one in asked:
         groups[one[1].setup].append(one)
     return groups
@@ -308,18 +308,18 @@ def _group_by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
 
 def _answer_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
     """Answer a batch of queries in an executor's process."""
-    return [_make_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
+    return [_judge_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
 
-def _from_executor(
-    executor: Executor, todo: Iterable[Asked], limit_s: float, keep: Keep
-) -> Generator[Answer, None, None]:
+def _run_in_executor(
+    executor: Executor, todo: Iterable[KeyedQuery], limit_s: float, keep: StoreCell
+) -> Generator[KeyedCell, None, None]:
     """Yield the answers of an executor as they complete."""
     futures = {}
     for group in _group_by_setup(todo).values():
         listed = list(group)
-        for start in range(0, len(listed), _BATCH):
-            batch = listed[start : start + _BATCH]
+        for start in range(0, len(listed), _BATCH_SIZE):
+            batch = listed[start : start + _BATCH_SIZE]
             futures[executor.submit(_answer_batch, [question for _, question in batch], limit_s)] = batch
     try:
         for future in as_completed(futures):
@@ -332,10 +332,12 @@ def _from_executor(
             future.cancel()
 
 
-def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Keep) -> Generator[Answer, None, None]:
+def _run_in_children(
+    todo: Sequence[KeyedQuery], workers: int, limit_s: float, keep: StoreCell
+) -> Generator[KeyedCell, None, None]:
     """Yield the answers of our own child processes as they complete, unordered."""
     shelf = _QueryQueue(todo)
-    answers: SimpleQueue[Answer | None] = SimpleQueue()
+    answers: SimpleQueue[KeyedCell | None] = SimpleQueue()
 
     def notify(key: str, question: Query, cell: Cell) -> None:
         keep(question, cell)
@@ -365,74 +367,74 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
 
 
 def _run_worker(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
-    """Answer queries until there are none left, with one child process at a time, setup by setup."""
+    """Judge queries until the queue is empty, in one child process at a time, ordered by cuDNN setup."""
     with Judge(limit_s=limit_s) as children:
         last: Query | None = None
-        while (asked := shelf.take(last)) is not None:
+        while (asked := shelf.take_query(last)) is not None:
             key, question = asked
             if last is not None and question.setup != last.setup:
                 children.close()
             last = question
-            notify(key, question, _make_cell(children.run_query, question))
+            notify(key, question, _judge_cell(children.run_query, question))
 
 
 class _QueryQueue:
-    """Open queries by setup. A worker keeps its setup, as its child process has that cuDNN loaded."""
+    """Queue of queries by cuDNN setup. A worker keeps its setup while possible, as its child has loaded that cuDNN."""
 
-    def __init__(self, todo: Iterable[Asked]) -> None:
+    def __init__(self, todo: Iterable[KeyedQuery]) -> None:
         self._lock = threading.Lock()
-        self._left = _group_by_setup(todo)
-        self._at_work: Counter[Setup] = Counter()
+        self._open_queries = _group_by_setup(todo)
+        self._worker_counts: Counter[Setup] = Counter()
 
-    def take(self, last: Query | None) -> Asked | None:
+    def take_query(self, last: Query | None) -> KeyedQuery | None:
         """Return a query, preferably of the setup `last`; None if there is none."""
         with self._lock:
             if last is not None:
-                self._at_work[last.setup] -= 1
-            open_ones = [setup for setup, left in self._left.items() if left]
+                self._worker_counts[last.setup] -= 1
+            open_ones = [setup for setup, left in self._open_queries.items() if left]
             if not open_ones:
                 return None
-            if last is not None and self._left[last.setup]:
+            if last is not None and self._open_queries[last.setup]:
                 setup = last.setup
             else:
-                setup = min(open_ones, key=lambda one: (self._at_work[one], -len(self._left[one])))
-            self._at_work[setup] += 1
-            return self._left[setup].popleft()
+                setup = min(open_ones, key=lambda one: (self._worker_counts[one], -len(self._open_queries[one])))
+            self._worker_counts[setup] += 1
+            return self._open_queries[setup].popleft()
 
     def clear(self) -> None:
         """Drop the remaining queries."""
         with self._lock:
-            self._left.clear()
+            self._open_queries.clear()
 
 
 # Kept answers
 
 
-def answer_files(folder: Path) -> EntryFolder:
-    """Return the files of cached answers by the key of their query."""
+def make_answer_folder(folder: Path) -> EntryFolder:
+    """Return the folder of cached answers, with one file per query key."""
     private = PrivateFolder(
         folder,
-        title="folder of kept answers",
-        reason="what is there is taken for cuDNN's word",
+        title="folder of cached answers",
+        reason="its files are trusted as cuDNN's answers",
         code="cache-folder-not-private",
     )
-    return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
+    return EntryFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
 
 
 class AnswerCache:
     """A folder with one small file per answer."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._files = answer_files(folder or default_cache())
+        self._files = make_answer_folder(folder or find_cache_folder())
         self._files.make()
         self._by = _hash_own_code()
 
-    def get(self, question: Query, children: Judge) -> Cell:
-        """Return the cached answer, or judge."""
+    def get_or_judge(self, question: Query, children: Judge) -> Cell:
+        """Return the cached verdict on a query, or judge it and cache the verdict."""
         cell = self.find(question)
         if cell is None:
-            cell = _make_cell(children.run_query, question)
-            self.keep(question, cell)
+            cell = _judge_cell(children.run_query, question)
+            self.store(question, cell)
         return cell
 
     def find(self, question: Query) -> Cell | None:
@@ -443,7 +445,7 @@ class AnswerCache:
             return None
         return Cell.from_dict(record["cell"])
 
-    def keep(self, question: Query, cell: Cell) -> None:
+    def store(self, question: Query, cell: Cell) -> None:
         """Cache the answer to a query that has a key.
 
         What could not be judged is written only where the reason is in the key: engines that the files lack. A
@@ -451,8 +453,8 @@ class AnswerCache:
         short.
         """
         key = question.key()
-        unfinished = any(remark.startswith(TIME_RAN_OUT) for remark in cell.remarks)
-        if key is None or unfinished or (cell.outcome is Outcome.NOT_JUDGED and cell.cause != ENGINES_ABSENT):
+        unfinished = any(remark.startswith(TIMEOUT_REMARK) for remark in cell.remarks)
+        if key is None or unfinished or (cell.outcome is Outcome.NOT_JUDGED and cell.cause != ENGINES_MISSING_CODE):
             return
         labels = {"graph": question.graph.name, "target": question.target, "cudnn": question.version}
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})

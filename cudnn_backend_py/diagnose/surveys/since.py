@@ -17,12 +17,12 @@ from ...system.version import leading_numbers
 from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
-from .inputs import DEFAULT, available_versions, own_version, read_setups
+from .inputs import DEFAULT_VERSION, available_versions, find_own_version, read_setups
 from .matrix import AnswerCache, Cell
 
 __all__ = ["Since", "since"]
 
-_Supports = Callable[[str], bool | None]
+SupportCheck = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,15 +46,15 @@ class Since(ShownAsHtml):
 
     def __repr__(self) -> str:
         span = f"{self.first} to {self.last}" if self.first else "no version"
-        return brief(f"Since {self.graph!r} on {self.target}: {span}, {len(self.asked)} of {len(self.versions)} asked")
+        return brief(f"Since {self.graph!r} on {self.target}: {span}, {len(self.asked)} of {len(self.versions)} judged")
 
     @property
     def first(self) -> str | None:
-        return next(iter(self._supporting_versions()), None)
+        return next(iter(self._list_supporting_versions()), None)
 
     @property
     def last(self) -> str | None:
-        return next(reversed(self._supporting_versions()), None)
+        return next(reversed(self._list_supporting_versions()), None)
 
     @property
     def first_after(self) -> str | None:
@@ -76,18 +76,25 @@ class Since(ShownAsHtml):
         """Known issues of the last version that the next one, which refuses the graph, no longer has."""
         if self.last is None or self.first_after is None:
             return ()
-        later = self._issues(self.first_after)
-        return tuple(issue for issue in self._issues(self.last) if issue not in later)
+        later = self._list_known_issues(self.first_after)
+        return tuple(issue for issue in self._list_known_issues(self.last) if issue not in later)
 
     @property
     def sound(self) -> str | None:
         """The newest version that supports the graph without a repaired issue; None if there is none."""
         repaired = set(self.repaired)
-        return next((one for one in self._supporting_versions()[::-1] if repaired.isdisjoint(self._issues(one))), None)
+        return next(
+            (
+                one
+                for one in self._list_supporting_versions()[::-1]
+                if repaired.isdisjoint(self._list_known_issues(one))
+            ),
+            None,
+        )
 
     @property
     def monotone(self) -> bool:
-        """Whether no answer contradicts the assumption of bisection."""
+        """Whether support has no gaps, as bisection assumes."""
         return not self.gaps
 
     @property
@@ -98,16 +105,24 @@ class Since(ShownAsHtml):
     @property
     def open_before(self) -> tuple[str, ...]:
         """Versions just before the first that could not judge: support may have begun with one of them."""
-        return () if self.first is None else self._open(reversed(self.versions[: self.versions.index(self.first)]))
+        return (
+            ()
+            if self.first is None
+            else self._list_leading_unjudged(reversed(self.versions[: self.versions.index(self.first)]))
+        )
 
     @property
     def open_after(self) -> tuple[str, ...]:
         """Versions just after the last that could not judge: support may have ended later."""
-        return () if self.last is None else self._open(self.versions[self.versions.index(self.last) + 1 :])
+        return (
+            ()
+            if self.last is None
+            else self._list_leading_unjudged(self.versions[self.versions.index(self.last) + 1 :])
+        )
 
     @property
-    def not_asked(self) -> tuple[str, ...]:
-        """Versions with an inferred answer."""
+    def inferred_versions(self) -> tuple[str, ...]:
+        """Versions that were not judged: their verdict is inferred by bisection."""
         return tuple(one for one in self.versions if one not in self.asked)
 
     @property
@@ -137,18 +152,18 @@ class Since(ShownAsHtml):
             "asked": {version: asdict(cell) for version, cell in self.asked.items()},
         }
 
-    def _issues(self, version: str) -> tuple[str, ...]:
+    def _list_known_issues(self, version: str) -> tuple[str, ...]:
         return self.asked[version].hazards
 
     def _has_outcome(self, version: str, outcome: Outcome) -> bool:
         return version in self.asked and self.asked[version].outcome is outcome
 
-    def _open(self, versions: Iterable[str]) -> tuple[str, ...]:
-        """Return the leading versions that could not judge, up to one that did or crashed."""
+    def _list_leading_unjudged(self, versions: Iterable[str]) -> tuple[str, ...]:
+        """Return the versions up to the first one that judged or crashed: those that could not judge."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
-    def _supporting_versions(self) -> list[str]:
+    def _list_supporting_versions(self) -> list[str]:
         return [one for one in self.versions if self._has_outcome(one, Outcome.SUPPORTED)]
 
 
@@ -182,7 +197,10 @@ def since(
     """
     check_graph(graph)
     given = read_setups(available_versions() if versions is None else versions)
-    setups = {(own_version() or DEFAULT) if name == DEFAULT else name: setup for name, setup in given.items()}
+    setups = {
+        (find_own_version() or DEFAULT_VERSION) if name == DEFAULT_VERSION else name: setup
+        for name, setup in given.items()
+    }
     if not setups:
         raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
@@ -194,7 +212,7 @@ def since(
         def supports(version: str) -> bool | None:
             if version not in asked:
                 question = Query(graph, profile, setups[version], build=build)
-                asked[version] = answers.get(question, children)
+                asked[version] = answers.get_or_judge(question, children)
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED
 
@@ -204,7 +222,7 @@ def since(
     return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
 
 
-def _bisect(versions: list[str], supports: _Supports) -> None:
+def _bisect(versions: list[str], supports: SupportCheck) -> None:
     """Judge until both ends of support are known; `versions` are sorted, oldest first."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)
@@ -216,13 +234,13 @@ def _bisect(versions: list[str], supports: _Supports) -> None:
     if oldest != newest:
         _find_edge(versions, supports)
     elif not oldest:
-        inside = next((index for index in _spread(len(versions)) if supports(versions[index])), None)
+        inside = next((index for index in _order_probes(len(versions)) if supports(versions[index])), None)
         if inside is not None:
             _find_edge(versions[: inside + 1], supports)
             _find_edge(versions[inside:], supports)
 
 
-def _find_edge(versions: list[str], supports: _Supports) -> None:
+def _find_edge(versions: list[str], supports: SupportCheck) -> None:
     """Bisect to two neighbouring versions with different answers; the ends of `versions` differ."""
     while len(versions) > 2:
         middle = len(versions) // 2
@@ -233,8 +251,8 @@ def _find_edge(versions: list[str], supports: _Supports) -> None:
             versions = versions[middle:] if answer == supports(versions[0]) else versions[: middle + 1]
 
 
-def _spread(count: int) -> Iterator[int]:
-    """Yield the positions of a list: the middle, then the quarters, the eighths, ..."""
+def _order_probes(count: int) -> Iterator[int]:
+    """Yield the indices of a list in probing order: the middle, the quarters, the eighths, ..."""
     parts = 2
     seen = set()
     while parts <= 2 * count:

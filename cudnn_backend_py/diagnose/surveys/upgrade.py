@@ -1,4 +1,4 @@
-"""``compare_versions``: effects of another cuDNN on verdict, configs, first plan, compiled code, known issues."""
+"""``compare_versions``: compare verdicts, engine configs, first plans and known issues of two cuDNN versions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ...plans.candidate import Candidate
 from ...printable import brief
 from ...terminal import progress_bar
 from ..judges import Judge, Query
-from ..report.ci import Case
+from ..report.ci import VerdictTestCase
 from ..verdict import Outcome, Verdict
-from .inputs import count_cores, places_of, read_graphs, read_setups, read_targets
+from .inputs import choose_wheels, count_cores, read_graphs, read_setups, read_targets
 
-__all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
+__all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "PlanTimes", "Upgrade", "compare_versions"]
 
 SCHEMA = "cudnn-backend-py/upgrade"
 SCHEMA_VERSION = 1
@@ -32,23 +32,23 @@ SPEED_LIMIT = (
     "speed was not measured: a version can be slower with the same engine configs, and where a kernel is compiled in "
     "cuDNN's libraries its code is not compared"
 )
-SLOWER = 1.05  # how much longer a kernel has to take to be called slower, or the former one to be called slower
-_MODES = ("A", "B", "FALLBACK")  # whose lists of engine configs are compared
-_PASSED = ("supported", "built", "build failed", "crashed")
+SLOWDOWN_LIMIT = 1.05  # how much longer a kernel has to take to be called slower, or the former one to be called slower
+_HEURISTICS_MODES = ("A", "B", "FALLBACK")  # whose lists of engine configs are compared
+_SUPPORTED_STATES = ("supported", "built", "build failed", "crashed")
 
 
 class Effect(StrEnum):
-    """The result of a comparison. ``CODE_NOT_TOLD``: all that cuDNN reports is equal, the code is unknown."""
+    """The result of a comparison. ``CODE_UNKNOWN``: all that cuDNN reports is equal, the compiled code is unknown."""
 
     UNCHANGED = "unchanged"
-    CODE_NOT_TOLD = "code not told"
+    CODE_UNKNOWN = "code not told"
     CHANGED = "changed"
     NOT_JUDGED = "could not be judged"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference.
+    """One difference between two cuDNN versions.
 
     ``what`` is ``verdict``, ``reason``, ``configs``, ``first plan``, ``workspace``, ``code`` or ``faults``; where the
     GPU ran both, also ``numbers`` and ``time``.
@@ -63,7 +63,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PlanTimes:
     """GPU times of the first plans in microseconds with a warm L2 cache, and whether their results are right."""
 
     old_us: float | None
@@ -74,24 +74,24 @@ class Times:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change:
-    """One graph on one target, with two versions."""
+    """The verdicts of two cuDNN versions on one graph and target, and their differences."""
 
     graph: str
     target: str
     old: Verdict
     new: Verdict
-    times: Times | None = None
+    times: PlanTimes | None = None
 
     def __repr__(self) -> str:
         return brief(f"Change {self.effect}: {self.graph!r} on {self.target}, {self.old.cudnn} to {self.new.cudnn}")
 
     @property
     def plans(self) -> tuple[Candidate | None, Candidate | None]:
-        """The candidates that were built."""
-        return _has_plan(self.old), _has_plan(self.new)
+        """The engine configs that were built with the old and the new version."""
+        return _find_built_candidate(self.old), _find_built_candidate(self.new)
 
     @property
-    def same_code(self) -> bool | None:
+    def has_same_code(self) -> bool | None:
         """Whether the first plans have the same compiled code; None if unknown."""
         old, new = (
             [(one.sha256, one.registers) for one in plan.kernels] if plan and plan.kernels else None
@@ -100,10 +100,10 @@ class Change:
         return None if old is None or new is None else old == new
 
     @property
-    def same_plan(self) -> bool:
+    def has_same_plan(self) -> bool:
         """Whether the first plans have the same code, knobs and workspace; engine indices may differ."""
         old, new = ((plan.knobs, plan.workspace_bytes) if plan else None for plan in self.plans)
-        return bool(self.same_code) and old == new
+        return bool(self.has_same_code) and old == new
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -112,7 +112,7 @@ class Change:
         if not (self.old.supported or self.new.supported):
             found.append(Difference("reason", _format_reason(self.old), _format_reason(self.new)))
         if self.old.outcome is self.new.outcome:
-            found += [Difference("configs", *_list_other_configs(self.old, self.new)), *self._compare_plans()]
+            found += [Difference("configs", *_find_differing_configs(self.old, self.new)), *self._compare_plans()]
         found.append(Difference("faults", _format_names(self.old.hazards), _format_names(self.new.hazards)))
         return tuple(item for item in found if item.old != item.new) + self._compare_times()
 
@@ -124,7 +124,7 @@ class Change:
             Difference("first plan", old.tag, new.tag),
             Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
         ]
-        if not self.same_code:
+        if not self.has_same_code:
             found.append(Difference("code", _format_code(old), _format_code(new)))
         return found
 
@@ -135,7 +135,7 @@ class Change:
         found = []
         if times.old_state != times.new_state:
             found.append(Difference("numbers", times.old_state, times.new_state))
-        if times.old_us and times.new_us and not 1 / SLOWER <= times.new_us / times.old_us <= SLOWER:
+        if times.old_us and times.new_us and not 1 / SLOWDOWN_LIMIT <= times.new_us / times.old_us <= SLOWDOWN_LIMIT:
             found.append(Difference("time", f"{times.old_us:.1f} us", f"{times.new_us:.1f} us"))
         return tuple(found)
 
@@ -146,53 +146,53 @@ class Change:
             return Effect.NOT_JUDGED
         if self.differences:
             return Effect.CHANGED
-        return Effect.UNCHANGED if self.same_code or not self.old.supported else Effect.CODE_NOT_TOLD
+        return Effect.UNCHANGED if self.has_same_code or not self.old.supported else Effect.CODE_UNKNOWN
 
     @property
-    def faults_entered(self) -> tuple[str, ...]:
+    def new_known_issues(self) -> tuple[str, ...]:
         """Known issues of the graph in the new version but not in the old one."""
         return tuple(name for name in self.new.hazards if name not in self.old.hazards)
 
     @property
-    def faults_left(self) -> tuple[str, ...]:
+    def removed_known_issues(self) -> tuple[str, ...]:
         """Known issues of the graph in the old version but not in the new one."""
         return tuple(name for name in self.old.hazards if name not in self.new.hazards)
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """Whether something got worse: support, correctness, more than 5 % of time, or a new known issue."""
         lost = self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
         times = self.times
-        slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWER * times.old_us
+        slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWDOWN_LIMIT * times.old_us
         wrong = times is not None and times.old_state == "right" != times.new_state
-        return bool(lost or slow or wrong or self.faults_entered)
+        return bool(lost or slow or wrong or self.new_known_issues)
 
-    def case(self, old: str, new: str) -> Case:
-        """Return it as a case for JUnit and GitHub annotations; `old` and `new` name the versions."""
+    def make_test_case(self, old: str, new: str) -> VerdictTestCase:
+        """Return the change as a test case for JUnit and GitHub annotations; `old` and `new` name the versions."""
         lost = self.effect is Effect.NOT_JUDGED
-        return Case(
+        return VerdictTestCase(
             graph=self.graph,
             target=self.target,
             version=f"{old} -> {new}",
             state="error" if lost else "failed" if self.effect is Effect.CHANGED else "passed",
-            code="" if self.effect in (Effect.UNCHANGED, Effect.CODE_NOT_TOLD) else "version-changes-graph",
+            code="" if self.effect in (Effect.UNCHANGED, Effect.CODE_UNKNOWN) else "version-changes-graph",
             message="; ".join(f"{item.what} changed" for item in self.differences),
             text="\n".join(map(str, self.differences)),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the change as plain data."""
         return {
             "graph": self.graph,
             "target": self.target,
             "effect": self.effect.value,
-            "worse": self.worse,
+            "worse": self.is_worse,
             "differences": [asdict(item) for item in self.differences],
-            "same_code": self.same_code,
-            "faults_entered": list(self.faults_entered),
-            "faults_left": list(self.faults_left),
-            "old": _list_facts(self.old),
-            "new": _list_facts(self.new),
+            "same_code": self.has_same_code,
+            "faults_entered": list(self.new_known_issues),
+            "faults_left": list(self.removed_known_issues),
+            "old": _verdict_to_dict(self.old),
+            "new": _verdict_to_dict(self.new),
             "times": None if self.times is None else asdict(self.times),
         }
 
@@ -201,20 +201,20 @@ class Change:
 class Upgrade:
     """The changes in a new version: one :class:`Change` per graph and target, in order of judging.
 
-    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Query` takes them. ``not_asked`` and
-    ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
+    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Query` takes them. ``unjudged_graphs`` and
+    ``untimed_graphs`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
     """
 
     old: str
     new: str
     places: tuple[str | None, str | None]
     changes: tuple[Change, ...]
-    not_asked: tuple[str, ...] = ()
-    not_timed: tuple[str, ...] = ()
+    unjudged_graphs: tuple[str, ...] = ()
+    untimed_graphs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
-        return brief(f"Upgrade from {self.old} to {self.new}: {counts or 'nothing asked'}")
+        return brief(f"Upgrade from {self.old} to {self.new}: {counts or 'nothing judged'}")
 
     @property
     def counts(self) -> dict[Effect, int]:
@@ -226,26 +226,26 @@ class Upgrade:
     def exit_code(self) -> int:
         """0 without known changes, 1 with changes, 2 if something was not judged."""
         effects = {one.effect for one in self.changes}
-        left = Effect.NOT_JUDGED in effects or self.not_asked or self.not_timed
+        left = Effect.NOT_JUDGED in effects or self.unjudged_graphs or self.untimed_graphs
         return 1 if Effect.CHANGED in effects else 2 if left else 0
 
     @property
-    def timed(self) -> bool:
-        """Whether changed plans were run."""
+    def has_times(self) -> bool:
+        """Whether changed plans were run and timed."""
         return any(one.times is not None for one in self.changes)
 
     @property
-    def left_out(self) -> list[str]:
+    def unfinished_work(self) -> list[str]:
         """Work left undone because of the time limit, or because this is an intermediate result."""
-        left = (("judged", self.not_asked), ("timed", self.not_timed))
+        left = (("judged", self.unjudged_graphs), ("timed", self.untimed_graphs))
         counted = (
             (f"{len(names)} graph{'s were' if len(names) > 1 else ' was'}", what) for what, names in left if names
         )
-        return [f"{graphs} not {what} in the time there was" for graphs, what in counted]
+        return [f"{graphs} not {what} within the time limit" for graphs, what in counted]
 
     @property
     def limits(self) -> list[str]:
-        """Limits of the comparison, and of the verdicts of one version: a wheel with fewer engines."""
+        """Limits of the comparison, such as missing times or a wheel with fewer engines."""
         pairs = [pair for one in self.changes for pair in ((one.old, one.new), (one.new, one.old))]
         own = Counter(
             (f"cuDNN {verdict.cudnn}", limit)
@@ -254,7 +254,7 @@ class Upgrade:
             if Outcome.NOT_JUDGED not in (verdict.outcome, other.outcome) and limit not in other.limits
         )
         told = [f"{version} alone, for {count} of the graphs: {limit}" for (version, limit), count in own.items()]
-        return [*([] if self.timed else [SPEED_LIMIT]), *told, *self.left_out]
+        return [*([] if self.has_times else [SPEED_LIMIT]), *told, *self.unfinished_work]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -265,8 +265,8 @@ class Upgrade:
             "new": self.new,
             "counts": {kind.value: count for kind, count in self.counts.items()},
             "limits": self.limits,
-            "not_asked": list(self.not_asked),
-            "not_timed": list(self.not_timed),
+            "not_asked": list(self.unjudged_graphs),
+            "not_timed": list(self.untimed_graphs),
             "changes": [one.to_dict() for one in self.changes],
         }
 
@@ -301,7 +301,7 @@ def compare_versions(
     limit_s
         Seconds one question may take.
     wheels
-        The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.inputs.places_of`.
+        The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.inputs.choose_wheels`.
     until
         The time of ``time.monotonic()`` from which on no question is begun: graphs that were not asked of both versions
         are named in the answer.
@@ -329,35 +329,35 @@ def compare_versions(
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
             raise UsageError(f"there are no {what} to judge", code="matrix-empty")
-    setups = read_setups(places_of((old, new), wheels or {}))
+    setups = read_setups(choose_wheels((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
         raise UsageError(f"{old} and {new} are the same version", code="upgrade-versions")
     places = (setups[old].version, setups[new].version)
     pairs = [(graph, target) for target in chosen for graph in named]
     questions = {
-        (graph, target, name): Query(named[graph], chosen[target], setups[name], _MODES, build=True)
+        (graph, target, name): Query(named[graph], chosen[target], setups[name], _HEURISTICS_MODES, build=True)
         for graph, target in pairs
         for name in (old, new)
     }
-    answers: dict[_Key, Verdict] = {}
+    answers: dict[_VerdictKey, Verdict] = {}
 
-    def so_far() -> Upgrade:
+    def make_upgrade_so_far() -> Upgrade:
         return _make_upgrade(old, new, places, pairs, answers)
 
     with (
         Judge(limit_s=limit_s, fresh=True) as judge,
-        progress_bar(len(questions), "asking cuDNN", shown=progress) as (step, _),
+        progress_bar(len(questions), "judging", shown=progress) as (step, _),
         closing(_judge_all(judge, questions, workers or count_cores(), until)) as coming,
     ):
         for key, verdict in coming:
             if verdict is not None:
                 answers[key] = verdict
-                keep(so_far)
-            step(len(answers), "asking cuDNN")
-    return so_far()
+                keep(make_upgrade_so_far)
+            step(len(answers), "judging")
+    return make_upgrade_so_far()
 
 
-_Key = tuple[str, str, str]  # graph, target, version
+_VerdictKey = tuple[str, str, str]  # graph, target, version
 
 
 def _make_upgrade(
@@ -365,7 +365,7 @@ def _make_upgrade(
     new: str,
     places: tuple[str | None, str | None],
     pairs: Iterable[tuple[str, str]],
-    answers: Mapping[_Key, Verdict],
+    answers: Mapping[_VerdictKey, Verdict],
 ) -> Upgrade:
     """Return the comparison as far as both versions judged; name the graphs that one did not judge."""
     changes: list[Change] = []
@@ -380,12 +380,12 @@ def _make_upgrade(
 
 
 def _judge_all(
-    judge: Judge, questions: Mapping[_Key, Query], workers: int, until: float
-) -> Generator[tuple[_Key, Verdict | None], None, None]:
+    judge: Judge, questions: Mapping[_VerdictKey, Query], workers: int, until: float
+) -> Generator[tuple[_VerdictKey, Verdict | None], None, None]:
     """Yield verdicts as they complete; None for a query not started before `until`."""
 
     def run_query(question: Query) -> Verdict | None:
-        return _judge_quickly(judge.run_query, question) if time.monotonic() < until else None
+        return _judge_without_variations(judge.run_query, question) if time.monotonic() < until else None
 
     with ThreadPoolExecutor(workers) as pool:
         asked = {pool.submit(run_query, question): key for key, question in questions.items()}
@@ -397,7 +397,7 @@ def _judge_all(
                 future.cancel()
 
 
-def _judge_quickly(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
+def _judge_without_variations(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
     """Return the verdict; causes of refusals are searched without building variations."""
     verdict = run_query(replace(question, causes=False))
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
@@ -405,7 +405,7 @@ def _judge_quickly(run_query: Callable[[Query], Verdict], question: Query) -> Ve
     return run_query(replace(question, build=verdict.stage == "plan"))
 
 
-def _has_plan(verdict: Verdict) -> Candidate | None:
+def _find_built_candidate(verdict: Verdict) -> Candidate | None:
     return next((item for item in verdict.candidates if item.state == "built"), None)
 
 
@@ -413,13 +413,13 @@ def _list_configs(verdict: Verdict) -> dict[str, list[str]]:
     """Return the lists of supported engine configs by heuristics mode."""
     found: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
     for item in verdict.candidates:
-        if item.state in _PASSED:
+        if item.state in _SUPPORTED_STATES:
             found.setdefault(item.mode, []).append(item.tag)
     return found
 
 
-def _list_other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
-    """Return the differing lists as text, without repetition between modes."""
+def _find_differing_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
+    """Return the engine configs of the heuristics modes that differ, as text; equal modes are joined."""
     olds, news = _list_configs(old), _list_configs(new)
     modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for mode in olds | news:
@@ -447,8 +447,8 @@ def _format_code(plan: Candidate) -> str:
     return "; ".join(map(str, plan.kernels))
 
 
-def _list_facts(verdict: Verdict) -> dict[str, Any]:
-    plan = _has_plan(verdict)
+def _verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
+    plan = _find_built_candidate(verdict)
     return {
         "cudnn": verdict.cudnn,
         "outcome": verdict.outcome.value,

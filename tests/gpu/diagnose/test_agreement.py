@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnStatusError, OperationGraph, library, open_target
-from cudnn_backend_py.diagnose.causes.phrases import NEEDS_DEVICE
+from cudnn_backend_py.diagnose.causes.phrases import DEVICE_NEED_BY_PATTERN
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.figures import add_figure
@@ -20,7 +20,7 @@ from tools.records.agreement import judge_forty_graphs
 DATA_FOLDER = Path(__file__).parent / "data"
 
 # Why a list is longer on the GPU: cuDNN's own message for the engine without a device, and its meaning.
-KNOWN_REASONS = (*NEEDS_DEVICE, "core_engine.getStatus()")
+KNOWN_REASONS = (*DEVICE_NEED_BY_PATTERN, "core_engine.getStatus()")
 
 
 def describe_own_gpu() -> Profile:

@@ -75,7 +75,7 @@ def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
             assert live.cause is not None
             assert live.cause.basis is Basis.MEASURED
             assert live.cause.asked == ("built" if build else "support check")
-            assert "a description of this GPU" in live.cause.detail
+            assert "a described GPU like this one" in live.cause.detail
             described = judge.run_query(Query(graph, f"sm{live.sm}", build=build)).cause
             assert described is not None
             assert described.headline == live.cause.headline

@@ -19,7 +19,7 @@ from cudnn_backend_py import (
     load_plan,
     open_target,
 )
-from cudnn_backend_py.target import Target, device_profile, read_device
+from cudnn_backend_py.target import Target, read_device, read_device_profile
 from tests.gpu.execution.test_execute import build_first_plan, check_flash_attention
 from tests.support.figures import add_figure
 from tests.support.flash import make_flash_graph
@@ -48,7 +48,7 @@ def test_the_properties_of_the_device_can_be_saved_and_opened_as_a_target(tmp_pa
 
 def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
     """A profile is read from the driver; cuDNN is queried only for the other properties."""
-    profile, properties = device_profile(0), read_device(0)
+    profile, properties = read_device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert dict(profile.properties) == properties
     assert set(profile.sources) == set(properties)

@@ -29,7 +29,7 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
     assert times is not None
     assert (times.old_state, times.new_state) == ("right", "right")
     assert None not in (times.old_us, times.new_us)
-    if same.same_code:
+    if same.has_same_code:
         assert found.changes[0].times is None
         assert set(run) == {"open"}
 
@@ -46,10 +46,10 @@ def test_graphs_beyond_the_time_limit_are_listed_and_not_run() -> None:
         progress.append(so_far())
 
     none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=record_progress)
-    assert (none.changes, none.not_timed, progress) == (changes, ("a", "b"), [])
+    assert (none.changes, none.untimed_graphs, progress) == (changes, ("a", "b"), [])
     found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=record_progress)
-    assert progress[0].not_timed == ("b",)
+    assert progress[0].untimed_graphs == ("b",)
     assert len(progress) >= 4  # each graph timed and compared; apparent improvements are timed again
-    assert not any(one.not_timed for one in progress[1:])
+    assert not any(one.untimed_graphs for one in progress[1:])
     assert {one.times.old_state for one in progress[1].changes if one.times} == {"not compared"}
     assert {one.times.old_state for one in found.changes if one.times} == {"right"}

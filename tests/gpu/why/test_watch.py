@@ -36,7 +36,7 @@ def draw_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[An
 def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
     """Compiled calls are judged with fake tensors."""
     from cudnn_backend_py.why.calls import TorchCall
-    from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
+    from cudnn_backend_py.why.query_torch import describe_tensor, query_torch, query_with_fake_tensors, read_switches
 
     compared = 0
     for case in sdpa_grid.make_random_cases(160)[::2]:
@@ -45,10 +45,10 @@ def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
         made = sdpa_grid.make_arguments(case, torch)
         with sdpa_grid.apply_switches(case, torch):
             call = TorchCall(
-                q=describe(made["q"]),
-                k=describe(made["k"]),
-                v=describe(made["v"]),
-                mask=None if made["mask"] is None else describe(made["mask"]),
+                q=describe_tensor(made["q"]),
+                k=describe_tensor(made["k"]),
+                v=describe_tensor(made["v"]),
+                mask=None if made["mask"] is None else describe_tensor(made["mask"]),
                 dropout=made["dropout"],
                 causal=made["causal"],
                 gqa=made["gqa"],
@@ -56,7 +56,7 @@ def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
                 switches=read_switches(),
             )
             real = query_torch(made["q"], made["k"], made["v"], made["mask"], call)
-        again = query_by_facts(call)
+        again = query_with_fake_tensors(call)
         assert (again.choice, again.cudnn) == (real.choice, real.cudnn), call
         compared += 1
     assert compared > 50

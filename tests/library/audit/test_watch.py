@@ -17,7 +17,7 @@ from cudnn_backend_py.audit.budget import Budget  # noqa: E402
 from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
 from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
 from cudnn_backend_py.audit.watch import Watch  # noqa: E402
-from cudnn_backend_py.why.wrapping import Around, _make_wrapper  # noqa: E402
+from cudnn_backend_py.why.wrapping import FunctionWrapper, _make_wrapper  # noqa: E402
 
 F = torch.nn.functional
 
@@ -121,12 +121,12 @@ def return_variadic_arguments(*args: int, **kwargs: int) -> tuple[Any, ...]:
 def test_arguments_are_passed_on_unchanged(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
-    around.left = 2
+    around = FunctionWrapper(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
+    around.calls_to_pass = 2
     wrapper = _make_wrapper(function, around)
     wanted = function(*given, **named)
     assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]
-    assert around.left == 0
+    assert around.calls_to_pass == 0
     if function is return_plain_arguments:
         own, its = (inspect.signature(one, follow_wrapped=False).parameters for one in (wrapper, function))
         assert [(p.name, p.kind, p.default) for p in own.values()] == [

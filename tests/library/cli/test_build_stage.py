@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
-from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
+from cudnn_backend_py.diagnose.causes.case import PlanBudget, RefusalCase, is_supported, try_build
 from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.rewrite.changes import changes
-from cudnn_backend_py.target import using
+from cudnn_backend_py.target import use_target
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import make_backward, make_forward
 from tests.support.child import measure_children_cpu_s
@@ -96,9 +96,9 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
 def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
     """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
     padded = next(one for one in changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
-    with using("sm100") as target:
-        assert supports(padded.graph, target, HEURISTICS_MODES)
-        assert not builds(padded.graph, target, HEURISTICS_MODES).found
+    with use_target("sm100") as target:
+        assert is_supported(padded.graph, target, HEURISTICS_MODES)
+        assert not try_build(padded.graph, target, HEURISTICS_MODES).found
     for build, asked in ((False, "support check"), (True, "built")):
         cause = judge.run_query(Query(make_backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
@@ -109,25 +109,25 @@ def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
 
 def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
     """cuDNN 9.28 crashes when it compiles this attention with V in row-major order."""
-    with using("sm100") as target:
+    with use_target("sm100") as target:
         graph = next(
             one.graph
             for one in changes(make_attention_that_does_not_compile(), ("layout",))
             if one.title.startswith("v: strides -> row-major")
         )
-        case = Case((), graph, target, HEURISTICS_MODES, budget=Budget())
+        case = RefusalCase((), graph, target, HEURISTICS_MODES, budget=PlanBudget())
         assert not case.supports(graph)
         assert case.supports(make_forward())
 
 
 def test_whatif_builds_a_bounded_number_of_variations() -> None:
     """The bound does not depend on time: a plan that compiles counts as seven that do not."""
-    with using("sm90") as target:
-        case = Case((), make_forward(), target, HEURISTICS_MODES, budget=Budget(8))
-        assert [case.run_query(make_forward()) for _ in range(3)] == [True, True, None]
-    with using("sm100") as target:
-        case = Case((), make_attention_that_does_not_compile(), target, HEURISTICS_MODES, budget=Budget(1))
-        assert [case.run_query(make_attention_that_does_not_compile()) for _ in range(2)] == [False, None]
+    with use_target("sm90") as target:
+        case = RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget(8))
+        assert [case.judge_variation(make_forward()) for _ in range(3)] == [True, True, None]
+    with use_target("sm100") as target:
+        case = RefusalCase((), make_attention_that_does_not_compile(), target, HEURISTICS_MODES, budget=PlanBudget(1))
+        assert [case.judge_variation(make_attention_that_does_not_compile()) for _ in range(2)] == [False, None]
 
 
 def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,11 +137,13 @@ def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.Mon
         while True:
             pass
 
-    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.builds", loop_forever)
-    monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
-    monkeypatch.setattr("cudnn_backend_py.diagnose.fork._PATIENCE", 600)
-    with collect_reports() as lines, using("sm90") as target:
-        assert not Case((), make_forward(), target, HEURISTICS_MODES, budget=Budget()).supports(make_forward())
+    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.try_build", loop_forever)
+    monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_LIMIT_S", 1)
+    monkeypatch.setattr("cudnn_backend_py.diagnose.fork._WALL_SECONDS_PER_CPU_SECOND", 600)
+    with collect_reports() as lines, use_target("sm90") as target:
+        assert not RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget()).supports(
+            make_forward()
+        )
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
 
 
@@ -155,7 +157,7 @@ def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> 
     assert "no change was found" not in done.stdout
     stopped, again = done.stdout.splitlines()[-2:]
     assert re.fullmatch(
-        r"the search was not finished: its budget of time was used up; \d+ of \d+ changes and \d+ pairs .* checked",
+        r"the search was not finished: the time budget was used up; \d+ of \d+ changes and \d+ pairs .* checked",
         stopped,
     )
     assert again.startswith(

@@ -25,7 +25,7 @@ from tests.support.child import OLDER_VERSION, FinishedChild, make_older_cudnn_e
 from tests.support.logs import LOG_FOLDER
 
 MIXED_LIBRARIES_PROBLEM = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
-NVRTC_PROBLEM = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
+NVRTC_PROBLEM = "nvrtc-unusable", "is not an NVRTC library: cuDNN supports no graph without it"
 
 
 ATTENTION_SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}

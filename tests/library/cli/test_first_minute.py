@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import GraphBuilder, explain, save_graph
-from cudnn_backend_py.diagnose.report.summary import COLUMNS, summary_text
+from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_summary
 from cudnn_backend_py.generated.enums import DataType
 from examples.forum_two_matmul import graph as forum
 from tests.support.child import ROOT, FinishedChild, run_python
@@ -28,10 +28,10 @@ def run_cudnn_backend_command(*arguments: str, **environment: str) -> FinishedCh
 def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: str) -> None:
     for seed in range(15):
         verdict = explain(make_random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
-        text = summary_text(verdict)
+        text = format_summary(verdict)
         lines = text.splitlines()
         assert len(lines) <= 8, text
-        assert max(map(len, lines)) <= COLUMNS, text
+        assert max(map(len, lines)) <= MAX_COLUMNS, text
         assert lines[0].startswith(verdict.outcome.value.upper()), text
         if verdict.cause is not None:
             beginning = " ".join(verdict.cause.headline.split())[:60]
@@ -40,7 +40,7 @@ def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: st
 
 
 def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
-    text = summary_text(explain(forum()))
+    text = format_summary(explain(forum()))
     assert text.startswith("COULD NOT BE JUDGED: graph 'forum_two_matmul'")
     assert "there is no GPU in this process" in text
     assert "name a described target" in text
@@ -49,7 +49,7 @@ def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
     g.matmul(x, g.tensor("w", (64, 64)), name="y", virtual=False)
     verdict = explain(g.graph(), "h100")
     assert verdict.hazards
-    assert "issue    " in summary_text(verdict)
+    assert "issue    " in format_summary(verdict)
 
 
 def test_explain_of_several_graphs_returns_the_largest_exit_code(tmp_path: Path) -> None:

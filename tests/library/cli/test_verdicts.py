@@ -18,7 +18,9 @@ from tests.support.child import ROOT, run_python
 def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
     graph = ROOT / "examples" / "flash_forward.py"
     result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
-    assert json.loads(result.output)["shapes"].startswith("this plan serves its own dims; a class plan"), result.output
+    assert json.loads(result.output)["shapes"].startswith("this plan serves only its own dims; a class plan"), (
+        result.output
+    )
 
 
 def test_attention_page_renders_the_page_of_the_docs() -> None:

@@ -43,12 +43,12 @@ def test_before_volta_convolutions_are_supported_and_matmuls_are_not(target: str
         assert verdict.outcome is Outcome.SUPPORTED
         assert verdict.control is not None
         assert verdict.control.graph == "control for sm_80"
-        assert verdict.environment[0].startswith(f"sm_{verdict.sm} is older than what cuDNN 9.28.0 is made for")
+        assert verdict.environment[0].startswith("cuDNN 9.28.0 is built for sm_75 and later")
     refused = explain(make_flash_attention(), target)
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
     assert refused.cause.code == "architecture"
-    assert f"sm_{refused.sm} does not take the graph" in refused.cause.headline
+    assert f"sm_{refused.sm} does not support the graph" in refused.cause.headline
 
 
 @pytest.mark.parametrize("target", ["v100", "jetson-xavier"])
@@ -62,7 +62,7 @@ def test_volta_is_judged_and_its_end_of_support_is_reported(target: str) -> None
 def test_turing_and_later_have_no_end_of_support() -> None:
     for target in ("t4", "sm89", "sm121"):
         assert not any(
-            "is made for" in line or "older than sm_" in line
+            "is built for" in line or "older than sm_" in line
             for line in explain(make_flash_attention(), target).environment
         )
 
@@ -81,7 +81,7 @@ def test_an_architecture_newer_than_the_library_is_reported() -> None:
     assert explain(make_convolution(), make_undescribed_gpu(130), build=True).outcome is Outcome.SUPPORTED
 
 
-@pytest.mark.parametrize(("sm", "repair"), [(110, "take the cuDNN of CUDA 13"), (122, "take a cuDNN that knows it")])
+@pytest.mark.parametrize(("sm", "repair"), [(110, "use the cuDNN of CUDA 13"), (122, "use a cuDNN that supports it")])
 def test_an_architecture_that_nvrtc_lacks_is_not_blamed_on_the_graph(sm: int, repair: str) -> None:
     passed = explain(make_flash_attention(), make_undescribed_gpu(sm))
     assert passed.outcome is Outcome.SUPPORTED
@@ -116,7 +116,7 @@ for target in ("p100", "v100", unknown):
 def test_an_older_cudnn_gives_the_same_causes_for_architectures() -> None:
     p100, v100, newer = run_code(OLDER_VERSION_PROGRAM, environment=make_older_cudnn_environment()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
-    assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
+    assert v100.startswith("supported|control|cuDNN 9.19.0 is built for sm_75 and later")
     assert newer.split("|")[2].startswith("cuDNN 9.19.0 is older than sm_130")
     # A JIT wheel: the engines of the full one were not queried.
     assert p100.endswith("|engines-absent")

@@ -9,8 +9,8 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.diagnose.surveys.attention import (
-    BASE,
-    FORMS,
+    BASE_OPTIONS,
+    GRAPH_FORMS,
     TARGETS,
     SupportTable,
     attention_rows,
@@ -80,7 +80,7 @@ def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: st
 
 
 def test_support_table_rows_cover_every_option() -> None:
-    plain = Attention(**BASE)
+    plain = Attention(**BASE_OPTIONS)
     changed = {
         item.name
         for item in fields(Attention)
@@ -98,7 +98,7 @@ def test_the_stored_support_table_is_complete(version: str) -> None:
     assert table.targets == TARGETS
     assert list(table.cells) == list(ATTENTION_ROWS)
     since_9_21 = int(version.split(".")[1]) >= 21
-    forms = [form for form in FORMS if since_9_21 or form != "single operations"]
+    forms = [form for form in GRAPH_FORMS if since_9_21 or form != "single operations"]
     for row in table.cells.values():
         assert list(row) == forms
         assert all(list(cells) == list(TARGETS) for cells in row.values())

@@ -8,8 +8,8 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, attention, build, library, open_target
 from cudnn_backend_py.diagnose import Judge, Query, explain, whatif
-from cudnn_backend_py.diagnose.every_engine import knob_choices
-from cudnn_backend_py.diagnose.report.summary import summary_text
+from cudnn_backend_py.diagnose.every_engine import list_knob_choices
+from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
 from cudnn_backend_py.graph import Graph
@@ -50,7 +50,7 @@ def test_the_config_that_cudnn_frontend_requests_supports_the_graph(
     assert verdict.first is not None
     assert (verdict.first.mode, verdict.first.engine) == ("cudnn-frontend", 5)
     assert verdict.first.knobs["CUDNN_KNOB_TYPE_STAGES"] == stages
-    assert summary_text(verdict).startswith("SUPPORTED by cudnn-frontend's config")
+    assert format_summary(verdict).startswith("SUPPORTED by cudnn-frontend's config")
     assert f"{verdict.first.tag}, a config that cudnn-frontend selects" in render_text(verdict)
 
 
@@ -96,10 +96,10 @@ def test_selection_rows_of_a_version_have_distinct_conditions() -> None:
 
 def test_all_knob_combinations_are_checked_or_each_knob_alone() -> None:
     knobs = (Knob(KnobType.STAGES, 0, 2, 1), Knob(KnobType.TILE_M, 0, 4, 2))
-    choices, whole = knob_choices(knobs)
+    choices, whole = list_knob_choices(knobs)
     assert whole
     assert len(list(choices)) == 1 + 3 * 3
-    choices, whole = knob_choices(knobs, most=8)
+    choices, whole = list_knob_choices(knobs, most=8)
     assert not whole
     assert list(choices)[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
 
@@ -114,4 +114,4 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     engines = OperationGraph(graph, open_target("a100-40gb")).engine_count
     assert f"of {engines} engines were checked, 0 support the graph" in verdict.every_engine
     assert verdict.every_engine.removeprefix("all ")[0].isdigit()
-    assert verdict.every_engine in summary_text(verdict)
+    assert verdict.every_engine in format_summary(verdict)

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import GraphError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, whatif
-from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT
+from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE
 from tests.cases import CASES, REMEDY_KINDS, Case, cudnn_threads, framework_threads
 from tests.cases.case import MessageSource
 
@@ -89,7 +89,9 @@ def test_each_case_is_complete(case: Case) -> None:
 @pytest.mark.parametrize("case", JUDGED_CASES, ids=_get_case_name)
 def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case: Case) -> None:
     verdict = judge_case_once(case.name)
-    partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a JIT wheel's engines
+    partial = (
+        verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE
+    )  # refused by a JIT wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
     assert outcome is OUTCOME_BY_COMPLAINT[case.complaint], verdict.cause
     assert case.expected_message in _get_message_text(verdict, case.message_source)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, read_baseline, update
+from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, read_baseline, update_baseline
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -42,7 +42,7 @@ def baseline_file(tmp_path: Path) -> Path:
 
 def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
-    first = update(baseline_file, **options)
+    first = update_baseline(baseline_file, **options)
     assert all(one.changed for one in first)
     written = read_baseline(baseline_file)
     outcomes = {(graph, target): row.outcome.value for (graph, target, _), row in written.expected.items()}
@@ -56,36 +56,36 @@ def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path
     }
     assert written.expected["plain", "sm90", OLDER_VERSION].engines
 
-    same = check(baseline_file, **options)
+    same = check_baseline(baseline_file, **options)
     assert not any(one.changed for one in same)
-    assert exit_code(same) == 0
+    assert find_exit_code(same) == 0
 
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), baseline_file.parent / "graphs" / "plain.json")
-    changed = [one for one in check(baseline_file, **options) if one.changed]
+    changed = [one for one in check_baseline(baseline_file, **options) if one.changed]
     assert [(one.name, one.target, one.graph) for one in changed] == [
         ("plain", "sm80", "graphs/plain.json"),
         ("plain", "sm90", "graphs/plain.json"),
     ]
     assert all(one.why.startswith("was supported, now not supported: ") for one in changed)
     assert all("multiple of 8" in one.why for one in changed)
-    assert exit_code(changed) == 1
+    assert find_exit_code(changed) == 1
 
     save_graph(graph_of("inner-stride:backward"), baseline_file.parent / "graphs" / "plain.json")
-    broken = check(baseline_file, **options)
-    assert exit_code(broken) == 2
-    assert [one.target for one in broken if one.not_judged] == ["sm90"]
+    broken = check_baseline(baseline_file, **options)
+    assert find_exit_code(broken) == 2
+    assert [one.target for one in broken if one.is_unexpectedly_unjudged] == ["sm90"]
 
 
 def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
     baseline_file.write_text(BASELINE_HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
-    assert exit_code(update(baseline_file, limit_s=0.001, **options)) == 2
+    assert find_exit_code(update_baseline(baseline_file, limit_s=0.001, **options)) == 2
     assert read_baseline(baseline_file).expected == {}
-    [one] = check(baseline_file, **options)
+    [one] = check_baseline(baseline_file, **options)
     assert one.why == "nothing is expected of it in verdicts.toml"
 
 
 def test_a_missing_graph_file_is_refused(baseline_file: Path) -> None:
     (baseline_file.parent / "graphs" / "odd.json").unlink()
     with pytest.raises(UsageError, match=r"check-file: .* there is no file .*odd\.json"):
-        check(baseline_file, progress=False)
+        check_baseline(baseline_file, progress=False)

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import attention, explain
 from cudnn_backend_py.diagnose import Judge, Query, render_text
-from cudnn_backend_py.diagnose.evidence import EVIDENCE, Evidence, describe_nearest
+from cudnn_backend_py.diagnose.evidence import PUBLISHED_RESULTS, PublishedResult, describe_nearest_result
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.system.version import version_text
 from cudnn_backend_py.target import find_profile
@@ -20,13 +20,13 @@ def shared_judge() -> Judge:
     return Judge()
 
 
-def get_evidence_name(row: Evidence) -> str:
+def get_evidence_name(row: PublishedResult) -> str:
     direction = "backward" if row.backward else "forward"
     return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
 
 
-@pytest.mark.parametrize("row", EVIDENCE, ids=get_evidence_name)
-def test_a_described_gpu_agrees_with_the_real_gpu(row: Evidence) -> None:
+@pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_evidence_name)
+def test_a_described_gpu_agrees_with_the_real_gpu(row: PublishedResult) -> None:
     name = version_text(row.version)
     if find_installed(name) is None:
         pytest.skip(f"cuDNN {name} is not installed")
@@ -38,8 +38,8 @@ def test_a_described_gpu_agrees_with_the_real_gpu(row: Evidence) -> None:
 
 
 def test_rows_have_sources_and_targets_of_their_architecture() -> None:
-    assert len(EVIDENCE) > 25
-    for row in EVIDENCE:
+    assert len(PUBLISHED_RESULTS) > 25
+    for row in PUBLISHED_RESULTS:
         assert row.source
         assert row.known_by
         assert find_profile(row.target).sm == row.sm
@@ -50,7 +50,7 @@ def test_the_nearest_published_result_is_reported() -> None:
     verdict = explain(graph, "rtx-5090", shapes=True)
     assert verdict.seen.startswith("RTX 5090 with cuDNN 9.24.0: ")
     assert f"seen on:     {verdict.seen}" in render_text(verdict)
-    rows = [row for row in EVIDENCE if row.sm == 120]
-    assert describe_nearest(graph, 120, (9, 24, 0), verdict.first, rows).endswith("1148)")
+    rows = [row for row in PUBLISHED_RESULTS if row.sm == 120]
+    assert describe_nearest_result(graph, 120, (9, 24, 0), verdict.first, rows).endswith("1148)")
     other = attention.sdpa_forward(batch=1, heads=4, seq_q=256, head_dim=96, data_type=DataType.BFLOAT16)
-    assert describe_nearest(other, 120, (9, 24, 0), verdict.first, rows) == ""
+    assert describe_nearest_result(other, 120, (9, 24, 0), verdict.first, rows) == ""

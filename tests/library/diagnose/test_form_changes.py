@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, library
 from cudnn_backend_py.diagnose import Judge, Query, whatif
-from cudnn_backend_py.diagnose.causes.case import FORMS
+from cudnn_backend_py.diagnose.causes.case import FORM_CHANGES
 from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph import Operation
@@ -138,7 +138,7 @@ def test_whatif_finds_the_supported_form(shared_judge: Judge, name: str) -> None
     make, target, version, kind, words = REFUSED_FORMS[name]
     found = whatif(make(), target, version=version, judge=shared_judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
-    assert set(FORMS) >= {"flatten", "composite", "lengths"}
+    assert set(FORM_CHANGES) >= {"flatten", "composite", "lengths"}
 
 
 def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:

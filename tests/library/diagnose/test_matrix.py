@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, answer_files, matrix
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_answer_folder, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
@@ -87,7 +87,7 @@ def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Pa
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     cut, foreign = sorted(tmp_path.glob("*.answer"))
     cut.write_text(cut.read_text()[:-40])
-    files = answer_files(tmp_path)
+    files = make_answer_folder(tmp_path)
     record = files.read(foreign.stem)
     assert record is not None
     files.write(foreign.stem, record | {"by": "another release"})
@@ -196,7 +196,7 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert child.returncode == -ending, errors
     kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
     assert 10 <= len(kept) < 40
-    assert {record["cell"]["outcome"] for record, _ in answer_files(tmp_path).read_all()} == {"supported"}
+    assert {record["cell"]["outcome"] for record, _ in make_answer_folder(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
     assert resumed.asked == 40 - len(kept)
     assert set(list_verdict_letters(resumed).values()) == {"S"}
@@ -206,7 +206,7 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
 def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
-    assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())
+    assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
     assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
 
 

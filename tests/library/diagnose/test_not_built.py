@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, attention, library
 from cudnn_backend_py.diagnose import Judge, Query, explain
-from cudnn_backend_py.diagnose.report.summary import summary_text
+from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.versions.store import find_installed
@@ -26,10 +26,10 @@ def make_matmul_graph(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
 def test_a_passed_support_check_is_reported_as_not_built() -> None:
     verdict = explain(make_matmul_graph((1, 32, 256), (1, 256, 16)), "sm89")
     assert verdict.exit_code == 0
-    first, *rest = summary_text(verdict).splitlines()
+    first, *rest = format_summary(verdict).splitlines()
     assert first.startswith("SUPPORTED, not built: graph 'product' on NVIDIA L40S (sm_89), cuDNN ")
     assert any("pass the support check" in line for line in rest)
-    built = summary_text(explain(make_matmul_graph((1, 32, 256), (1, 256, 16)), "sm89", build=True))
+    built = format_summary(explain(make_matmul_graph((1, 32, 256), (1, 256, 16)), "sm89", build=True))
     assert built.startswith("SUPPORTED: graph")
 
 
@@ -40,7 +40,7 @@ def test_a_known_issue_of_plans_is_confirmed_by_a_build() -> None:
     assert (verdict.exit_code, verdict.outcome, verdict.stage) == (1, Outcome.NOT_SUPPORTED, "plan")
     assert verdict.cause is not None
     assert verdict.cause.advice.endswith("[a plan of it was built]")
-    assert "no plan of them can be built" in summary_text(verdict)
+    assert "no plan of them can be built" in format_summary(verdict)
 
 
 EXPLAIN_PROGRAM = """
@@ -68,4 +68,4 @@ def test_the_first_config_of_9_10_cannot_be_loaded_on_a_b300() -> None:
         verdict = judge.run_query(Query(graph, "b300", "9.10.2"))
     states = [one.state for one in verdict.candidates if one.state in ("cannot load", "built")]
     assert states[0] == "cannot load"
-    assert "is for another architecture" in summary_text(verdict)
+    assert "is for another architecture" in format_summary(verdict)

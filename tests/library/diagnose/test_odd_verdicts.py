@@ -82,11 +82,11 @@ def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytes
     def raise_key_error(*_: object) -> None:
         raise KeyError((3, 2))
 
-    monkeypatch.setattr(causes_module, "WORD_RULES", dict.fromkeys(causes_module.WORD_RULES, raise_key_error))
+    monkeypatch.setattr(causes_module, "PHRASE_RULES", dict.fromkeys(causes_module.PHRASE_RULES, raise_key_error))
     monkeypatch.setattr(causes_module, "RULES", [raise_key_error])
     for name in list(CHANGES):
         monkeypatch.setitem(CHANGES, name, raise_key_error)
-    for step in ("options_refused", "_blame_single_change", "_blame_architecture", "pattern_removed"):
+    for step in ("blame_options", "_blame_single_change", "_blame_architecture", "explain_pattern_removed"):
         monkeypatch.setattr(causes_module, step, raise_key_error)
     verdict = explain(make_attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None

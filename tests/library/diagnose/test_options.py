@@ -12,12 +12,12 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphError, library
 from cudnn_backend_py.diagnose import explain
-from cudnn_backend_py.diagnose.causes.case import Case, supports
+from cudnn_backend_py.diagnose.causes.case import RefusalCase, is_supported
 from cudnn_backend_py.diagnose.causes.options import read_options
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Verdict
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.target import using
+from cudnn_backend_py.target import use_target
 from tests.library.diagnose.test_rules import make_backward, make_forward
 
 FP8 = DataType.FP8_E4M3
@@ -28,7 +28,7 @@ REPORTED_OPTIONS: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tup
         lambda: make_backward(dropout=0.1, deterministic=True),
         "sm100",
         ("dropout together with a deterministic dQ", "not supported on sm_100, though each alone is", "sm_90"),
-        ("tile size", "sm_100 does not take"),
+        ("tile size", "sm_100 does not support"),
     ),
     "pair with a gradient": (
         lambda: make_backward(dropout=0.1, bias=(1, 4, 256, 256), dbias=True),
@@ -94,19 +94,22 @@ def test_a_headline_has_cudnns_specific_reason_and_the_refused_option() -> None:
 
 def test_refused_plain_attention_has_no_refused_option() -> None:
     verdict = explain(make_forward(causal=True, stats=True), "t4")
-    with using("t4") as target:
-        case = Case(verdict.candidates, make_forward(causal=True, stats=True), target, HEURISTICS_MODES)
-        assert case.blame is not None
-        assert case.blame.sets == ((),)
+    with use_target("t4") as target:
+        case = RefusalCase(verdict.candidates, make_forward(causal=True, stats=True), target, HEURISTICS_MODES)
+        assert case.refused_options is not None
+        assert case.refused_options.sets == ((),)
     assert verdict.cause is not None
     assert verdict.cause.code == "architecture"
 
 
 def test_a_graph_refused_for_other_reasons_has_no_refused_option() -> None:
     graph = make_backward(dropout=0.1, deterministic=True)
-    with using("sm100") as target:
-        assert Case((), graph, target, HEURISTICS_MODES).options is None
-        assert Case(explain(graph, "sm100").candidates, graph, target, HEURISTICS_MODES, measure=False).options is None
+    with use_target("sm100") as target:
+        assert RefusalCase((), graph, target, HEURISTICS_MODES).options is None
+        assert (
+            RefusalCase(explain(graph, "sm100").candidates, graph, target, HEURISTICS_MODES, measure=False).options
+            is None
+        )
 
 
 @pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
@@ -179,33 +182,33 @@ def build_graph(direction: str, options: Sequence[str], form: str) -> Graph:
     return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
 
 
-def is_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
+def is_problem_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
     """Return cuDNN's answer; None if there is no such graph."""
     try:
         graph = build_graph(direction, options, form)
     except GraphError:
         return None
-    with using(target) as opened:
-        return supports(graph, opened, HEURISTICS_MODES)
+    with use_target(target) as opened:
+        return is_supported(graph, opened, HEURISTICS_MODES)
 
 
 def find_smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
     """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
     found: list[set[str]] = []
-    if is_supported(direction, options, form, target) is not False:
+    if is_problem_supported(direction, options, form, target) is not False:
         return found
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
             covered = any(one <= set(subset) for one in found)
-            if not covered and is_supported(direction, subset, form, target) is False:
+            if not covered and is_problem_supported(direction, subset, form, target) is False:
                 found.append(set(subset))
     return found
 
 
 def judge_and_find_reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
     def find_reported_subsets() -> list[set[str]] | None:
-        with using(target) as opened:
-            blame = Case(verdict.candidates, graph, opened, HEURISTICS_MODES).blame
+        with use_target(target) as opened:
+            blame = RefusalCase(verdict.candidates, graph, opened, HEURISTICS_MODES).refused_options
         return None if blame is None else [{IMPLIED_OPTIONS.get(key, key) for key in one} for one in blame.sets]
 
     return run_in_fork(find_reported_subsets, lambda: None)

@@ -28,10 +28,10 @@ from cudnn_backend_py.diagnose import (
     since,
     whatif,
 )
-from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT, _is_served_alone
-from cudnn_backend_py.diagnose.report.ci import cases
+from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE, _is_runtime_compiled_only
+from cudnn_backend_py.diagnose.report.ci import list_test_cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
-from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
+from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, update_baseline
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
@@ -108,7 +108,7 @@ def is_limited_to_available_engines(verdict: Verdict) -> bool:
 def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = {name: make() for name, make in GRAPHS_OF_FULL_CUDNN.items() if not _is_served_alone(make())}
+    named = {name: make() for name, make in GRAPHS_OF_FULL_CUDNN.items() if not _is_runtime_compiled_only(make())}
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
@@ -119,7 +119,7 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     not_judged = [
         (question, verdict)
         for question, verdict in zip(questions, verdicts, strict=True)
-        if verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT
+        if verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE
     ]
     for _, verdict in not_judged:
         assert verdict.cause is not None
@@ -134,7 +134,7 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
 def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = [make() for make in GRAPHS_OF_FULL_CUDNN.values() if _is_served_alone(make())]
+    alone = [make() for make in GRAPHS_OF_FULL_CUDNN.values() if _is_runtime_compiled_only(make())]
     graphs = [*alone, *(VARIED_GRAPHS[name]() for name in ATTENTION_GRAPHS)]
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
@@ -154,7 +154,7 @@ import json, sys
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
-from cudnn_backend_py.diagnose.engines import _is_served_alone
+from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
 from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.zoo import VARIED_GRAPHS
@@ -165,7 +165,7 @@ for name, make in {**VARIED_GRAPHS, **GRAPHS_OF_FULL_CUDNN}.items():
     except CudnnBackendError:
         continue
     offered = []
-    for index in range(question.engine_count if _is_served_alone(make()) else 0):
+    for index in range(question.engine_count if _is_runtime_compiled_only(make()) else 0):
         try:
             question.engine(index)
             offered.append(index)
@@ -206,7 +206,7 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
         verdicts = [judge.run_query(replace(question)) for question in questions]
     assert {verdict.cudnn for verdict in verdicts if verdict.control} == {f"{version}+cu12"}
     assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
-    assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
+    assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE for verdict in verdicts) >= 20
 
 
 # Consequences of a verdict
@@ -219,13 +219,13 @@ def make_graph_of_missing_engine() -> Graph:
 def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
     found = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
-    assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
+    assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_MISSING_CODE, 2)
     assert "could not be judged" in table_text(render_matrix(found))
     assert (
         matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0
     )  # it stays so
-    [case] = cases(found)
-    assert (case.state, case.code) == ("error", ENGINES_ABSENT)
+    [case] = list_test_cases(found)
+    assert (case.state, case.code) == ("error", ENGINES_MISSING_CODE)
     span = since(make_graph_of_missing_engine(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
@@ -259,10 +259,10 @@ def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_libr
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
         encoding="utf-8",
     )
-    [new] = update(file, cache=tmp_path / "answers", progress=False)
-    assert new.can_be_expected
-    [same] = check(file, cache=tmp_path / "answers", progress=False)
-    assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
+    [new] = update_baseline(file, cache=tmp_path / "answers", progress=False)
+    assert new.can_be_recorded
+    [same] = check_baseline(file, cache=tmp_path / "answers", progress=False)
+    assert (same.changed, find_exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
 
 
 def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:
@@ -333,7 +333,7 @@ def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> N
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
     assert verdict.cause is not None
-    assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_ABSENT)
+    assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_MISSING_CODE)
     assert f"cudnn-backend cudnn install {OLDER_VERSION}+cu12 --full" in verdict.cause.remedy
     assert [one.flavor for one in list_installed()] == ["jit"]
 
@@ -475,7 +475,7 @@ def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Pat
     named = matrix(
         [make_graph_of_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
     )
-    assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
+    assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_MISSING_CODE)]
 
 
 def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:

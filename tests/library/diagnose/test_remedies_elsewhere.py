@@ -6,9 +6,9 @@ import pytest
 
 from cudnn_backend_py import attention, library
 from cudnn_backend_py.diagnose import explain
-from cudnn_backend_py.diagnose.causes.case import Case
-from cudnn_backend_py.diagnose.causes.find import _issues_elsewhere
-from cudnn_backend_py.diagnose.causes.rules import cuda_toolkit
+from cudnn_backend_py.diagnose.causes.case import RefusalCase
+from cudnn_backend_py.diagnose.causes.find import _format_issues_on_other_architectures
+from cudnn_backend_py.diagnose.causes.rules import explain_cuda_toolkit
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.plans.refusals import Reason
@@ -24,12 +24,12 @@ def test_attention_with_a_block_mask_is_one_unified_operation() -> None:
 
 
 def test_a_remedy_lists_known_issues_of_the_architecture_it_names() -> None:
-    with_issue = Case((), make_block_masked_attention(), open_target("rtx-5090"), ("A",))
+    with_issue = RefusalCase((), make_block_masked_attention(), open_target("rtx-5090"), ("A",))
     version = library().version
     codes = [one.code for one in find_known_issues(make_block_masked_attention(), 100, version) if not one.depends_on]
-    said = _issues_elsewhere(with_issue, "judge for sm_100")
+    said = _format_issues_on_other_architectures(with_issue, "judge for sm_100")
     assert said == (f" (known issue on sm_100: {', '.join(codes)})" if codes else "")
-    assert _issues_elsewhere(with_issue, "the same on sm_120") == ""
+    assert _format_issues_on_other_architectures(with_issue, "the same on sm_120") == ""
 
 
 def test_the_headline_explains_which_blackwell_cudnn_means() -> None:
@@ -44,7 +44,7 @@ def test_the_headline_explains_which_blackwell_cudnn_means() -> None:
 
 def test_a_cudnn_build_for_another_cuda_is_not_a_remedy_without_a_gpu() -> None:
     reason = Reason("", "grouped matmul with cublasLt is not be compiled with cuda toolkit < 13.1")
-    cause = cuda_toolkit(Case((), make_block_masked_attention(), open_target("h100"), ("A",)), reason)
+    cause = explain_cuda_toolkit(RefusalCase((), make_block_masked_attention(), open_target("h100"), ("A",)), reason)
     assert cause is not None
     assert "on a machine with the GPU" in cause.remedy
     assert "cudnn install" not in cause.remedy

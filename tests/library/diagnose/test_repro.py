@@ -15,7 +15,7 @@ import pytest
 from cudnn_backend_py import Graph, UsageError, attention, find_profile, library, load_graph
 from cudnn_backend_py.diagnose import Verdict
 from cudnn_backend_py.diagnose.report import archive as repro
-from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro
+from cudnn_backend_py.diagnose.report.archive import make_archive_name, write_repro
 from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
 from examples import forum_two_matmul
@@ -179,7 +179,7 @@ def test_the_same_query_gives_the_same_archive_bytes(tmp_path: Path) -> None:
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"
         for path, order in ((first, sorted(files)), (second, sorted(files, reverse=True))):
             path.parent.mkdir(exist_ok=True)
-            repro._pack({name: files[name] for name in order}, path)
+            repro._write_archive({name: files[name] for name in order}, path)
         assert first.read_bytes() == second.read_bytes()
         assert [path.name for path in first.parent.glob(f"*{suffix}")] == [first.name]
     with zipfile.ZipFile(tmp_path / "one" / "same.zip") as archive:
@@ -212,6 +212,6 @@ def test_a_path_that_cannot_be_written_is_reported(name: str, tmp_path: Path) ->
 
 
 def test_the_default_archive_name_is_used() -> None:
-    assert archive_name(make_forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
+    assert make_archive_name(make_forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
     odd = Graph(make_forum_graph().ops, "../a b/c")
-    assert archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"
+    assert make_archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import Graph, find_profile
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
-from cudnn_backend_py.diagnose.remedies import with_versions
+from cudnn_backend_py.diagnose.remedies import add_version_remedy
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
@@ -78,7 +78,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
-    cause = with_versions(verdict, question).cause
+    cause = add_version_remedy(verdict, question).cause
     assert cause is not None
     named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
@@ -92,7 +92,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
 def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge, most: int) -> None:
     question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
     others = {item.build for item in list_installed()} - {library().build_text}
-    cause = with_versions(shared_judge.run_query(question), question, most=most).cause
+    cause = add_version_remedy(shared_judge.run_query(question), question, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"
     found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not judged)?", cause.detail)
@@ -104,13 +104,13 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge,
 
 
 def test_after_a_crash_no_version_that_crashes_is_recommended(shared_judge: Judge) -> None:
-    graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
+    graph = attention_rows()["forward: fp8, bias"].make_graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")
     verdict = shared_judge.run_query(question)
     assert verdict.outcome is Outcome.NOT_JUDGED
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
-    cause = with_versions(verdict, question).cause
+    cause = add_version_remedy(verdict, question).cause
     assert cause is not None
     named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
@@ -138,6 +138,6 @@ def test_the_cause_on_a_gpu_equals_that_on_its_description(
         assert found.cause is not None
         assert (found.cause.headline, found.cause.remedy) == (whole.headline, whole.remedy)
         assert (found.cause.basis, found.cause.asked) == (Basis.MEASURED, "support check")
-        assert "a description of this GPU" in found.cause.detail
+        assert "a described GPU like this one" in found.cause.detail
     else:
         assert found == not_judged

@@ -14,8 +14,8 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.causes import find
-from cudnn_backend_py.diagnose.causes.case import Case, supports
-from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, suspects
+from cudnn_backend_py.diagnose.causes.case import RefusalCase, is_supported
+from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, list_suspicious_properties
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate, Cause
 from cudnn_backend_py.errors import CudnnStatusError
@@ -24,7 +24,7 @@ from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forwar
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
-from cudnn_backend_py.target import using
+from cudnn_backend_py.target import use_target
 from tests.cases import find_case
 from tests.support.graphs import make_convolution, make_relu, make_tensor
 from tests.support.operations import OPERATION_GRAPHS
@@ -159,7 +159,7 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
         "option",
         ("the score modifier (soft cap): not supported on sm_80", "sm_90, sm_100 support the", "Backward activations"),
     ),
-    "too old": (make_forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
+    "too old": (make_forward, "t4", "architecture", ("sm_75 does not support", "sm_90", "Ampere or above")),
     "operation": (
         make_relu_with_product_reduction,
         "sm90",
@@ -227,7 +227,7 @@ def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
     graph = make_forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]
-    with using("sm90") as target:
+    with use_target("sm90") as target:
         cause = find_cause(refused, graph, target, ("A",), measure=False)
         assert cause is not None
         assert (cause.code, cause.basis) == ("head-dim", Basis.RULE)
@@ -238,12 +238,12 @@ def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
 
 
 def test_search_for_a_cause_stops_at_its_query_limit() -> None:
-    with using("sm90") as target:
-        case = Case((), make_forward(), target, ("A",), questions=2)
+    with use_target("sm90") as target:
+        case = RefusalCase((), make_forward(), target, ("A",), variations_left=2)
         assert [case.supports(make_forward()) for _ in range(3)] == [True, True, False]
-        assert not Case((), make_forward(), target, ("A",), measure=False).supports(make_forward())
-        assert supports(make_forward(), target, ("A",))
-        assert not supports(make_forward(head_dim=100), target, ("A",))
+        assert not RefusalCase((), make_forward(), target, ("A",), measure=False).supports(make_forward())
+        assert is_supported(make_forward(), target, ("A",))
+        assert not is_supported(make_forward(head_dim=100), target, ("A",))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_search_for_a_cause_stops_at_its_query_limit() -> None:
 )
 def test_a_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words: str) -> None:
     graph = make()
-    with using("sm90") as target:
+    with use_target("sm90") as target:
         with pytest.raises(CudnnStatusError) as refused:
             OperationGraph(graph, target)
         reasons = [Reason(refused.value.status.c_name, line) for line in refused.value.last_error.splitlines()]
@@ -279,9 +279,9 @@ def test_a_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words:
 
 def test_suspicious_tensors_are_described() -> None:
     graph = change_tensor(make_backward(), "do", strides=(0, 0, 0, 0))
-    assert suspects(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
-    assert suspects(make_backward()) == []
-    assert "1" in suspects(make_backward(seq_q=1))[0]
+    assert list_suspicious_properties(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
+    assert list_suspicious_properties(make_backward()) == []
+    assert "1" in list_suspicious_properties(make_backward(seq_q=1))[0]
 
 
 # run_in_fork
@@ -314,7 +314,7 @@ def test_no_process_is_forked_with_threads() -> None:
 
 def find_cause_of_refused_softcap() -> Cause | None:
     """Return the cause of a refused graph that crashes cuDNN 9.28 without ``sub``."""
-    with using("sm80") as target:
+    with use_target("sm80") as target:
         graph = make_backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
         return find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
@@ -324,12 +324,12 @@ def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
     cause = find_cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is Basis.MEASURED
-    assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
+    assert "sm_80 does not support the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
 
 
 def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no further query is allowed after the crash, no variation gives the cause."""
-    monkeypatch.setattr(find, "_DEADLY", 0)
+    monkeypatch.setattr(find, "_MAX_CRASHING_VARIATIONS", 0)
     cause = find_cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is not Basis.MEASURED

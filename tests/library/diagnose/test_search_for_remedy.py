@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudnn_backend_py import attention
 from cudnn_backend_py.diagnose import Judge, Query
-from cudnn_backend_py.diagnose.remedies import with_search
+from cudnn_backend_py.diagnose.remedies import add_searched_remedy
 
 
 def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
@@ -14,7 +14,7 @@ def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
         refused = judge.run_query(question)
         assert refused.cause is not None
         assert not refused.cause.remedy
-        cause = with_search(refused, question, judge).cause
+        cause = add_searched_remedy(refused, question, judge).cause
     assert cause is not None
     assert cause.headline == refused.cause.headline
     assert cause.remedy.startswith("head dim of ")
@@ -25,7 +25,7 @@ def test_a_search_without_success_reports_how_many_changes_were_checked() -> Non
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=20)
     with Judge() as judge:
         question = Query(graph, "sm75")
-        verdict = with_search(judge.run_query(question), question, judge)
+        verdict = add_searched_remedy(judge.run_query(question), question, judge)
     assert verdict.cause is not None
     assert not verdict.cause.remedy
     assert "changes of one step were checked, none helps" in verdict.limits[-1]

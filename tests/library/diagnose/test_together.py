@@ -14,14 +14,14 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, PointwiseMode
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
-from cudnn_backend_py.diagnose.causes.case import Case
+from cudnn_backend_py.diagnose.causes.case import RefusalCase
 from cudnn_backend_py.diagnose.causes.find import find_cause
 from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.rewrite.changes import changes
-from cudnn_backend_py.target import using
+from cudnn_backend_py.target import use_target
 from tests.library.diagnose.test_rules import change_tensor
 from tests.support.refused_graphs import (
     make_block_scaled_matmul,
@@ -185,8 +185,8 @@ def test_a_wrong_head_dim_of_o_is_reported(shared_judge: Judge, head_dim: int, h
 def test_variation_that_crashes_cudnn_is_left_out() -> None:
     """When several variations are queried, the first attempt crashes on one, and the second continues without it."""
     graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
-    with using("sm100") as target:
-        case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
+    with use_target("sm100") as target:
+        case = RefusalCase((), graph, target, ("A",), crashing_variations=frozenset({1, 3}))
         plain = make_convolution_graph(T.HALF, T.HALF)
         assert [case.supports(plain) for _ in range(4)] == [False, True, False, True]
         cause = find_cause([], graph, target, ("A", "FALLBACK"))
@@ -213,4 +213,4 @@ def test_making_an_output_virtual_is_not_proposed_if_another_gpu_supports_the_gr
 ) -> None:
     said = judge_headline(shared_judge, make_convolution_with_statistics(kind), target)
     assert "virtual" not in said
-    assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said
+    assert re.search(r"^sm_7\d does not support the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said

@@ -37,7 +37,7 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
     by = {one.graph: one for one in found.changes}
     assert list(by) == list(graphs)
     assert [item.what for item in by["forum"].differences][:1] == ["verdict"]
-    assert by["forum"].worse
+    assert by["forum"].is_worse
     assert by["odd"].old.cause is not None
     assert "configs" in {item.what for item in by["forward"].differences}
     facts = by["forward"].to_dict()["old"]
@@ -100,16 +100,16 @@ def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: 
         "default",
         progress=False,
         workers=1,
-        keep=lambda so_far: progress.append((len(so_far().changes), so_far().not_asked)),
+        keep=lambda so_far: progress.append((len(so_far().changes), so_far().unjudged_graphs)),
     )
     assert progress == [(0, ("a", "b")), (1, ("b",)), (1, ("b",)), (2, ())]
-    assert (found.not_asked, found.left_out) == ((), [])
+    assert (found.unjudged_graphs, found.unfinished_work) == ((), [])
     save_graph(graphs["a"], tmp_path / "a.json")
     output = tmp_path / "found.json"
     between = (OLDER_VERSION, "default", "--target", "h100", "--limit", "0", "--format", "json")
     done = run_command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
-    assert "1 graph was not judged in the time there was" in done.stderr
+    assert "1 graph was not judged within the time limit" in done.stderr
     data = json.loads(output.read_text())
     assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
 

@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import CudnnBackendError, Graph, OperationGraph, UsageError, capture_log, library, open_target
 from cudnn_backend_py.diagnose import attention_rows
 from cudnn_backend_py.diagnose.logs import report_log
-from cudnn_backend_py.diagnose.surveys.attention import FORMS
+from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS
 from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
 from tests.support.child import ROOT, make_older_cudnn_environment, run_code
@@ -32,9 +32,9 @@ def attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Gra
     """Return the graphs of every `every`-th row of the attention table, in each form of the row."""
     found = {}
     for number, name in enumerate(ROWS):
-        for form in FORMS if number % every == 0 else ():
+        for form in GRAPH_FORMS if number % every == 0 else ():
             try:
-                found[f"{name}, {form}"] = attention_rows()[name].graph(form, version)
+                found[f"{name}, {form}"] = attention_rows()[name].make_graph(form, version)
             except CudnnBackendError:
                 continue
     return found
@@ -86,7 +86,7 @@ def test_attention_graphs_are_read_from_the_log() -> None:
 
 
 def test_a_backward_attention_gets_its_separately_logged_sub_graph() -> None:
-    graph = attention_rows()["backward: causal"].graph("unified", library().version)
+    graph = attention_rows()["backward: causal"].make_graph("unified", library().version)
     records = log_of_graph(graph)
     assert_same_graph(graph, read_only_graph(records))
     first = next(
@@ -124,7 +124,7 @@ def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: st
 
 
 def test_a_truncated_dump_is_completed_from_its_operations() -> None:
-    graph = attention_rows()["backward: fp8, causal"].graph("composite", library().version)
+    graph = attention_rows()["backward: fp8, causal"].make_graph("composite", library().version)
     records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
     assert_same_graph(graph, read_only_graph(records))

@@ -21,7 +21,7 @@ import cudnn_backend_py
 from cudnn_backend_py.native.driver import stub_path
 from cudnn_backend_py.native.environment import sublibraries, version_in_file_name
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
-from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, nvrtc_needed
+from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from tests.support.child import OLDER_VERSION, make_cudnn_environment, run_code
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
@@ -348,7 +348,7 @@ def test_too_old_nvrtc_is_reported() -> None:
     assert not problem["blocks"], "engines compiled ahead of time need no compiler"
     assert problem["headline"] == "NVRTC 12.9 does not compile for sm_110"
     assert "inside cuDNN 9.28.0" in problem["detail"]
-    assert problem["repair"].startswith("take the cuDNN of CUDA 13")
+    assert problem["repair"].startswith("use the cuDNN of CUDA 13")
 
 
 def test_the_nvrtc_architecture_table_equals_the_answer_of_nvrtc() -> None:
@@ -399,7 +399,7 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
     problem = found["driver-too-old"]
     assert problem["blocks"]
     assert problem["headline"] == "the driver is for CUDA 11.8, this cuDNN is built for CUDA 12.9"
-    assert found["driver-without-gpu"]["detail"] == f"cuInit of {tmp_path / 'libcuda.so.1'} answers 100"
+    assert found["driver-without-gpu"]["detail"] == f"cuInit of {tmp_path / 'libcuda.so.1'} returns 100"
     assert not found["driver-without-gpu"]["blocks"]
 
 
@@ -421,7 +421,7 @@ def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
     ("sm", "needed"), [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (110, (13, 0)), (999, None)]
 )
 def test_the_nvrtc_needed_by_an_architecture_is_known(sm: int, needed: tuple[int, int] | None) -> None:
-    assert nvrtc_needed(sm) == needed
+    assert find_oldest_nvrtc(sm) == needed
 
 
 def test_sublibraries_are_found_by_file_name(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_only_changed_plans_are_timed() -> None:
     here = replace(found, changes=tuple(replace(one, target="gpu") for one in found.changes))
     assert [one.graph for one in changes_to_time(here)] == ["attention"]
     by = {one.graph: one for one in here.changes}
-    assert {name for name, one in by.items() if one.same_code} == {"sum", "norm", "resample"}
+    assert {name for name, one in by.items() if one.has_same_code} == {"sum", "norm", "resample"}
     assert (by["sum"].effect, by["norm"].effect) == (Effect.UNCHANGED, Effect.UNCHANGED)
     assert [item.what for item in by["resample"].differences] == ["configs", "first plan"]
     old = by["sum"].old

@@ -43,10 +43,10 @@ def flip_byte(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.target.environment import problem_after_crash
+from cudnn_backend_py.target.environment import find_crash_problem
 from cudnn_backend_py.versions.setup import read_setup
 setup = read_setup({version!r})
-problem = problem_after_crash(setup.library, setup.nvrtc, in_start={in_start})
+problem = find_crash_problem(setup.library, setup.nvrtc, in_start={in_start})
 names = ("code", "headline", "detail", "repair", "blocks")
 print(json.dumps(None if problem is None else [getattr(problem, name) for name in names]))
 """

@@ -152,7 +152,7 @@ def test_repeatedly_defined_functions_do_not_fill_the_call_table(monkeypatch: py
     """A program that evaluates text gets one place for all such calls, and the lookup table of calls stays bounded."""
     from cudnn_backend_py.why import watch as rooms
 
-    monkeypatch.setattr(rooms, "MOST_ROWS", 8)
+    monkeypatch.setattr(rooms, "MAX_GROUPS", 8)
     given, kept, text = random_qkv(), [], "F.scaled_dot_product_attention(*given)"
     watch = rooms.Watch()
     watch.start()
@@ -164,7 +164,7 @@ def test_repeatedly_defined_functions_do_not_fill_the_call_table(monkeypatch: py
         watch.stop()
     assert watch._thread.known is not None
     assert len(watch._thread.known) <= 9
-    assert [(row.count, row.place.file) for row in watch.rows.values()] == [(40, "made")]
+    assert [(group.count, group.place.file) for group in watch.groups.values()] == [(40, "made")]
 
 
 def test_a_call_that_torch_refuses_raises_the_error_of_torch() -> None:

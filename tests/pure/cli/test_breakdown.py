@@ -206,4 +206,4 @@ def test_breakdown_reports_known_issues_of_the_gpu_of_the_log() -> None:
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))
     assert "known issue" not in str(nothing)
-    assert str(Breakdown((), (), ())).startswith("the log reports of no graph")
+    assert str(Breakdown((), (), ())).startswith("no graph found in the log")

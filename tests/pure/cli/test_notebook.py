@@ -14,7 +14,7 @@ from cudnn_backend_py.cli.compare.figures import RecordTables
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from cudnn_backend_py.diagnose.surveys.baseline import Checked
+from cudnn_backend_py.diagnose.surveys.baseline import CheckedVerdict
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.diagnose.surveys.since import Since
 from cudnn_backend_py.diagnose.surveys.upgrade import Change as VersionChange
@@ -76,7 +76,7 @@ VALUES_WITH_REPR: dict[str, Any] = VALUES_WITH_HTML | {
     "change of versions": VersionChange(
         HOSTILE_NAME, HOSTILE_NAME, make_verdict(HOSTILE_GRAPH), make_verdict(HOSTILE_GRAPH)
     ),
-    "checked": Checked(HOSTILE_NAME, HOSTILE_NAME, HOSTILE_NAME, "9.28.0", "", HOSTILE_CELL, True, HOSTILE_NAME),
+    "checked": CheckedVerdict(HOSTILE_NAME, HOSTILE_NAME, HOSTILE_NAME, "9.28.0", "", HOSTILE_CELL, True, HOSTILE_NAME),
     "trial": Trial(
         graph=HOSTILE_NAME,
         target=HOSTILE_NAME,

@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose.framework_messages import Entry
+from cudnn_backend_py.diagnose.framework_messages import MessageExplanation
 
 
 def run_reasons(*arguments: str, text: str = "") -> tuple[int, str]:
@@ -28,5 +28,5 @@ def test_reasons_command_explains_arguments_files_and_standard_input(tmp_path: P
     code, printed = run_reasons(message, "--format", "json")
     [entry] = json.loads(printed)
     assert (code, entry["code"]) == (0, "no-plan-built")
-    assert set(entry) == set(Entry.__slots__)
+    assert set(entry) == set(MessageExplanation.__slots__)
     assert (run_reasons("all is well", "--format", "json")) == (1, "[]\n")

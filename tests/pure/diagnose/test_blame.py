@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.refused_part import Blame, find_blame
+from cudnn_backend_py.diagnose.causes.refused_part import RefusedOptions, find_refused_options
 
 OPTION_NAMES = ("a", "b", "c", "d", "e")
 
@@ -40,19 +40,19 @@ def test_refused_sets_of_options_are_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
     run_query = RefusalOracle(*refused)
-    assert find_blame(OPTION_NAMES, {}, run_query) == Blame(sets, cures, alone)
+    assert find_refused_options(OPTION_NAMES, {}, run_query) == RefusedOptions(sets, cures, alone)
     assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTION_NAMES)
 
 
 def test_no_refused_option_is_reported_if_the_plain_problem_is_refused() -> None:
     run_query = RefusalOracle("")
-    assert find_blame(OPTION_NAMES, {}, run_query) == Blame(((),))
+    assert find_refused_options(OPTION_NAMES, {}, run_query) == RefusedOptions(((),))
     assert run_query.queries == [frozenset()]
 
 
 def test_an_option_that_is_supported_alone_is_not_reported_alone() -> None:
     """Leaving out "a" helps, but "a" alone is supported, so only "a" together with "e" is blamed."""
-    found = find_blame(OPTION_NAMES, {}, RefusalOracle("ae"))
+    found = find_refused_options(OPTION_NAMES, {}, RefusalOracle("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
 
@@ -63,7 +63,7 @@ def test_an_option_that_needs_another_is_judged_together_with_it(
 ) -> None:
     """Option "b" cannot exist without "a": it is judged with "a", and blamed without it."""
     run_query = RefusalOracle(refused)
-    found = find_blame("abc", {"b": ("a",)}, run_query)
+    found = find_refused_options("abc", {"b": ("a",)}, run_query)
     assert found is not None
     assert found.sets == sets
     assert all("a" in kept for kept in run_query.queries if "b" in kept)
@@ -75,7 +75,7 @@ def test_contradictory_results_give_no_refused_option() -> None:
     def run_query(kept: frozenset[str]) -> bool:
         return kept not in ({"a"}, {"a", "b", "c"}, {"a", "b"})
 
-    assert find_blame("abc", {}, run_query) is None
+    assert find_refused_options("abc", {}, run_query) is None
 
 
 def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> None:
@@ -84,19 +84,19 @@ def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> No
     def run_query(kept: frozenset[str]) -> bool:
         return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept
 
-    assert find_blame("abc", {"b": ("a",)}, run_query) == Blame((("a", "c"),), ("a", "c"), True)
+    assert find_refused_options("abc", {"b": ("a",)}, run_query) == RefusedOptions((("a", "c"),), ("a", "c"), True)
 
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
 def test_unknown_outcomes_give_no_refused_option(unknown: frozenset[str]) -> None:
     refuses = RefusalOracle("ab")
-    assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
+    assert find_refused_options("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
 
 def test_an_unknown_outcome_of_one_option_alone_is_not_reported() -> None:
     refuses = RefusalOracle("ab")
-    found = find_blame("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
-    assert found == Blame((("a", "b"),), ("a", "b"), None)
+    found = find_refused_options("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
+    assert found == RefusedOptions((("a", "b"),), ("a", "b"), None)
 
 
 def test_every_reported_set_of_options_is_refused_and_minimal() -> None:
@@ -105,9 +105,9 @@ def test_every_reported_set_of_options_is_refused_and_minimal() -> None:
     for _ in range(300):
         refused = rng.sample(pairs, rng.choice((1, 1, 2, 3)))
         smallest = [one for one in refused if not any(other < one for other in refused)]
-        found = find_blame(OPTION_NAMES, {}, RefusalOracle(*map("".join, refused)))
+        found = find_refused_options(OPTION_NAMES, {}, RefusalOracle(*map("".join, refused)))
         assert found is not None
         assert all(set(one) in smallest for one in found.sets), (refused, found)
         singles = [one for one in smallest if len(one) == 1]
-        if singles and not found.cures:
+        if singles and not found.remedies:
             assert set(found.sets[0]) in singles, (refused, found)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.ci import make_github_annotations, make_junit_xml
 from cudnn_backend_py.diagnose.report.tables import render_check, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
-    Checked,
-    Expected,
+    CheckedVerdict,
+    ExpectedVerdict,
     _write_expected,
-    compare,
-    exit_code,
+    compare_with_baseline,
+    find_exit_code,
     read_baseline,
 )
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
@@ -31,71 +31,73 @@ CRASHED_CELL = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIG
 GRAPH_TARGET_VERSION = ("g", "sm90", "9.19.0")
 
 
-def make_baseline(expected: Expected | None) -> Baseline:
+def make_baseline(expected: ExpectedVerdict | None) -> Baseline:
     rows = {} if expected is None else {GRAPH_TARGET_VERSION: expected}
     return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
 
 
-def compare_one_cell(expected: Expected | None, cell: Cell) -> Checked:
-    [one] = compare(make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {GRAPH_TARGET_VERSION: cell}))
+def compare_one_cell(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVerdict:
+    [one] = compare_with_baseline(
+        make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {GRAPH_TARGET_VERSION: cell})
+    )
     return one
 
 
 @pytest.mark.parametrize(
     ("expected", "cell", "code", "why"),
     [
-        (Expected(Outcome.SUPPORTED), SUPPORTED_CELL, 0, ""),
-        (Expected(Outcome.SUPPORTED, engines=(2, 1)), SUPPORTED_CELL, 0, ""),
-        (Expected(Outcome.NOT_SUPPORTED), REFUSED_CELL, 0, ""),
-        (Expected(Outcome.NOT_SUPPORTED, "refused"), REFUSED_CELL, 0, ""),
-        (Expected(Outcome.NOT_JUDGED, "cudnn-crashed"), CRASHED_CELL, 0, ""),
-        (Expected(Outcome.SUPPORTED, engines=(1,)), SUPPORTED_CELL, 1, "was engines 1, now engines 2 1"),
-        (Expected(Outcome.NOT_SUPPORTED, "refused"), SUPPORTED_CELL, 1, "was not supported, now supported"),
+        (ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL, 0, ""),
+        (ExpectedVerdict(Outcome.SUPPORTED, engines=(2, 1)), SUPPORTED_CELL, 0, ""),
+        (ExpectedVerdict(Outcome.NOT_SUPPORTED), REFUSED_CELL, 0, ""),
+        (ExpectedVerdict(Outcome.NOT_SUPPORTED, "refused"), REFUSED_CELL, 0, ""),
+        (ExpectedVerdict(Outcome.NOT_JUDGED, "cudnn-crashed"), CRASHED_CELL, 0, ""),
+        (ExpectedVerdict(Outcome.SUPPORTED, engines=(1,)), SUPPORTED_CELL, 1, "was engines 1, now engines 2 1"),
+        (ExpectedVerdict(Outcome.NOT_SUPPORTED, "refused"), SUPPORTED_CELL, 1, "was not supported, now supported"),
         (
-            Expected(Outcome.SUPPORTED),
+            ExpectedVerdict(Outcome.SUPPORTED),
             REFUSED_CELL,
             1,
             "was supported, now not supported: head dim 20 is no multiple of 8",
         ),
         (
-            Expected(Outcome.NOT_SUPPORTED, "architecture"),
+            ExpectedVerdict(Outcome.NOT_SUPPORTED, "architecture"),
             REFUSED_CELL,
             1,
             "the cause was architecture, now refused: head dim 20 is no multiple of 8",
         ),
         (None, SUPPORTED_CELL, 1, "nothing is expected of it in b.toml"),
         (
-            Expected(Outcome.SUPPORTED),
+            ExpectedVerdict(Outcome.SUPPORTED),
             CRASHED_CELL,
             2,
             "was supported, now could not be judged: cuDNN crashed with SIGSEGV",
         ),
     ],
 )
-def test_changed_verdicts_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+def test_changed_verdicts_are_reported(expected: ExpectedVerdict | None, cell: Cell, code: int, why: str) -> None:
     one = compare_one_cell(expected, cell)
-    assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
+    assert (one.why, one.changed, find_exit_code([one])) == (why, bool(why), code)
 
 
 def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
-    same = compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL)
-    changed = compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL)
-    unjudged = compare_one_cell(Expected(Outcome.SUPPORTED), CRASHED_CELL)
-    assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
+    same = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
+    changed = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
+    unjudged = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
+    assert [find_exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
 def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     results = [
-        compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL),
-        compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL),
-        compare_one_cell(Expected(Outcome.SUPPORTED), CRASHED_CELL),
+        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL),
+        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
+        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
     ]
     text = table_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
     assert "head dim 20 is no multiple of 8" in text
-    root = ET.fromstring(junit_xml(one.case() for one in results).encode())
+    root = ET.fromstring(make_junit_xml(one.make_test_case() for one in results).encode())
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
-    lines = github_annotations((one.case() for one in results), files={"g": "graphs/g.json"})
+    lines = make_github_annotations((one.make_test_case() for one in results), files={"g": "graphs/g.json"})
     assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
 
 
@@ -103,8 +105,8 @@ def test_an_updated_baseline_keeps_its_text_and_is_read_unchanged(tmp_path: Path
     path = tmp_path / "b.toml"
     name = 'a "graph"\n\\ with é = [x]'
     rows = {
-        (name, "sm90", "default"): Expected(Outcome.SUPPORTED, engines=(7, 0)),
-        (name, "sm90", "9.19.0"): Expected(Outcome.NOT_SUPPORTED, ""),
+        (name, "sm90", "default"): ExpectedVerdict(Outcome.SUPPORTED, engines=(7, 0)),
+        (name, "sm90", "9.19.0"): ExpectedVerdict(Outcome.NOT_SUPPORTED, ""),
     }
     whole = Baseline(path, {name: "a b.json"}, ("sm90",), ("default", "9.19.0"), True, ("cause", "engines"), rows)
     mine = f"""\
@@ -148,9 +150,9 @@ outcome = "supported"
 """
     )
     rows = {
-        ("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED, "crash"),
-        ("g", "sm80", "default"): Expected(Outcome.SUPPORTED),
-        ("g", "sm89", "default"): Expected(Outcome.SUPPORTED, engines=(7,)),
+        ("g", "sm90", "default"): ExpectedVerdict(Outcome.NOT_SUPPORTED, "crash"),
+        ("g", "sm80", "default"): ExpectedVerdict(Outcome.SUPPORTED),
+        ("g", "sm89", "default"): ExpectedVerdict(Outcome.SUPPORTED, engines=(7,)),
     }
     written = _write_expected(text, rows)
     path = tmp_path / "b.toml"
@@ -170,7 +172,7 @@ outcome = "supported"
 def test_updating_a_baseline_writes_inline_expectations_as_tables(tmp_path: Path) -> None:
     row = '{graph = "g", target = "sm90", version = "default", outcome = "supported"}'
     path = tmp_path / "b.toml"
-    rows = {("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED)}
+    rows = {("g", "sm90", "default"): ExpectedVerdict(Outcome.NOT_SUPPORTED)}
     for inline in ("expected = []\n", f"expected = [{row}]\n"):
         path.write_text(_write_expected(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8")
         assert read_baseline(path).expected == rows
@@ -181,7 +183,7 @@ def test_a_baseline_needs_only_graphs_and_targets(tmp_path: Path) -> None:
     path.write_text(BASELINE_TOML)
     found = read_baseline(path)
     assert (found.versions, found.build, found.pin, found.expected) == (("default",), False, ("cause",), {})
-    assert found.triples() == [("g", "sm90", "default")]
+    assert found.list_cell_keys() == [("g", "sm90", "default")]
 
 
 BASELINE_TOML = """
@@ -206,7 +208,7 @@ EXPECTED_ROW_TOML = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "de
         (BASELINE_TOML + EXPECTED_ROW_TOML + 'engines = "12"\n', "engines must be a list of integers"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "engines = [true]\n", "engines must be a list of integers"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "cause = 3\n", "cause must be texts"),
-        (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "reason means nothing here"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "reason is unknown"),
         (BASELINE_TOML + EXPECTED_ROW_TOML.replace('"g"', "[1]"), "graph, target, version"),
         (BASELINE_TOML.replace("version = 1", "version = 2"), "schema and version are"),
         (BASELINE_TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),
@@ -244,5 +246,6 @@ def test_the_example_in_the_docstring_is_a_valid_baseline(tmp_path: Path) -> Non
     path = tmp_path / "b.toml"
     path.write_text(example, encoding="utf-8")
     assert read_baseline(path).expected == {
-        (row["graph"], row["target"], row["version"]): Expected(Outcome(row["outcome"])) for row in data["expected"]
+        (row["graph"], row["target"], row["version"]): ExpectedVerdict(Outcome(row["outcome"]))
+        for row in data["expected"]
     }

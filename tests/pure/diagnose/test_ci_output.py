@@ -8,7 +8,12 @@ from xml.etree import ElementTree
 import pytest
 
 from cudnn_backend_py.diagnose import Outcome
-from cudnn_backend_py.diagnose.report.ci import Case, cases, github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.ci import (
+    VerdictTestCase,
+    list_test_cases,
+    make_github_annotations,
+    make_junit_xml,
+)
 from cudnn_backend_py.printable import printable_lines
 from tests.support.reporting import HOSTILE_NAME, make_matrix, make_two_matmuls, make_verdict
 
@@ -19,7 +24,7 @@ ESCAPED_HOSTILE_NAME = HOSTILE_NAME.replace("\x00", "\ufffd").replace("\ud800", 
 
 
 def test_junit_has_the_counts_and_names_of_verdicts() -> None:
-    root = ElementTree.fromstring(junit_xml(VERDICTS).encode())
+    root = ElementTree.fromstring(make_junit_xml(VERDICTS).encode())
     counts = {"tests": "4", "failures": "2", "errors": "1", "skipped": "0"}
     assert root.tag == "testsuites"
     assert root.attrib == {"name": "cudnn-backend", **counts}
@@ -31,7 +36,7 @@ def test_junit_has_the_counts_and_names_of_verdicts() -> None:
 
 
 def test_junit_contains_cause_and_verdict() -> None:
-    [failure] = ElementTree.fromstring(junit_xml(VERDICTS[1:2]).encode()).iter("failure")
+    [failure] = ElementTree.fromstring(make_junit_xml(VERDICTS[1:2]).encode()).iter("failure")
     assert failure.attrib == {"message": "tensor 's' is in order F16x16, NONE is needed", "type": "reordered"}
     assert failure.text is not None
     assert failure.text.startswith("NOT SUPPORTED: graph 'first' on NVIDIA L40S")
@@ -40,7 +45,7 @@ def test_junit_contains_cause_and_verdict() -> None:
 
 def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
     matrix = make_matrix("a", HOSTILE_NAME)
-    root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
+    root = ElementTree.fromstring(make_junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
     assert len(list(root.iter("testcase"))) == len(outcomes) == 29
     assert len(list(root.iter("failure"))) == outcomes.count(Outcome.NOT_SUPPORTED)
@@ -50,22 +55,24 @@ def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
 
 
 def test_a_failing_case_is_reported_unchanged() -> None:
-    case = Case(graph="g", target="t", version="v", state="failed", code="changed", message="was supported", text="why")
-    assert list(cases([case])) == [case]
-    [failure] = ElementTree.fromstring(junit_xml([case]).encode()).iter("failure")
+    case = VerdictTestCase(
+        graph="g", target="t", version="v", state="failed", code="changed", message="was supported", text="why"
+    )
+    assert list(list_test_cases([case])) == [case]
+    [failure] = ElementTree.fromstring(make_junit_xml([case]).encode()).iter("failure")
     assert (failure.attrib, failure.text) == ({"message": "was supported", "type": "changed"}, "why")
 
 
 def test_known_issues_are_junit_output_and_github_warnings() -> None:
     item = dataclasses.replace(VERDICTS[0], hazards=("a known issue", "another"))
-    [output] = ElementTree.fromstring(junit_xml([item]).encode()).iter("system-out")
+    [output] = ElementTree.fromstring(make_junit_xml([item]).encode()).iter("system-out")
     assert output.text == "a known issue\nanother"
     title = "known issue%3A first on l40s%2C cuDNN 9.28.0"
-    assert github_annotations([item]) == [f"::warning title={title}::{line}" for line in item.hazards]
+    assert make_github_annotations([item]) == [f"::warning title={title}::{line}" for line in item.hazards]
 
 
 def test_annotations_contain_file_graph_and_cause() -> None:
-    assert github_annotations(VERDICTS[:3], files={"first": "graphs/a,b:c%.json"}) == [
+    assert make_github_annotations(VERDICTS[:3], files={"first": "graphs/a,b:c%.json"}) == [
         "::error file=graphs/a%2Cb%3Ac%25.json,title=first on l40s%2C cuDNN 9.28.0"
         "::tensor 's' is in order F16x16, NONE is needed [reordered]",
         "::error file=graphs/a%2Cb%3Ac%25.json,title=first on l40s%2C cuDNN 9.28.0"
@@ -75,8 +82,8 @@ def test_annotations_contain_file_graph_and_cause() -> None:
 
 @pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE_NAME, "\u2028::warning::x"])
 def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> None:
-    case = Case(graph=given, target=given, version=given, state="failed", code=given, message=given)
-    [line] = github_annotations([case], files={given: given})
+    case = VerdictTestCase(graph=given, target=given, version=given, state="failed", code=given, message=given)
+    [line] = make_github_annotations([case], files={given: given})
     assert line.isprintable()
     head, properties, message = line.split("::", 2)
     assert (head, properties.split(" ")[0]) == ("", "error")
@@ -86,12 +93,12 @@ def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> No
 
 @pytest.mark.parametrize("results", [VERDICTS, make_matrix("a", "b")], ids=["verdicts", "matrix"])
 def test_equal_results_give_equal_junit_and_annotations(results: object) -> None:
-    assert junit_xml(results) == junit_xml(results)  # type: ignore[arg-type]
-    assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]
+    assert make_junit_xml(results) == make_junit_xml(results)  # type: ignore[arg-type]
+    assert make_github_annotations(results) == make_github_annotations(results)  # type: ignore[arg-type]
 
 
 def test_no_results_give_an_empty_junit_report() -> None:
-    root = ElementTree.fromstring(junit_xml([]).encode())
+    root = ElementTree.fromstring(make_junit_xml([]).encode())
     assert root.attrib["tests"] == "0"
     assert list(root) == []
-    assert github_annotations([]) == []
+    assert make_github_annotations([]) == []

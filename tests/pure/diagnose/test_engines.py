@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
-from cudnn_backend_py.diagnose.engines import _is_served_alone
+from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
 from cudnn_backend_py.native.environment import absent_engines
 from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.support.zoo import VARIED_GRAPHS
@@ -36,7 +36,9 @@ def test_absent_engine_libraries_are_found_from_the_installed_files(
 
 
 def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> None:
-    alone = {name for name, make in {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}.items() if _is_served_alone(make())}
+    alone = {
+        name for name, make in {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}.items() if _is_runtime_compiled_only(make())
+    }
     assert alone >= {
         name for name in VARIED_GRAPHS if name.startswith(("flash", "unified", "two matmul", "layer norm", "reduce"))
     }

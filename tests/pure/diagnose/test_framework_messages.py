@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.framework_messages import HOW, MESSAGES, STATUSES, find_entries, find_program
+from cudnn_backend_py.diagnose.framework_messages import (
+    LOG_INSTRUCTIONS,
+    MESSAGE_ENTRIES,
+    STATUS_ENTRIES,
+    explain_message,
+    find_program,
+)
 
 MESSAGES_FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
 MESSAGE_ROWS = [row for rows in tomllib.loads(MESSAGES_FILE.read_text(encoding="utf-8")).values() for row in rows]
@@ -21,35 +27,37 @@ NON_CONTIGUOUS_INPUT_MESSAGE = (
 def test_messages_cover_all_frameworks_and_have_sources() -> None:
     assert len({row["text"] for row in MESSAGE_ROWS}) >= 100
     programs = Counter(row["program"] for row in MESSAGE_ROWS)
-    assert set(programs) == set(HOW) - {""}
+    assert set(programs) == set(LOG_INSTRUCTIONS) - {""}
     assert min(programs.values()) >= 15
     assert all(row["source"].startswith("https://") for row in MESSAGE_ROWS)
 
 
 def test_messages_are_explained_by_the_expected_entries() -> None:
     lost = [
-        row["text"] for row in MESSAGE_ROWS if next((one.code for one in find_entries(row["text"])), "") != row["entry"]
+        row["text"]
+        for row in MESSAGE_ROWS
+        if next((one.code for one in explain_message(row["text"])), "") != row["entry"]
     ]
     assert len(lost) <= 0.05 * len(MESSAGE_ROWS), lost
 
 
 def test_every_entry_has_an_example_message() -> None:
-    assert {row.code for row in (*MESSAGES, *STATUSES)} <= {row["entry"] for row in MESSAGE_ROWS}
+    assert {row.code for row in (*MESSAGE_ENTRIES, *STATUS_ENTRIES)} <= {row["entry"] for row in MESSAGE_ROWS}
 
 
 @pytest.mark.parametrize("text", [row["text"] for row in MESSAGE_ROWS])
 def test_an_explanation_has_few_and_short_lines(text: str) -> None:
-    for entry in find_entries(text):
+    for entry in explain_message(text):
         lines = entry.lines()
         assert 4 <= len(lines) <= 8
         assert max(map(len, lines)) <= 100
         assert lines[-1].startswith("command  `cudnn-backend ")
 
 
-@pytest.mark.parametrize("row", [*MESSAGES, *STATUSES], ids=lambda row: row.code)
+@pytest.mark.parametrize("row", [*MESSAGE_ENTRIES, *STATUS_ENTRIES], ids=lambda row: row.code)
 def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
     for one in MESSAGE_ROWS:
-        entry = next((found for found in find_entries(one["text"]) if found.code == row.code), None)  # type: ignore[attr-defined]
+        entry = next((found for found in explain_message(one["text"]) if found.code == row.code), None)  # type: ignore[attr-defined]
         if entry is not None:
             assert not any(line.endswith(" ...") for line in entry.lines())
 
@@ -70,12 +78,12 @@ def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
     ],
 )
 def test_unrelated_text_matches_no_message_entry(text: str) -> None:
-    assert find_entries(text) == ()
+    assert explain_message(text) == ()
 
 
 def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:
     for ending in ("non-contiguous input.", "non-contiguous\ninput"):
-        assert [one.code for one in find_entries(NON_CONTIGUOUS_INPUT_MESSAGE.format(ending))] == [
+        assert [one.code for one in explain_message(NON_CONTIGUOUS_INPUT_MESSAGE.format(ending))] == [
             "torch-not-supported"
         ]
 
@@ -85,30 +93,30 @@ def test_cudnn_reasons_are_explained_by_their_rules() -> None:
         "RuntimeError: cuDNN Frontend error: No valid engine configs for Matmul_MUL_Reduction_SUB_EXP_Matmul_\n"
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8 at: x\n"
     )
-    assert [one.code for one in find_entries(log)] == ["no-engine-configs", "rule-head-dim"]
-    assert find_entries("Embedding dim per head for q and k is not a multiple of 8")[0].code == "rule-head-dim"
-    [entry] = find_entries("CUDNN_STATUS_NOT_SUPPORTED: nothing that is known")
+    assert [one.code for one in explain_message(log)] == ["no-engine-configs", "rule-head-dim"]
+    assert explain_message("Embedding dim per head for q and k is not a multiple of 8")[0].code == "rule-head-dim"
+    [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED: nothing that is known")
     assert entry.code == "rule-none"
 
 
 def test_a_status_inside_a_reason_is_not_explained_as_the_error() -> None:
     text = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: (CUDNN_STATUS_NOT_INITIALIZED == status) || (x)"
-    assert "did-not-initialize" not in {one.code for one in find_entries(text)}
+    assert "did-not-initialize" not in {one.code for one in explain_message(text)}
 
 
 @pytest.mark.parametrize(("program", "command"), [("torch", "why"), ("cudnn-frontend", "frontend"), ("JAX", "log")])
 def test_the_suggested_command_depends_on_the_program(program: str, command: str) -> None:
     row = next(row for row in MESSAGE_ROWS if row["program"] == program and row["entry"] == "no-engine-configs")
     text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
-    [entry] = find_entries(text or row["text"])
+    [entry] = explain_message(text or row["text"])
     assert entry.command.startswith(f"`cudnn-backend {command} ")
     assert find_program(text or row["text"]) == program
 
 
 def test_very_long_text_is_searched_quickly() -> None:
-    assert find_entries("cudnn " * 400_000) == ()
+    assert explain_message("cudnn " * 400_000) == ()
 
 
 def test_patterns_are_also_valid_in_javascript() -> None:
-    for row in (*MESSAGES, *STATUSES):
+    for row in (*MESSAGE_ENTRIES, *STATUS_ENTRIES):
         assert not re.search(r"\(\?[a-zA-Z<#P]|\\[AZ]|[*+?]\+", row.pattern), row.code

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import lint
-from cudnn_backend_py.diagnose.causes.find import suspects
+from cudnn_backend_py.diagnose.causes.find import list_suspicious_properties
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -61,7 +61,7 @@ def run_checks_without_cudnn(graph: Graph) -> list[Change]:
     with collect_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
-        suspects(graph)
+        list_suspicious_properties(graph)
         found = list(changes(graph))
     assert failed == []
     return found
@@ -202,7 +202,7 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
 
 def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
-    monkeypatch.setattr(module, "_LOOKS", (raise_key_error, *module._LOOKS))
+    monkeypatch.setattr(module, "_LINT_CHECKS", (raise_key_error, *module._LINT_CHECKS))
     found = lint(
         Graph(
             (
@@ -213,7 +213,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
         )
     )
     assert {(one.code, one.headline) for one in found} >= {
-        ("lint-failed", f"the look raise_key_error {FAILURE_MESSAGE_END}")
+        ("lint-failed", f"the check raise_key_error {FAILURE_MESSAGE_END}")
     }
     assert "alignment-below-16" in {one.code for one in found}
 

@@ -14,8 +14,14 @@ from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, UsageError, att
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
-from cudnn_backend_py.diagnose.report.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
-from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
+from cudnn_backend_py.diagnose.report.drawing import (
+    MAX_OPERATIONS,
+    draw_graph,
+    draw_svg_file,
+    find_named_tensors,
+    list_nested_graphs,
+)
+from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
 from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments, make_two_matmuls, make_verdict
 from tests.support.zoo import VARIED_GRAPHS
 
@@ -108,7 +114,7 @@ def test_hostile_names_are_escaped(page_text: str, parsed_page: ParsedPage) -> N
 @pytest.mark.parametrize("outcome", Outcome)
 def test_a_fragment_is_complete_html_without_scripts(outcome: Outcome) -> None:
     for name in ("plain", HOSTILE_NAME):
-        fragment = ParsedPage(verdict_html(make_verdict(make_two_matmuls(name), outcome, target_title=name)))
+        fragment = ParsedPage(render_verdict_html(make_verdict(make_two_matmuls(name), outcome, target_title=name)))
         assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
         assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
         assert outcome.value.upper() in fragment.text
@@ -116,12 +122,12 @@ def test_a_fragment_is_complete_html_without_scripts(outcome: Outcome) -> None:
 
 def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
     matrix = make_matrix("a", HOSTILE_NAME)
-    fragment = ParsedPage(matrix_html(matrix))
+    fragment = ParsedPage(render_matrix_html(matrix))
     legend = 5
     letters = [given for given in fragment.elements_of_class("cell") if "title" in given]
     assert len(letters) == 2 * 3 * 5
     assert len(fragment.elements_of_class("cell")) == len(letters) + legend
-    assert [given["title"] for given in letters].count("not asked") == 1
+    assert [given["title"] for given in letters].count("not judged") == 1
     assert any("a multiple of 8 is needed" in given["title"] for given in letters)
 
 
@@ -172,7 +178,7 @@ def test_other_numbers_of_remedies_and_verdicts_are_refused() -> None:
 def test_a_page_may_have_no_verdicts_or_only_a_matrix() -> None:
     assert "nothing was queried" in ParsedPage(render_page([])).text
     alone = ParsedPage(render_page([], matrix=make_matrix("a")))
-    assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
+    assert "cuDNN's verdicts and their causes: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 
 
@@ -186,7 +192,7 @@ def test_matrix_cells_have_an_outcome_label_and_no_tab_stop(parsed_page: ParsedP
 
 @pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
-    for graph in drawn_graphs(VARIED_GRAPHS[name]()):
+    for graph in list_nested_graphs(VARIED_GRAPHS[name]()):
         svg = draw_graph(graph)
         width, height = (float(part) for part in ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
         boxes = list(find_rectangles(svg))
@@ -223,7 +229,7 @@ def test_a_drawing_marks_only_the_named_tensor() -> None:
     ],
 )
 def test_tensor_names_are_found_in_a_message(said: str, names: set[str]) -> None:
-    assert named_tensors([said], make_two_matmuls()) == names
+    assert find_named_tensors([said], make_two_matmuls()) == names
 
 
 def make_chain_graph(count: int) -> Graph:
@@ -250,14 +256,14 @@ def test_a_drawing_of_hostile_names_is_valid_xml() -> None:
 def test_a_drawing_file_of_hostile_names_is_valid_xml() -> None:
     g = GraphBuilder("a\x00\x1b[31m\u202e")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>\x07", (1, 8, 8)), name="\ufffe</style>", virtual=False)
-    file = ElementTree.fromstring(draw_file(g.graph()))
+    file = ElementTree.fromstring(draw_svg_file(g.graph()))
     texts = [item.text for item in file.iter()]
     assert {"<x>\\x07", "\\ufffe</style>"} <= set(texts)
     assert file[0].tag.endswith("style")
     assert "\\x00" in file.attrib["aria-label"]
-    assert draw_file(make_chain_graph(MAX_OPERATIONS + 1)) == ""
+    assert draw_svg_file(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_sub_graphs_are_drawn_too() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
-    assert len(list(drawn_graphs(graph))) == 1 + sum(1 for op in graph.ops for _ in op.subgraphs())
+    assert len(list(list_nested_graphs(graph))) == 1 + sum(1 for op in graph.ops for _ in op.subgraphs())

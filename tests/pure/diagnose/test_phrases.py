@@ -6,39 +6,39 @@ import re
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.attention import options_refused
+from cudnn_backend_py.diagnose.causes.attention import blame_options
 from cudnn_backend_py.diagnose.causes.phrases import (
-    NEEDS_DEVICE,
-    PHRASES,
-    explain_numbers,
+    DEVICE_NEED_BY_PATTERN,
+    REASON_PHRASES,
+    explain_type_numbers,
+    find_change_kinds,
     find_device_queries,
+    find_rules,
     is_about_other_architecture,
     is_vague,
-    kinds_for,
-    rules_for,
 )
-from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
+from cudnn_backend_py.diagnose.causes.rules import PHRASE_RULES
 from cudnn_backend_py.rewrite.changes import KINDS
 
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def test_phrases_refer_to_existing_rules_and_kinds_of_change() -> None:
-    assert options_refused  # its module registers rules too
-    assert {phrase.rule for phrase in PHRASES if phrase.rule} == set(WORD_RULES)
-    assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
+    assert blame_options  # its module registers rules too
+    assert {phrase.rule for phrase in REASON_PHRASES if phrase.rule} == set(PHRASE_RULES)
+    assert {kind for phrase in REASON_PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
 def test_every_phrase_is_unique_and_has_one_effect() -> None:
-    for phrase in PHRASES:
+    for phrase in REASON_PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
         assert sum(known) == 1, phrase
-    assert len({phrase.pattern for phrase in PHRASES}) == len(PHRASES)
+    assert len({phrase.pattern for phrase in REASON_PHRASES}) == len(REASON_PHRASES)
 
 
 def test_device_query_phrases_are_plain_text() -> None:
-    assert all(re.escape(words).replace("\\ ", " ") == words for words in NEEDS_DEVICE)
+    assert all(re.escape(words).replace("\\ ", " ") == words for words in DEVICE_NEED_BY_PATTERN)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_device_query_phrases_are_plain_text() -> None:
     ],
 )
 def test_a_reason_selects_its_rules_and_changes(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:
-    assert rules_for(reason) == rules
-    assert kinds_for(reason) == kinds
+    assert find_rules(reason) == rules
+    assert find_change_kinds(reason) == kinds
 
 
 def test_vague_messages_are_recognized() -> None:
@@ -98,6 +98,6 @@ def test_messages_about_other_architectures_are_recognized(text: str, sm: int, o
 
 
 def test_data_type_numbers_in_messages_are_explained() -> None:
-    assert explain_numbers("Unsupported convolution compute type 3. Supported: FLOAT") == "compute type 3 is INT8"
-    assert explain_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
-    assert explain_numbers("head dim 3") == ""
+    assert explain_type_numbers("Unsupported convolution compute type 3. Supported: FLOAT") == "compute type 3 is INT8"
+    assert explain_type_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
+    assert explain_type_numbers("head dim 3") == ""

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.ci import make_github_annotations, make_junit_xml
 from cudnn_backend_py.diagnose.report.html import render_page
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.surveys.since import Since
-from cudnn_backend_py.diagnose.verdict import DEVICELESS_LIMIT, Outcome
+from cudnn_backend_py.diagnose.verdict import NO_GPU_REMARK, Outcome
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.target.environment import DRIVER_STUB
+from cudnn_backend_py.target.environment import DRIVER_STUB_HEADLINE
 from tests.support.reporting import make_verdict
 
 SUPPORTED_CELL = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")
@@ -72,19 +72,19 @@ def test_cells_and_verdicts_keep_known_issues_and_remarks_in_json() -> None:
     )  # in the form of earlier versions
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     given = make_verdict(
-        graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB), limits=(DEVICELESS_LIMIT,)
+        graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB_HEADLINE), limits=(NO_GPU_REMARK,)
     )
     assert given.remarks == ("an old driver",)
-    cell = Cell.of(given)
+    cell = Cell.from_verdict(given)
     assert (cell.hazards, cell.remarks) == (("wrong sums",), ("an old driver",))
 
 
 def test_junit_annotations_and_page_contain_known_issues_and_remarks() -> None:
     matrix = make_two_by_two_matrix(CELL_WITH_KNOWN_ISSUE, SUPPORTED_CELL, SUPPORTED_CELL, SUPPORTED_CELL)
-    outputs = list(ElementTree.fromstring(junit_xml(matrix).encode()).iter("system-out"))
+    outputs = list(ElementTree.fromstring(make_junit_xml(matrix).encode()).iter("system-out"))
     assert [output.text for output in outputs] == ["wrong sums\nan old driver"]
     title = "known issue%3A g on sm80%2C cuDNN 9.19.0"
-    assert github_annotations(matrix) == [f"::warning title={title}::wrong sums"]
+    assert make_github_annotations(matrix) == [f"::warning title={title}::wrong sums"]
     assert "engine 1; known issue: wrong sums; an old driver" in render_page((), matrix=matrix)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
-from cudnn_backend_py.diagnose.verdict import Asked
+from cudnn_backend_py.diagnose.verdict import RemedyCheck
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
@@ -122,7 +122,7 @@ def test_long_reasons_are_not_wrapped() -> None:
 
 def test_an_existing_reason_is_not_reported_as_missing() -> None:
     text = render_text(dataclasses.replace(VERDICT_WITHOUT_REASON, reasons=(Reason("", "one word"),)))
-    assert "\ncuDNN offered no engine config\n\ncuDNN's message that name no engine config\n    one word\n" in text
+    assert "\ncuDNN offered no engine config\n\ncuDNN's messages that name no engine config\n    one word\n" in text
 
 
 @pytest.mark.parametrize("name", VERDICTS)
@@ -195,7 +195,7 @@ def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
         ("built", "x -> NHWC (exact) [a plan of it was built]"),
     ],
 )
-def test_a_remedy_says_how_far_it_was_judged(asked: Asked, words: str) -> None:
+def test_a_remedy_says_how_far_it_was_judged(asked: RemedyCheck, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, cause=dataclasses.replace(CAUSE_WITH_REMEDY, asked=asked))
     label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import verdict as verdicts
 from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
 from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
-from cudnn_backend_py.diagnose.verdict import STAGES, Stage
+from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 SCHEMA_FOLDER = Path(__file__).parents[3] / "docs" / "schema"
@@ -118,5 +118,5 @@ def test_schemas_have_the_versions_and_enum_values_of_the_code() -> None:
     outcomes = [outcome.value for outcome in Outcome]
     assert parts["outcome"]["enum"] == MATRIX["$defs"]["cell"]["properties"]["outcome"]["enum"] == outcomes
     assert parts["cause"]["properties"]["basis"]["enum"] == [basis.value for basis in Basis]
-    assert parts["stage_name"]["enum"] == list(STAGES)
-    assert MATRIX["$defs"]["cell"]["properties"]["stage"]["enum"] == ["", *STAGES]
+    assert parts["stage_name"]["enum"] == list(STAGE_NAMES)
+    assert MATRIX["$defs"]["cell"]["properties"]["stage"]["enum"] == ["", *STAGE_NAMES]

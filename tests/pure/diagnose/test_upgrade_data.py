@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose import Candidate, Outcome, Verdict
-from cudnn_backend_py.diagnose.report.ci import junit_xml
+from cudnn_backend_py.diagnose.report.ci import make_junit_xml
 from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
-from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER, SPEED_LIMIT, Change, Effect, Times, Upgrade
+from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT, SPEED_LIMIT, Change, Effect, PlanTimes, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.records import read_record
 from tests.support.reporting import make_two_matmuls, make_verdict
@@ -79,7 +79,7 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "same_code", "same_plan"),
+    ("changes", "has_same_code", "has_same_plan"),
     [
         ({}, True, True),
         ({"engine": 9}, True, True),
@@ -91,10 +91,10 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
     ],
 )
 def test_equal_code_with_other_knobs_or_workspace_is_another_plan(
-    changes: dict[str, Any], same_code: bool | None, same_plan: bool
+    changes: dict[str, Any], has_same_code: bool | None, has_same_plan: bool
 ) -> None:
     change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
-    assert (change.same_code, change.same_plan) == (same_code, same_plan)
+    assert (change.has_same_code, change.has_same_plan) == (has_same_code, has_same_plan)
 
 
 def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
@@ -105,7 +105,7 @@ def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
 def test_unknown_kernel_code_is_not_reported_as_unchanged() -> None:
     hidden = make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
     change = Change("g", "h100", hidden, hidden)
-    assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
+    assert (change.effect, change.has_same_code, change.differences) == (Effect.CODE_UNKNOWN, None, ())
 
 
 def test_an_unjudged_graph_is_not_reported_as_changed() -> None:
@@ -125,19 +125,19 @@ def test_another_reason_for_a_refusal_is_reported_as_a_change() -> None:
 @pytest.mark.parametrize(
     ("times", "named", "worse"),
     [
-        (Times(100.0, 104.0, "right", "right"), [], False),
-        (Times(100.0, 106.0, "right", "right"), ["time"], True),
-        (Times(106.0, 100.0, "right", "right"), ["time"], False),
-        (Times(100.0, None, "right", "wrong"), ["numbers"], True),
-        (Times(None, 100.0, "wrong", "right"), ["numbers"], False),
+        (PlanTimes(100.0, 104.0, "right", "right"), [], False),
+        (PlanTimes(100.0, 106.0, "right", "right"), ["time"], True),
+        (PlanTimes(106.0, 100.0, "right", "right"), ["time"], False),
+        (PlanTimes(100.0, None, "right", "wrong"), ["numbers"], True),
+        (PlanTimes(None, 100.0, "wrong", "right"), ["numbers"], False),
     ],
 )
 def test_time_differences_above_five_percent_and_wrong_results_are_reported(
-    times: Times, named: list[str], worse: bool
+    times: PlanTimes, named: list[str], worse: bool
 ) -> None:
     change = Change("g", "gpu", SUPPORTED_ANSWER, SUPPORTED_ANSWER, times)
     assert [item.what for item in change.differences] == named
-    assert change.worse is worse
+    assert change.is_worse is worse
 
 
 def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
@@ -145,21 +145,21 @@ def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
         Change("g", "h100", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["faults"]),
         Change("g", "h100", DIFFERENT_ANSWERS["faults"], SUPPORTED_ANSWER),
     )
-    assert entered.faults_entered == left.faults_left == ("wrong there: numbers are wrong",)
-    assert (entered.worse, left.worse) == (True, False)
+    assert entered.new_known_issues == left.removed_known_issues == ("wrong there: numbers are wrong",)
+    assert (entered.is_worse, left.is_worse) == (True, False)
 
 
 def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> None:
     same = Change("same", "gpu", SUPPORTED_ANSWER, SUPPORTED_ANSWER)
-    found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
-    assert found.left_out == [
-        "2 graphs were not judged in the time there was",
-        "1 graph was not timed in the time there was",
+    found = Upgrade("1", "2", (None, None), (same,), unjudged_graphs=("a", "b"), untimed_graphs=("same",))
+    assert found.unfinished_work == [
+        "2 graphs were not judged within the time limit",
+        "1 graph was not timed within the time limit",
     ]
     assert found.exit_code == 2
-    assert all(line in table_text(render_upgrade(found)) for line in found.left_out)
+    assert all(line in table_text(render_upgrade(found)) for line in found.unfinished_work)
     data = found.to_dict()
-    assert (data["not_asked"], data["not_timed"], data["limits"][1:]) == (["a", "b"], ["same"], found.left_out)
+    assert (data["not_asked"], data["not_timed"], data["limits"][1:]) == (["a", "b"], ["same"], found.unfinished_work)
     assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
 
 
@@ -180,7 +180,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     assert data["changes"][0]["old"]["kernels"] == [
         {"name": "k", "sha256": "a" * 64, "code_bytes": 1024, "registers": 168, "architecture": ""}
     ]
-    xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
+    xml = make_junit_xml(one.make_test_case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)
     assert found.exit_code == 1
 
@@ -198,7 +198,7 @@ def test_the_report_names_a_version_without_some_engines() -> None:
 
 
 def test_the_report_shows_exact_versions_and_rounded_times() -> None:
-    times = Times(14.08000010997057, None, "right", "right")
+    times = PlanTimes(14.08000010997057, None, "right", "right")
     found = Upgrade(
         "9.19", "default", (None, None), (Change("g", "gpu", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["workspace"], times),)
     )
@@ -215,6 +215,8 @@ def test_the_recorded_upgrade_times_only_changed_code_and_reports_changed_times(
     for one in timed.values():
         assert not one["same code"]
         old, new = one["times"]["old_us"], one["times"]["new_us"]
-        assert ("time" in one["differs"]) is (None not in (old, new) and not 1 / SLOWER <= new / old <= SLOWER)
+        assert ("time" in one["differs"]) is (
+            None not in (old, new) and not 1 / SLOWDOWN_LIMIT <= new / old <= SLOWDOWN_LIMIT
+        )
     assert data["flagged"] == [name for name, one in timed.items() if "time" in one["differs"]]
     assert data["same code, timed"] == []

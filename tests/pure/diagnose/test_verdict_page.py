@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Stage, Verdict
-from cudnn_backend_py.diagnose.verdict import SCHEMA, SCHEMA_VERSION, STAGES
+from cudnn_backend_py.diagnose.verdict import SCHEMA, SCHEMA_VERSION, STAGE_NAMES
 
 VERDICT_PAGE = (Path(__file__).parents[3] / "docs" / "verdict.md").read_text(encoding="utf-8")
 
@@ -25,7 +25,7 @@ def test_page_lists_the_fields_of_each_class_in_order(kind: type) -> None:
 
 
 def test_page_lists_the_stages_in_order() -> None:
-    assert tuple(re.findall(r"`([a-z ]+)`", read_page_section("Stage").partition("| `state`")[0]))[1:] == STAGES
+    assert tuple(re.findall(r"`([a-z ]+)`", read_page_section("Stage").partition("| `state`")[0]))[1:] == STAGE_NAMES
 
 
 def test_page_lists_schema_outcomes_and_bases() -> None:

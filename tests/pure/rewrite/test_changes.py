@@ -478,7 +478,7 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
     count = 0
     for row in list(attention_rows().values())[::4]:
         try:
-            graph = row.graph(form, (9, 28, 0))
+            graph = row.make_graph(form, (9, 28, 0))
         except GraphError:
             continue  # this form does not have the option
         count += sum(1 for _ in changes(graph))

@@ -8,7 +8,11 @@ import pytest
 
 from cudnn_backend_py.native.environment import Nvrtc
 from cudnn_backend_py.system.version import Version
-from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_unknown_architecture, _find_missing
+from cudnn_backend_py.target.environment import (
+    NVRTC_ARCHITECTURES,
+    _find_missing_sublibraries,
+    _make_architecture_problem,
+)
 
 
 def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) -> None:
@@ -16,23 +20,23 @@ def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) ->
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()
     library = str(tmp_path / "libcudnn.so.9")
-    [fault] = _find_missing(library, Version(9, 12, 0))
+    [fault] = _find_missing_sublibraries(library, Version(9, 12, 0))
     assert fault.blocks
     assert fault.code == "cudnn-sublibrary-missing"
     assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
     assert fault.detail.endswith("the JIT wheel of 9.12.0 does not include")
     assert "full wheel" in fault.repair
     assert "driver" not in fault.repair
-    assert list(_find_missing(library, Version(9, 13, 0))) == []
+    assert list(_find_missing_sublibraries(library, Version(9, 13, 0))) == []
 
 
 @pytest.mark.parametrize(
     ("cuda", "sm", "path", "code", "repair"),
     [
-        ((13, 0), 70, "inside cuDNN 9.24.0", "nvrtc-dropped-architecture", "take the cuDNN of CUDA 12"),
-        ((13, 0), 130, "inside cuDNN 9.24.0", "nvrtc-too-old", "take a cuDNN that knows it"),
-        ((12, 9), 110, "inside cuDNN 9.24.0", "nvrtc-too-old", "take the cuDNN of CUDA 13"),
-        ((12, 6), 120, "inside cuDNN 9.24.0", "nvrtc-too-old", "take a cuDNN that was built with CUDA 12.8"),
+        ((13, 0), 70, "inside cuDNN 9.24.0", "nvrtc-dropped-architecture", "use the cuDNN of CUDA 12"),
+        ((13, 0), 130, "inside cuDNN 9.24.0", "nvrtc-too-old", "use a cuDNN that supports it"),
+        ((12, 9), 110, "inside cuDNN 9.24.0", "nvrtc-too-old", "use the cuDNN of CUDA 13"),
+        ((12, 6), 120, "inside cuDNN 9.24.0", "nvrtc-too-old", "use a cuDNN that was built with CUDA 12.8"),
         ((12, 6), 103, "/lib/libnvrtc.so.12", "nvrtc-too-old", "install that of CUDA 12.9"),
     ],
 )
@@ -40,7 +44,7 @@ def test_architectures_that_nvrtc_lacks_are_reported(
     cuda: tuple[int, int], sm: int, path: str, code: str, repair: str
 ) -> None:
     nvrtc = Nvrtc(path, cuda, NVRTC_ARCHITECTURES[cuda])
-    fault = _describe_unknown_architecture(cuda[0], sm, nvrtc)
+    fault = _make_architecture_problem(cuda[0], sm, nvrtc)
     assert (fault.code, fault.blocks) == (code, False)
     assert fault.headline == f"NVRTC {cuda[0]}.{cuda[1]} does not compile for sm_{sm}"
     assert fault.repair.startswith(repair)

@@ -10,8 +10,8 @@ import pytest
 
 import cudnn_backend_py
 
-FOLDER = Path(cudnn_backend_py.__path__[0]) / "target" / "profiles"
-PATHS = sorted(FOLDER.glob("*.json"))
+PROFILE_FOLDER = Path(cudnn_backend_py.__path__[0]) / "target" / "profiles"
+PATHS = sorted(PROFILE_FOLDER.glob("*.json"))
 
 TRIPLES = {"maxGridSize", "maxBlockSize"}
 TEXTS = {"deviceName"}

@@ -23,9 +23,9 @@ def describe_attention(sm: int, backward: bool = False, **options: Any) -> dict[
     ("sm", "options", "line"),
     [
         (90, {}, "uses cuDNN: all its conditions hold, and cuDNN is its first choice"),
-        (80, {}, "does not use cuDNN: torch asks flash, efficient, math, cudnn in this order"),
-        (90, {"head_dim": 20}, "does not use cuDNN: head dim 20 (q, k), 20 (v): no multiple of 8; pad the head dim"),
-        (90, {"dropout": 0.1}, "does not use cuDNN: dropout_p=0.1 is no multiple of 1/16"),
+        (80, {}, "does not use cuDNN: torch tries flash, efficient, math, cudnn in this order"),
+        (90, {"head_dim": 20}, "does not use cuDNN: head dim 20 (q, k), 20 (v): not a multiple of 8; pad the head dim"),
+        (90, {"dropout": 0.1}, "does not use cuDNN: dropout_p=0.1 is not a multiple of 1/16"),
         (100, {"seq_q": 1, "seq_kv": 512}, "does not use cuDNN: q has length 1"),
         (90, {"ragged": True}, "scaled_dot_product_attention has no padded, packed or paged sequences"),
         (90, {"alibi": True, "causal": True}, "scaled_dot_product_attention has no ALiBi slopes"),

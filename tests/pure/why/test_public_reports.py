@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, TorchCall
-from cudnn_backend_py.why.gates import CUDNN_TAKES_PACKED, find_blocker, find_others
+from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.gates import PACKED_SEQUENCES_NOTE, find_blocker, find_other_blockers
 
 BHSD = (1, 16, 1024, 128)
 
@@ -79,7 +79,7 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#181379",
         "Heads of 256 on an RTX 5090 end in the math backend and in want of memory: torch stops at 128 there.",
-        make_call(1, 8, 256, 256, causal=True, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(1, 8, 256, 256, causal=True, switches=TorchSwitches(flash=False, efficient=False, math=False)),
         RTX_5090,
         "shapes",
     ),
@@ -92,7 +92,7 @@ REPORTS = (
             v=tensor_facts(1, 4, 16000, 128, dtype="float32"),
             mask=tensor_facts(16000, 16000, dtype="float32"),
             gqa=True,
-            switches=Switches(order=("cudnn", "efficient", "flash", "math")),
+            switches=TorchSwitches(order=("cudnn", "efficient", "flash", "math")),
         ),
         Machine((2, 9, 1), (9, 13, 0), 120, (13, 0)),
         "dtype",
@@ -126,7 +126,7 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#122695",
         "After an internal assertion somebody switched cuDNN off for the whole process, as advised there.",
-        make_call(switches=Switches(cudnn=False)),
+        make_call(switches=TorchSwitches(cudnn=False)),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "disabled",
     ),
@@ -168,7 +168,7 @@ REPORTS = (
     PublicReport(
         "Dao-AILab/flash-attention#1321",
         "torch 2.4 says that cuDNN wants a variable set, next to all else that it refuses.",
-        make_call(mask=tensor_facts(1024, 1024), switches=Switches(efficient=False, math=False)),
+        make_call(mask=tensor_facts(1024, 1024), switches=TorchSwitches(efficient=False, math=False)),
         Machine((2, 4, 1), (9, 1, 0), 80),
         "variable",
     ),
@@ -182,14 +182,14 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#182551",
         "With deterministic algorithms requested strictly, cuDNN is out and sdpa_kernel(CUDNN_ATTENTION) raises.",
-        make_call(switches=Switches(deterministic=True, flash=False, efficient=False, math=False)),
+        make_call(switches=TorchSwitches(deterministic=True, flash=False, efficient=False, math=False)),
         replace(H100, torch=(2, 12, 0), cudnn=(9, 19, 0)),
         "deterministic",
     ),
     PublicReport(
         "ostris/ai-toolkit#933",
         "sdpa_kernel(CUDNN_ATTENTION) written into a model: on an AMD card no kernel is left.",
-        make_call(1, 24, 4096, 128, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(1, 24, 4096, 128, switches=TorchSwitches(flash=False, efficient=False, math=False)),
         Machine((2, 11, 0), None, 94, live=True),
         "build",
     ),
@@ -207,7 +207,7 @@ REPORTS = (
             q=tensor_facts(1, 32, 1, -1),
             k=tensor_facts(1, 32, 1, -1),
             v=tensor_facts(1, 32, 1, 64),
-            switches=Switches(flash=False, efficient=False, math=False),
+            switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), (9, 19, 0), 120),
         "shapes",
@@ -240,14 +240,14 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#149904",
         "Heads of 256 on Hopper, which cuDNN 9.5.1 has, are refused by a limit of 128 in torch.",
-        make_call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(2, 8, 1024, 256, switches=TorchSwitches(flash=False, efficient=False, math=False)),
         H100,
         "shapes",
     ),
     PublicReport(
         "pytorch/pytorch#130494",
         "Heads of 256 are refused everywhere, since cuDNN had them in forward passes on Hopper only.",
-        make_call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(2, 8, 1024, 256, switches=TorchSwitches(flash=False, efficient=False, math=False)),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
@@ -261,14 +261,14 @@ REPORTS = (
     PublicReport(
         "pytorch/torchtitan#1196",
         "On a B200 the trainer's own list of backends leaves cuDNN out; with it a step is 12 % faster.",
-        make_call(1, 32, 8192, 128, causal=True, switches=Switches(cudnn=False)),
+        make_call(1, 32, 8192, 128, causal=True, switches=TorchSwitches(cudnn=False)),
         Machine((2, 8, 0), (9, 10, 2), 100, (12, 8), "B200"),
         "disabled",
     ),
     PublicReport(  # collected later, and tried before the table was changed: 7 of these and those below were wrong
         "pytorch/pytorch#128207",
         "A nightly torch of its time came with cuDNN 8.9, and says that it is too old.",
-        make_call(32, 8, 128, 64, dtype="float16", switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(32, 8, 128, 64, dtype="float16", switches=TorchSwitches(flash=False, efficient=False, math=False)),
         Machine((2, 5, 0), (8, 9, 7), 89, (12, 1)),
         "cudnn-version",
     ),
@@ -295,7 +295,7 @@ REPORTS = (
             q=tensor_facts(1, 16, 1, 64),
             k=tensor_facts(1, 16, 2048, 64),
             v=tensor_facts(1, 16, 2048, 64),
-            switches=Switches(flash=False, efficient=False, math=False),
+            switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         replace(H100, torch=(2, 7, 0), cudnn=(9, 8, 0)),
         "shapes",
@@ -350,7 +350,7 @@ REPORTS = (
             k=tensor_facts(1, 8, 4096, 320),
             v=tensor_facts(1, 8, 4096, 320),
             gqa=True,
-            switches=Switches(cudnn=False, flash=False, math=False),
+            switches=TorchSwitches(cudnn=False, flash=False, math=False),
         ),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "disabled",
@@ -358,7 +358,7 @@ REPORTS = (
     PublicReport(
         "kyutai-labs/pocket-tts#264",
         "After gradients that were no numbers the trainer switches cuDNN off.",
-        make_call(128, 16, 1024, 64, switches=Switches(cudnn=False)),
+        make_call(128, 16, 1024, 64, switches=TorchSwitches(cudnn=False)),
         replace(H100, torch=(2, 12, 0), cudnn=(9, 20, 0)),
         "disabled",
     ),
@@ -371,7 +371,7 @@ REPORTS = (
             k=tensor_facts(4096, 8, 128),
             v=tensor_facts(4096, 8, 128),
             gqa=True,
-            switches=Switches(cudnn=False),
+            switches=TorchSwitches(cudnn=False),
         ),
         Machine((2, 14, 0), (9, 24, 0), 100),
         "disabled",
@@ -395,7 +395,7 @@ REPORTS = (
         "sdpa_kernel(CUDNN_ATTENTION) on a GPU that is not NVIDIA's.",
         TorchCall(
             **dict.fromkeys("qkv", tensor_facts(2, 8, 128, 64, dtype="float16", device="xpu")),
-            switches=Switches(flash=False, efficient=False, math=False),
+            switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), None, None),
         "device",
@@ -443,7 +443,7 @@ def test_call_that_a_thread_shows_on_cudnn_has_no_blocker() -> None:
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
 
 
-ONLY_CUDNN = Switches(flash=False, efficient=False, math=False)
+ONLY_CUDNN = TorchSwitches(flash=False, efficient=False, math=False)
 MASKED = tensor_facts(64, 1, 512, 512, dtype="bool")
 RAN = {
     "sgl-project/sglang#30090": (make_call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
@@ -472,7 +472,7 @@ RAN = {
     "pytorch/pytorch#162073": (make_call(), replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0), cuda=(13, 0))),
     "pytorch/pytorch#192843": (make_call(), Machine((2, 14, 0), (9, 24, 0), 107, (13, 4))),
     "pytorch/pytorch#187770": (
-        make_call(4096, 16, 64, kind="varlen", note=CUDNN_TAKES_PACKED),
+        make_call(4096, 16, 64, kind="varlen", note=PACKED_SEQUENCES_NOTE),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
     ),
 }
@@ -495,7 +495,7 @@ def test_calls_that_ran_on_cudnn_have_no_blocker(thread: str) -> None:
     ],
 )
 def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) -> None:
-    blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
+    blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), TorchAnswer("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"
     assert said in blocker.found
@@ -507,7 +507,7 @@ def test_certain_blockers_precede_uncertain_ones() -> None:
     first = find_blocker(make_call(), machine)
     assert first is not None
     assert (first.gate, first.sure) == ("order", True)
-    also = {one.gate: one.sure for one in find_others(make_call(), machine, first)}
+    also = {one.gate: one.sure for one in find_other_blockers(make_call(), machine, first)}
     assert also == {"architecture": False}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import BACKENDS, Answer
-from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
+from cudnn_backend_py.why.calls import BACKENDS, TorchAnswer
+from cudnn_backend_py.why.gates import GATES, GATES_BY_TORCH_FUNCTION, find_blocker, find_default_order
 from tests.support.sdpa_answers import make_torch_call, read_machine
 from tools.records import sdpa_grid
 
@@ -25,7 +25,7 @@ def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> N
         gate = blocker.gate if blocker else None
         assert able == (gate in (None, "order")), (changes, gate)
         if function is not None:
-            assert FUNCTIONS[function] == gate, changes
+            assert GATES_BY_TORCH_FUNCTION[function] == gate, changes
         if able and choice is not None:
             assert (choice == 3) == (gate is None), (changes, choice, gate)
         assert blocker is None or blocker.sure or gate == "order", changes
@@ -36,22 +36,27 @@ def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> N
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
-        answer = Answer(BACKENDS.get(choice), able, words)
+        answer = TorchAnswer(BACKENDS.get(choice), able, words)
         blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine, answer)
         assert (blocker is None) == (choice == 3), changes
         if blocker is not None and function is not None:
-            assert (blocker.gate, blocker.words) == (FUNCTIONS[function], words)
+            assert (blocker.gate, blocker.words) == (GATES_BY_TORCH_FUNCTION[function], words)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
 def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
-    assert order[:4] == list(default_order(read_machine(record)))
+    assert order[:4] == list(find_default_order(read_machine(record)))
 
 
 def test_recorded_calls_reach_all_other_gates() -> None:
     """The excluded gates cannot be reached on Hopper with cuDNN 9.19; the public reports cover them."""
-    seen = {FUNCTIONS[function] for record in RECORDS for _, _, function, _ in record["cases"] if function is not None}
+    seen = {
+        GATES_BY_TORCH_FUNCTION[function]
+        for record in RECORDS
+        for _, _, function, _ in record["cases"]
+        if function is not None
+    }
     assert set(GATES) - seen == {
         "dropout-of-version",
         "architecture",

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
-from cudnn_backend_py.why.calls import Answer, Machine, Place, Switches, TensorFacts, TorchCall
-from cudnn_backend_py.why.gates import apply_remedy, find_blocker, find_others
-from cudnn_backend_py.why.query_cudnn import DirectionVerdict
+from cudnn_backend_py.why.calls import CallSite, Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.gates import apply_remedy, find_blocker, find_other_blockers
+from cudnn_backend_py.why.query_cudnn import CallVerdict
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
@@ -26,43 +26,45 @@ def make_call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> Torch
     return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def make_finding(torch_call: TorchCall, answer: Answer, **facts: object) -> Finding:
+def make_finding(torch_call: TorchCall, answer: TorchAnswer, **facts: object) -> Finding:
     blocker = find_blocker(torch_call, MACHINE, answer)
     made = {
         "call": torch_call,
-        "place": Place("model.py", 33, "attend", "train.py:12 in main"),
+        "place": CallSite("model.py", 33, "attend", "train.py:12 in main"),
         "count": 120,
         "threads": ("MainThread",),
         "compiled": False,
         "answer": answer,
         "blocker": blocker,
-        "also": find_others(torch_call, MACHINE, blocker) if blocker else (),
+        "also": find_other_blockers(torch_call, MACHINE, blocker) if blocker else (),
         "cured": apply_remedy(torch_call, blocker)[1],
     }
     return Finding(**{**made, **facts})  # type: ignore[arg-type]
 
 
 WORDS = ("Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float",)
-SIDE = DirectionVerdict(
-    "supported", faults=("sdpa-x: what happens",), plan_s=0.25, target="NVIDIA H200", cudnn="9.19.0"
-)
+SIDE = CallVerdict("supported", faults=("sdpa-x: what happens",), plan_s=0.25, target="NVIDIA H200", cudnn="9.19.0")
 REPORT = WhyReport(
     machine=MACHINE,
     findings=(
         make_finding(
-            make_call("float32", 60, dropout=0.1, switches=Switches(order=("flash", "efficient", "math", "cudnn"))),
-            Answer("efficient", False, WORDS, False, True),
+            make_call(
+                "float32", 60, dropout=0.1, switches=TorchSwitches(order=("flash", "efficient", "math", "cudnn"))
+            ),
+            TorchAnswer("efficient", False, WORDS, False, True),
             side=SIDE,
             times={"cudnn": {"first_ms": 60.0, "ms": 0.1}, "efficient": {"first_ms": 1.0, "ms": 0.4}},
         ),
         make_finding(
-            make_call(switches=Switches(cudnn=False)),
-            Answer("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
+            make_call(switches=TorchSwitches(cudnn=False)),
+            TorchAnswer("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
             compiled=True,
             count=1,
             threads=("MainThread", "worker"),
         ),
-        make_finding(make_call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), Answer("cudnn", True), count=7),
+        make_finding(
+            make_call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), TorchAnswer("cudnn", True), count=7
+        ),
     ),
     unseen=("a thing <b>&amp;",),
 )
@@ -82,13 +84,13 @@ def test_json_equals_the_golden_file() -> None:
     _assert_equals_golden_file("report.json", text)
     data = json.loads(text)
     assert [one["uses_cudnn"] for one in data["findings"]] == [False, False, True]
-    assert Answer.of(data["findings"][0]["answer"]) == REPORT.findings[0].answer
+    assert TorchAnswer.from_dict(data["findings"][0]["answer"]) == REPORT.findings[0].answer
 
 
 def test_json_is_strict_for_any_call() -> None:
     """A scale of NaN is a valid float, and a file name need not be UTF-8."""
     odd = replace(
-        REPORT.findings[1], call=make_call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f")
+        REPORT.findings[1], call=make_call(scale=math.nan, dropout=math.inf), place=CallSite("\udcff.py", 1, "f")
     )
     text = replace(REPORT, findings=(odd,)).to_json()
     (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(word))["findings"]
@@ -105,14 +107,14 @@ def test_html_report_is_escaped_and_self_contained() -> None:
 
 
 def test_report_text_contains_no_foreign_terminal_escapes() -> None:
-    place = Place("m\x1b[31m.py", 1, "f\n::error")
+    place = CallSite("m\x1b[31m.py", 1, "f\n::error")
     text = str(WhyReport(machine=MACHINE, findings=(replace(REPORT.findings[0], place=place),)))
     assert "\x1b" not in text
     assert "\n::" not in text
 
 
 def test_report_without_attention_calls() -> None:
-    assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
+    assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no attention call was observed\n")
 
 
 def test_report_without_torch() -> None:
@@ -135,7 +137,7 @@ def test_why_not_cudnn_without_torch_raises_environment_not_ready() -> None:
         (replace(make_call(), k=make_call("float16").k), "dtype", "with q, k and v in bfloat16"),
         (make_call(dim=60), "shapes", "with head dims of 64 and 64"),
         (make_call(dim=264), "shapes", ""),
-        (make_call(switches=Switches(deterministic=True)), "deterministic", ""),
+        (make_call(switches=TorchSwitches(deterministic=True)), "deterministic", ""),
     ],
 )
 def test_a_remedy_removes_the_blocker(torch_call: TorchCall, gate: str, changed: str) -> None:

@@ -34,7 +34,7 @@
     all("td", row).map((td, index) => {
       const button = td.querySelector("button");
       const key = { graph: owner.graph, target: row.dataset.target, version: owner.heads[index].dataset.version };
-      const says = button ? [button.ariaLabel, button.dataset.cause, button.title] : ["not asked"];
+      const says = button ? [button.ariaLabel, button.dataset.cause, button.title] : ["not judged"];
       const text = [...Object.values(key), ...says].join("\n").toLowerCase();
       return { ...key, td, row, button, owner, outcome: says[0], text };
     })));
@@ -58,7 +58,7 @@
     close.addEventListener("click", () => { show(null); cell.button.focus(); });
     const where = `${cell.graph} on ${cell.target}, cuDNN ${cell.version}`;
     const { cause, stage } = cell.button.dataset;
-    const small = [cause, stage && `came to stage “${stage}”`].filter(Boolean).join(" · ");
+    const small = [cause, stage && `last stage reached: ${stage}`].filter(Boolean).join(" · ");
     panel.replaceChildren(
       line("headline", `${cell.outcome}: ${where}`), line("", cell.button.title), line("dim", small), close);
   };
