@@ -35,6 +35,7 @@ __all__ = [
     "make_current",
     "on_device",
     "pointer_facts",
+    "read_device_limits",
     "relaxed_capture",
     "release_for_destroyed_graphs",
     "restore_context",
@@ -44,6 +45,19 @@ __all__ = [
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
 _L2_CACHE_SIZE, _MAJOR, _MINOR = 38, 75, 76  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, ..._COMPUTE_CAPABILITY_*
+_LIMITS = {  # CU_DEVICE_ATTRIBUTE_*, by cuDNN's name of the property
+    "maxThreadsPerBlock": 1,
+    "maxSharedMemoryPerBlock": 8,
+    "warpSize": 10,
+    "regsPerBlock": 12,
+    "multiProcessorCount": 16,
+    "memoryBusWidth": 37,
+    "maxThreadsPerSM": 39,
+    "maxRegistersPerSM": 82,
+    "maxSharedMemoryPerBlockOptin": 97,
+    "maxCtasPerSM": 106,
+    "reservedSharedMemoryPerBlock": 111,
+}
 _EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
@@ -470,6 +484,11 @@ def l2_bytes(device: int) -> int:
 def sm_version(device: int) -> int:
     """Return the architecture of a GPU, 90 for sm_90. C: ``cuDeviceGetAttribute``."""
     return 10 * _device_attribute(device, _MAJOR) + _device_attribute(device, _MINOR)
+
+
+def read_device_limits(device: int) -> dict[str, int]:
+    """Return the limits of a GPU that the driver knows, by cuDNN's names. C: ``cuDeviceGetAttribute``."""
+    return {name: _device_attribute(device, number) for name, number in _LIMITS.items()}
 
 
 def device_name(device: int) -> str:

@@ -13,7 +13,7 @@ from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Handle, Library, current_device, library
-from ..native.cuda import device_name, sm_version
+from ..native.cuda import device_name, read_device_limits, sm_version
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "read_device_profile",
     "use_target",
 ]
+
+_OVERSIZED_SHARED_MEMORY_SM = 100  # cuDNN reports no such memory on sm_90; newer GPUs are queried
 
 
 @dataclass(slots=True, eq=False)
@@ -178,7 +180,8 @@ class _LazyMapping(Mapping[str, Any]):
 def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
     """Return the profile of a GPU in this process; before cuDNN 9.8 an empty one, without even the architecture.
 
-    Architecture and name come from the driver; the first access to another property queries cuDNN, about 10 ms.
+    Architecture, name and limits come from the driver; the first access to another property queries cuDNN, which takes
+    16 ms on an H200.
 
     Raises
     ------
@@ -189,7 +192,10 @@ def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profi
     if lib.version < (9, 8, 0):
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     _check_device(ordinal, lib)
-    known: dict[str, Any] = {"deviceVer": 10 * sm_version(ordinal), "deviceName": device_name(ordinal)}
+    sm = sm_version(ordinal)
+    known: dict[str, Any] = {"deviceVer": 10 * sm, "deviceName": device_name(ordinal), **read_device_limits(ordinal)}
+    if sm < _OVERSIZED_SHARED_MEMORY_SM:
+        known["oversizedSharedMemoryPerBlock"] = 0
     properties = _LazyMapping(known, lambda: read_device(ordinal, on=lib))
     sources = _LazyMapping({}, lambda: dict.fromkeys(properties, "measured"))
     return Profile("gpu", known["deviceName"], (), properties, sources, {})

@@ -50,6 +50,7 @@ def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
     """A profile is read from the driver; cuDNN is queried only for the other properties."""
     profile, properties = read_device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
+    assert {name: profile.properties[name] for name in properties} == properties
     assert dict(profile.properties) == properties
     assert set(profile.sources) == set(properties)
 
