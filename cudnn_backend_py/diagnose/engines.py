@@ -94,15 +94,16 @@ def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Libra
     """Return the cause of a refusal by a library without some engines, based on the available engines' cause."""
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = (
-        f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph"
+        f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph. "
+        f"Of the available engines: {own}"
     )
     return Cause(
         ENGINES_MISSING_CODE,
-        "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the library lacks the others; "
-        f"those available: {own}",
+        "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph, and the library lacks the others",
         Basis.RULE,
         detail,
-        f"cudnn-backend cudnn install {on.build_text} --full, and judge again with --cudnn {on.build_text}",
+        f"cudnn-backend cudnn install {on.build_text} --full, and judge again with --cudnn {on.build_text}; or add "
+        "--whatif, which looks for a change that these engines support",
     )
 
 

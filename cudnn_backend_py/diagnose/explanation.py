@@ -319,13 +319,12 @@ class _Judgement:
         which = run_guarded(
             "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
         )
+        message = next(iter(error.last_error.strip().splitlines()), "no last-error text")
         cause = found or Cause(
             "operation-graph-refused",
-            which + error.headline
-            if not error.last_error
-            else f"{which}{error.headline}: {error.last_error.strip().splitlines()[0]}",
+            f"cuDNN refuses {which}: {message}" if which else f"{error.headline}: {message}",
             Basis.RULE,
-            "cuDNN refused the operation graph itself, before any engine was queried",
+            f"{error.headline}, before any engine was queried",
         )
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
         return self._make_verdict(outcome, "operation graph", control, (), reasons, cause)

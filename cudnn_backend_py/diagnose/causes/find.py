@@ -373,7 +373,7 @@ def _explain_device_need(case: RefusalCase, other: Cause | None) -> Cause | None
 
 
 def name_refused_operations(graph: Graph, headline: str) -> str:
-    """Return the operations that cuDNN failed to finalize, with inputs, outputs and cuDNN's status.
+    """Return the operations that cuDNN failed to finalize, with their modes; empty if they are not known.
 
     Problem
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
@@ -392,9 +392,8 @@ def name_refused_operations(graph: Graph, headline: str) -> str:
     shown = []
     for op in ops[:2]:
         modes = [f"{name} {value.name}" for name, value in _list_enum_parameters(op)]
-        tensors = [f"{port} {tensor.name} {tensor.type_text}" for port, tensor in op.ports() if not tensor.by_value]
-        shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])}: {', '.join(tensors[:6])})")
-    return f"{'; '.join(shown)}: " if shown else ""
+        shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])})")
+    return " and ".join(shown)
 
 
 def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:
@@ -513,5 +512,8 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
-    headline = f"{count} of {len(case.refused)} candidates: {format_statement(reason)}"
+    which = (
+        f"of {count} of {len(case.refused)} engine configs" if len(case.refused) > 1 else "of the only engine config"
+    )
+    headline = f"no cause found; the most specific reason {which}: {format_statement(reason)}"
     return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

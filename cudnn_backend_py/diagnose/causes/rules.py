@@ -623,7 +623,7 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
     kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in scaled[:4])
-    headline = f"block scales of {', '.join(kinds)} ({names}) are not supported on sm_{case.target.sm}"
+    headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
     return Cause(
         "architecture", headline, Basis.MEASURED, "the same graph was judged there", format_target_remedy(others)
@@ -651,9 +651,8 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
     dims = head_dims(case.graph)
     sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
     found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
-    return Cause(
-        "shape", f"the shape is not supported: {found or 'see below'}{format_quote(reason)}", Basis.RULE, reason.text
-    )
+    headline = f"the dims are not supported{f': {found}' if found else ''}{format_quote(reason)}"
+    return Cause("shape", headline, Basis.RULE, reason.text)
 
 
 def _format_pattern(graph: Graph) -> str:
@@ -733,7 +732,7 @@ def explain_operation(case: RefusalCase, reason: Reason) -> Cause | None:
         only = case.graph.ops[0]
         return Cause(
             "operation",
-            f"operation {only.name} ({only.display_name()}) is not supported here{quoted}",
+            f"operation {only.name} ({only.display_name()}) is not supported with these tensors{quoted}",
             Basis.RULE,
             reason.text,
         )

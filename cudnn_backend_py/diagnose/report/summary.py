@@ -133,4 +133,5 @@ def _format_configs(verdict: Verdict) -> str | None:
         return f"{total} of {total} engine configs refused (-v: cuDNN's reasons)"
     passed = "supported" if verdict.built else "pass the support check"
     first = f"{good} of {total} {passed}, first {verdict.first.tag or 'an engine without a name'}"
-    return first + ("; -v: why others are refused" if good < total else "")
+    hints = ("; -v: why others are refused", "; -v: the others", "") if good < total else ("",)
+    return next((first + hint for hint in hints if len(first + hint) <= MAX_COLUMNS - _LABEL_COLUMNS), first)

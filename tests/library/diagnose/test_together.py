@@ -138,7 +138,7 @@ def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, targ
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
 def test_block_scales_need_a_newer_architecture(shared_judge: Judge, target: str) -> None:
     said = judge_headline(shared_judge, make_block_scaled_matmul(128, 128, 128), target)
-    assert said.startswith("block scales of fp8 (e4m3)")
+    assert said.startswith("block-scaled fp8 (e4m3)")
     assert f"are not supported on sm_{target[2:]}; sm_100" in said
 
 
