@@ -20,12 +20,12 @@ from .rules import roundoff
 
 __all__ = ["expectation"]
 
-Numbers = NDArray[Any]
-HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
+NumberArray = NDArray[Any]
+HOSTILE_BOUND_FACTOR = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
 
 
 def expectation(
-    graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
+    graph: Graph, kind: str, inputs: Mapping[str | int, NumberArray], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
     """Return the expected accuracy of a graph.
 
@@ -38,7 +38,7 @@ def expectation(
     if kind == "hostile":
         others = [interpret(graph, inputs)] + ([] if use is not None else run_in_float32(graph, inputs))
         for name, item in expected.items():
-            wide = replace(item, spread=HOSTILE * item.spread)
+            wide = replace(item, spread=HOSTILE_BOUND_FACTOR * item.spread)
             center = round_to(item.center, item.tensor.data_type)
             near = item.defined
             for results in others:
@@ -47,14 +47,14 @@ def expectation(
                     inside = np.abs(held - item.center) <= wide.bounds()
                 near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
             expected[name] = replace(wide, defined=near)
-    return expected if use is None else _attention_expectation(graph, use, inputs, expected)
+    return expected if use is None else _compute_attention_expectation(graph, use, inputs, expected)
 
 
-_ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
+_OUTPUTS_WITH_LENGTH = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
-def _attention_expectation(
-    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+def _compute_attention_expectation(
+    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.
 
@@ -73,7 +73,7 @@ def _attention_expectation(
         spread, defined = 2 * item.spread + floor, item.defined
         if backward:
             spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
-        for length, names in _ROWS.items():
+        for length, names in _OUTPUTS_WITH_LENGTH.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)
                 defined = defined & (rows < inputs[tensors[length].uid].reshape(-1, 1, 1, 1))

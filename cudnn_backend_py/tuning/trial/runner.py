@@ -22,7 +22,7 @@ from .trial import STATES, ConfigTrial, Trial, run_graph
 
 __all__ = ["Runner", "serve_trials"]
 
-_CRASHES = 16  # of one graph, before the rest of its configs is given up
+_MAX_CRASHES = 16  # of one graph, before the rest of its configs is given up
 
 
 class Runner:
@@ -106,8 +106,8 @@ class Runner:
             trial, ended = self._query_child({**asked, "skip": skip}, found, step)
             if ended:
                 tag, words = ended
-                if not tag or len(skip) >= _CRASHES:
-                    return self._unfinished_trial(asked, graph, found, words)
+                if not tag or len(skip) >= _MAX_CRASHES:
+                    return self._make_unfinished_trial(asked, graph, found, words)
                 skip[tag] = words
                 continue
             assert trial is not None
@@ -117,7 +117,7 @@ class Runner:
                     skip.setdefault(item.tag, item.words)
             if trial.lost:
                 self.close()
-                if any(item.tag not in found for item in trial.configs) and len(skip) < _CRASHES + len(found):
+                if any(item.tag not in found for item in trial.configs) and len(skip) < _MAX_CRASHES + len(found):
                     continue
             return _replace_configs(trial, [found.get(item.tag, item) for item in trial.configs])
 
@@ -144,7 +144,7 @@ class Runner:
             return None, (at, words)
         return trial, None
 
-    def _unfinished_trial(
+    def _make_unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
         """Return the trial of a graph at which the process ended outside any config."""

@@ -202,7 +202,7 @@ def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None
         assert found.configs == ()
         assert found.refused
         assert len(plans.build(taken).configs) == 1
-        assert plans.facts["sm"] == 90
+        assert plans.child_properties["sm"] == 90
     with TimedPlans(None) as plans:
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
 

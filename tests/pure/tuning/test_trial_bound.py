@@ -17,11 +17,10 @@ from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
-from cudnn_backend_py.tuning.trial.common_factor import common_factor
+from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
-P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
 # Scales of blocks are rounded up: float64, without rounding, computes another result there.
 # The largest are left out: others of their kind are included.
@@ -34,7 +33,7 @@ def round_to_stored_type(expected: Expected, values: Array) -> Array:
     return round_to(values, expected.tensor.data_type)
 
 
-def matmul_graph(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None) -> Graph:
+def matmul_graph(terms: int = 64, kind: DataType = DataType.HALF, out: DataType | None = None) -> Graph:
     g = GraphBuilder("product", io_type=kind)
     g.matmul(g.tensor("a", (2, 64, terms)), g.tensor("b", (2, terms, 32)), data_type=out or kind, virtual=False)
     return g.graph()
@@ -60,7 +59,7 @@ def test_an_error_of_one_percent_is_detected(name: str) -> None:
     graph, inputs, found = graph_with_expected_results(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
-        if expected.tensor.data_type in (T.INT8, T.INT32, T.BOOLEAN):
+        if expected.tensor.data_type in (DataType.INT8, DataType.INT32, DataType.BOOLEAN):
             continue
         wrong = expected.compare(round_to_stored_type(expected, results[output] * 1.01))
         assert not wrong.right, str(wrong)
@@ -113,12 +112,12 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
     monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
     assert expected.compare(o).right
-    assert (o == round_to(expected.center, T.HALF)).all() == (tile == 128)
+    assert (o == round_to(expected.center, DataType.HALF)).all() == (tile == 128)
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
 def test_float32_sums_in_any_order_are_right(terms: int) -> None:
-    graph = matmul_graph(terms, T.FLOAT)
+    graph = matmul_graph(terms, DataType.FLOAT)
     inputs = make_inputs(graph)
     a, b = (inputs[graph.tensor(name).uid].astype(np.float32) for name in "ab")
     order = np.random.default_rng(0).permutation(terms)
@@ -130,16 +129,16 @@ def test_float32_sums_in_any_order_are_right(terms: int) -> None:
     assert expect(graph, inputs)["mm"].compare(total).right
 
 
-@pytest.mark.parametrize("behind", [[], [P.NEG], [P.ABS, P.RELU_FWD]], ids=len)
+@pytest.mark.parametrize("behind", [[], [PointwiseMode.NEG], [PointwiseMode.ABS, PointwiseMode.RELU_FWD]], ids=len)
 def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> None:
     """Kernels may fuse a product and a sum, also where the rounded product makes the sum exact, as in cancellation."""
-    g = GraphBuilder("fused", io_type=T.FLOAT)
+    g = GraphBuilder("fused", io_type=DataType.FLOAT)
     dims, per = (8, 4, 1024), (8, 4, 1)
-    product = g.pointwise(P.MUL, g.tensor("x", dims), g.tensor("scale", per))
-    y = g.pointwise(P.ADD, product, g.tensor("bias", per))
+    product = g.pointwise(PointwiseMode.MUL, g.tensor("x", dims), g.tensor("scale", per))
+    y = g.pointwise(PointwiseMode.ADD, product, g.tensor("bias", per))
     for mode in behind:
         y = g.pointwise(mode, y)
-    g.pointwise(P.IDENTITY, y, virtual=False, name="y")
+    g.pointwise(PointwiseMode.IDENTITY, y, virtual=False, name="y")
     graph = g.graph()
     inputs = make_inputs(graph, "uniform", 0)
     expected = expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["y"]
@@ -151,16 +150,16 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
 
 
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
-    graph = matmul_graph(64, T.FLOAT)
+    graph = matmul_graph(64, DataType.FLOAT)
     inputs = make_inputs(graph)
-    short = {name: round_to(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
+    short = {name: round_to(inputs[graph.tensor(name).uid], DataType.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
     assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).right
     assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
 def test_tensor_cores_may_truncate_float32() -> None:
-    graph = matmul_graph(144, T.FLOAT)
+    graph = matmul_graph(144, DataType.FLOAT)
     inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
     bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
     total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
@@ -169,10 +168,10 @@ def test_tensor_cores_may_truncate_float32() -> None:
 
 
 def expect_pointwise(
-    mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = T.FLOAT
+    mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = DataType.FLOAT
 ) -> Expected:
     """Return the expected results of one pointwise mode on these values, with a gradient or a second operand."""
-    g = GraphBuilder("function", io_type=T.FLOAT)
+    g = GraphBuilder("function", io_type=DataType.FLOAT)
     tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
     back = {"dy": tensors[1]} if mode.name.endswith("BWD") else {}
     operands = tensors[:1] if back else tensors
@@ -184,14 +183,14 @@ def expect_pointwise(
 @pytest.mark.parametrize(
     ("mode", "x", "other", "measured"),
     [
-        (P.GELU_APPROX_TANH_BWD, 1e29, 0.5, np.nan),  # x^3 overflows
-        (P.SWISH_BWD, 1e10, 1.0, 0.0),
-        (P.SWISH_BWD, 1e30, np.inf, np.nan),
-        (P.TANH_BWD, 9.0, np.inf, np.nan),  # 1 - tanh(x)^2 is 0 in float32
-        (P.SIGMOID_BWD, 20.0, np.inf, np.nan),
-        (P.DIV, -8e-40, 0.0, np.nan),  # denormals count as 0
-        (P.COS, 3e28, None, 1.0),
-        (P.SIN, 1e10, None, 0.0),
+        (PointwiseMode.GELU_APPROX_TANH_BWD, 1e29, 0.5, np.nan),  # x^3 overflows
+        (PointwiseMode.SWISH_BWD, 1e10, 1.0, 0.0),
+        (PointwiseMode.SWISH_BWD, 1e30, np.inf, np.nan),
+        (PointwiseMode.TANH_BWD, 9.0, np.inf, np.nan),  # 1 - tanh(x)^2 is 0 in float32
+        (PointwiseMode.SIGMOID_BWD, 20.0, np.inf, np.nan),
+        (PointwiseMode.DIV, -8e-40, 0.0, np.nan),  # denormals count as 0
+        (PointwiseMode.COS, 3e28, None, 1.0),
+        (PointwiseMode.SIN, 1e10, None, 0.0),
     ],
 )
 def test_measured_results_of_cudnn_for_large_arguments_are_right(
@@ -201,7 +200,17 @@ def test_measured_results_of_cudnn_for_large_arguments_are_right(
     assert expected.compare([[[measured]]]).right
 
 
-@pytest.mark.parametrize("mode", [P.SIN, P.COS, P.TAN, P.GELU_FWD, P.ELU_BWD, P.SWISH_BWD])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        PointwiseMode.SIN,
+        PointwiseMode.COS,
+        PointwiseMode.TAN,
+        PointwiseMode.GELU_FWD,
+        PointwiseMode.ELU_BWD,
+        PointwiseMode.SWISH_BWD,
+    ],
+)
 def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMode) -> None:
     x = list(np.linspace(-1, 1, 4096))
     expected = expect_pointwise(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
@@ -213,13 +222,13 @@ def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMod
 
 
 def test_the_cosine_of_a_huge_angle_may_have_any_value() -> None:
-    expected = expect_pointwise(P.COS, [3.2e28], kind=T.INT8)
+    expected = expect_pointwise(PointwiseMode.COS, [3.2e28], kind=DataType.INT8)
     assert expected.compare([[[1.0]]]).right
     assert expected.compare([[[0.0]]]).right
 
 
 def test_integers_have_no_tolerance() -> None:
-    graph = matmul_graph(64, T.HALF, T.FLOAT)
+    graph = matmul_graph(64, DataType.HALF, DataType.FLOAT)
     inputs = make_inputs(graph, "integers")
     expected = expect(graph, inputs)["mm"]
     assert expected.bounds().max() == 0
@@ -232,8 +241,8 @@ def test_integers_have_no_tolerance() -> None:
 
 
 def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
-    g = GraphBuilder("edges", io_type=T.FLOAT)
-    g.pointwise(P.LOG, g.tensor("x", (1, 4)), name="y", virtual=False)
+    g = GraphBuilder("edges", io_type=DataType.FLOAT)
+    g.pointwise(PointwiseMode.LOG, g.tensor("x", (1, 4)), name="y", virtual=False)
     graph = g.graph()
     expected = expect(graph, {"x": np.array([[1.0, 0.0, -1.0, np.inf]])})["y"]
     right = np.array([[0.0, -np.inf, np.nan, np.inf]])
@@ -246,10 +255,10 @@ def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
 
 def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
     """1 / -0 is -inf in every run; with a float32 overflow it may become NaN or -inf, but not 1."""
-    g = GraphBuilder("signs", io_type=T.FLOAT)
+    g = GraphBuilder("signs", io_type=DataType.FLOAT)
     x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
-    total = g.pointwise(P.ADD_SQUARE, g.pointwise(P.DIV, x, zero), huge)
-    g.pointwise(P.TANH_FWD, total, name="y", virtual=False)
+    total = g.pointwise(PointwiseMode.ADD_SQUARE, g.pointwise(PointwiseMode.DIV, x, zero), huge)
+    g.pointwise(PointwiseMode.TANH_FWD, total, name="y", virtual=False)
     values = {"x": np.ones((1, 4)), "zero": np.array([[-0.0, -0.0, 0.0, 0.5]]), "huge": np.array([[1e30, 0, 1e30, 0]])}
     expected = expect(g.graph(), values)["y"]
     assert expected.defined.tolist() == [[False, True, True, True]]
@@ -258,22 +267,22 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
 
 
 def test_rounded_scores_may_scale_the_whole_gradient() -> None:
-    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of P."""
+    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of PointwiseMode."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
     assert largest > 1000
     expected = expect(graph, inputs)["dv"]
     right = interpret(graph, inputs, rounding=True)["dv"]
-    assert expected.compare(round_to(right * math.exp(5e-7 * largest), T.HALF)).right
-    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
+    assert expected.compare(round_to(right * math.exp(5e-7 * largest), DataType.HALF)).right
+    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), DataType.HALF)).right
 
 
 def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
     """A sum of rounded numbers may be just above zero or not."""
-    g = GraphBuilder("edge", io_type=T.FLOAT)
+    g = GraphBuilder("edge", io_type=DataType.FLOAT)
     total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
-    g.pointwise(P.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=T.BOOLEAN, virtual=False)
+    g.pointwise(PointwiseMode.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=DataType.BOOLEAN, virtual=False)
     graph = g.graph()
     x = np.tile(np.float32([0.1, 0.2, -0.3]).astype(np.float64), (64, 1))
     x[0] = 1
@@ -284,9 +293,9 @@ def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
     assert expected.compare(wrong).beyond == 1
 
 
-def elementwise_graph(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
+def elementwise_graph(*steps: PointwiseMode, kind: DataType = DataType.FLOAT) -> Graph:
     """Return a graph of consecutive pointwise operations on two tensors."""
-    g = GraphBuilder("elementwise_graph", io_type=T.FLOAT)
+    g = GraphBuilder("elementwise_graph", io_type=DataType.FLOAT)
     made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
     for mode in steps[:-1]:
         made = g.pointwise(mode, made, other)
@@ -297,11 +306,11 @@ def elementwise_graph(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
 @pytest.mark.parametrize(
     ("steps", "kind", "x", "b", "right"),
     [
-        ((P.DIV, P.ADD), T.FLOAT, 42.0, -0.0, [-np.inf]),
-        ((P.CMP_GT, P.MUL), T.FLOAT, -3e-40, -4e-40, [-4e-40, 0.0]),
-        ((P.CMP_GT,), T.BOOLEAN, -3e-40, -4e-40, [0.0, 1.0]),
-        ((P.MUL,), T.INT32, -1e-39, np.inf, [-(2.0**31), 0.0]),
-        ((P.MUL, P.MUL), T.FLOAT, 8.0, 3e-39, [8 * 3e-39 * 3e-39, 0.0]),
+        ((PointwiseMode.DIV, PointwiseMode.ADD), DataType.FLOAT, 42.0, -0.0, [-np.inf]),
+        ((PointwiseMode.CMP_GT, PointwiseMode.MUL), DataType.FLOAT, -3e-40, -4e-40, [-4e-40, 0.0]),
+        ((PointwiseMode.CMP_GT,), DataType.BOOLEAN, -3e-40, -4e-40, [0.0, 1.0]),
+        ((PointwiseMode.MUL,), DataType.INT32, -1e-39, np.inf, [-(2.0**31), 0.0]),
+        ((PointwiseMode.MUL, PointwiseMode.MUL), DataType.FLOAT, 8.0, 3e-39, [8 * 3e-39 * 3e-39, 0.0]),
     ],
     ids=["sign of zero", "selected", "boolean", "integer", "product"],
 )
@@ -316,16 +325,17 @@ def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
 
 
 def test_an_exact_zero_keeps_its_sign() -> None:
-    expected = expect(elementwise_graph(P.DIV, P.ADD), {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])})[
-        "y"
-    ]
+    expected = expect(
+        elementwise_graph(PointwiseMode.DIV, PointwiseMode.ADD),
+        {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])},
+    )["y"]
     assert expected.compare([[-np.inf, 2.0]]).right
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
 def expect_on_vectors(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
     """Return the expected result of the operations that `make` adds, on two vectors."""
-    g, dims = GraphBuilder("column", io_type=T.FLOAT), (1, 1, len(x))
+    g, dims = GraphBuilder("column", io_type=DataType.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
     given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
     return expect(g.graph(), given)["y"]
@@ -335,7 +345,12 @@ def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
     """Where tanh is -1 in a kernel, its swish is 0, so a quotient may be NaN or infinite."""
 
     def add_quotient(g: GraphBuilder, x: Any, by: Any) -> None:
-        g.pointwise(P.ERF, g.pointwise(P.DIV, g.pointwise(P.SWISH_FWD, x), by), name="y", virtual=False)
+        g.pointwise(
+            PointwiseMode.ERF,
+            g.pointwise(PointwiseMode.DIV, g.pointwise(PointwiseMode.SWISH_FWD, x), by),
+            name="y",
+            virtual=False,
+        )
 
     found = expect_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
@@ -348,21 +363,26 @@ def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
     """In kernels exp(x) - 1, and thus the ELU, is 0 for the smallest float16 numbers."""
 
     def add_atan2(g: GraphBuilder, x: Any, by: Any) -> None:
-        g.pointwise(P.ABS, g.pointwise(P.ATAN2, g.pointwise(P.ELU_FWD, x), by), name="y", virtual=False)
+        g.pointwise(
+            PointwiseMode.ABS,
+            g.pointwise(PointwiseMode.ATAN2, g.pointwise(PointwiseMode.ELU_FWD, x), by),
+            name="y",
+            virtual=False,
+        )
 
     found = expect_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).right
     assert not found.compare([[[np.pi, 0.0, np.pi]]]).right
 
 
-@pytest.mark.parametrize("mode", [P.RELU_FWD, P.MAX])
+@pytest.mark.parametrize("mode", [PointwiseMode.RELU_FWD, PointwiseMode.MAX])
 def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
     """atan2(0, -3) is pi and atan2(-0, -3) is -pi; for a positive maximum there is only one result."""
 
     def add_atan2(g: GraphBuilder, x: Any, by: Any) -> None:
-        zero = g.pointwise(P.SUB, x, x)
-        held = g.pointwise(mode, x) if mode is P.RELU_FWD else g.pointwise(mode, x, zero)
-        g.pointwise(P.ATAN2, held, by, name="y", virtual=False)
+        zero = g.pointwise(PointwiseMode.SUB, x, x)
+        held = g.pointwise(mode, x) if mode is PointwiseMode.RELU_FWD else g.pointwise(mode, x, zero)
+        g.pointwise(PointwiseMode.ATAN2, held, by, name="y", virtual=False)
 
     found = expect_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).right
@@ -373,9 +393,9 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
 
 def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
     """The perturbation moves only x away from 0, not the gradient that RELU_BWD selects."""
-    g = GraphBuilder("kink", io_type=T.FLOAT)
-    dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
-    g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    g = GraphBuilder("kink", io_type=DataType.FLOAT)
+    dy = g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
+    g.pointwise(PointwiseMode.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
     given = {"x": np.array([[-80.0, 1.0]]), "b": np.array([[-6e-40, 1.0]]), "at": np.ones((1, 2))}
     expected = expect(g.graph(), given)["y"]
     assert expected.compare([[0.0, 1.0]]).right
@@ -385,10 +405,10 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
 
 def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> None:
     """The selected gradient depends on denormals, and the slope of GELU at -6.5 is as small as its error."""
-    g = GraphBuilder("both", io_type=T.FLOAT)
-    above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
-    dy = g.pointwise(P.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
-    g.pointwise(P.GELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    g = GraphBuilder("both", io_type=DataType.FLOAT)
+    above = g.pointwise(PointwiseMode.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=DataType.BOOLEAN)
+    dy = g.pointwise(PointwiseMode.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
+    g.pointwise(PointwiseMode.GELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
     given = {"x": [[-0.0, 1.0]], "b": [[-8e-40, 0.0]], "small": [[-0.5, 1.0]], "large": [[3.8e29, 1.0]]}
     expected = expect(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
     good = expected.center.copy()
@@ -398,7 +418,7 @@ def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> No
 
 
 def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
-    g = GraphBuilder("product", io_type=T.FLOAT)
+    g = GraphBuilder("product", io_type=DataType.FLOAT)
     g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
     expected = expect(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
     assert expected.compare([[1e30], [1e-30]]).right
@@ -410,12 +430,12 @@ def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
 
 def test_values_with_overflowing_squares_have_no_common_factor() -> None:
     values = np.full(100, 1e200)
-    assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
+    assert find_common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
 
 def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
-    g = GraphBuilder("whole", io_type=T.INT32)
-    g.pointwise(P.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
+    g = GraphBuilder("whole", io_type=DataType.INT32)
+    g.pointwise(PointwiseMode.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
     expected = expect(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
     assert expected.compare([[1, 2, 2, 3]]).right
     for second in (1, 3):
@@ -424,13 +444,13 @@ def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
 
 def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
     def random_graph(distribution: RngDistribution) -> Graph:
-        g = GraphBuilder("random", io_type=T.FLOAT)
-        seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
+        g = GraphBuilder("random", io_type=DataType.FLOAT)
+        seed, offset = (g.tensor(name, (1, 1, 1, 1), DataType.INT64) for name in ("seed", "offset"))
         options: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0}
         if distribution is RngDistribution.BERNOULLI:
             options = {"probability": 0.5}
         drawn = g.rng((1, 1, 8, 8), seed, offset, distribution=distribution, **options)
-        g.pointwise(P.IDENTITY, drawn, name="y", virtual=False)
+        g.pointwise(PointwiseMode.IDENTITY, drawn, name="y", virtual=False)
         return g.graph()
 
     for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
