@@ -26,7 +26,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
     return _Lowering().lower_ops(graph)
 
 
-def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
+def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
     """Return the features of a graph that need a newer cuDNN, by C name, with their version; newest first.
 
     Of the attributes of a descriptor that came together, one.

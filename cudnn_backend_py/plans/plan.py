@@ -151,7 +151,7 @@ def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) 
     EnvironmentNotReady
         As :func:`load_plan`; `source` is named in the message.
     """
-    record.check_fits(target, source)
+    record.check_target(target, source)
     plan = Descriptor(DescriptorType.EXECUTION_PLAN, on=target.library)
     if target.handle is not None:
         plan.set(Attr.EXECUTION_PLAN_HANDLE, target.handle)

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..execution.run import VariantPack
-from ..execution.timing import rotate
+from ..execution.timing import rotate_items
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
-from ..plans.neighbours import neighbouring_configs
+from ..plans.neighbours import find_neighbouring_configs
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, nothing_selected, tuned_options
+from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_key_options
 from ..printable import brief
 from ..target import Target
 from .agreement import Difference, compare, get_tolerance
@@ -154,7 +154,7 @@ def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: Budge
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.has_time_for(longest)):
         began = time.perf_counter()
-        for candidate in rotate(racing, rounds):
+        for candidate in rotate_items(racing, rounds):
             candidate.time_once(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
@@ -341,14 +341,14 @@ def _gather_candidates(
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:
-        for config in neighbouring_configs(
+        for config in find_neighbouring_configs(
             question, found.configs, wanted, lambda: budget.has_time_for(0, CHECKING_BUDGET_SHARE)
         ):
             if len(tried) >= limit:
                 break
             tried.append(_Candidate(config))
     if not tried:
-        raise nothing_selected(question, wanted, found)
+        raise make_nothing_selected_error(question, wanted, found)
     refused = [
         {"tag": item.tag, "mode": item.mode, "state": "refused", "reason": item.reason} for item in found.refused
     ]
@@ -367,7 +367,7 @@ def _cache_plan(
         return
     kept = default_cache() if cache is True else cache
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
-        kept.put(plan_key(graph, target, tuned_options(selection, target)), plan, evidence)
+        kept.put(plan_key(graph, target, make_tuned_key_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..execution.arguments import Arguments
-from ..execution.buffers import device_buffer
+from ..execution.buffers import read_device_buffer
 from ..execution.run import VariantPack, variant_pack
 from ..execution.timing import GpuClock
 from ..graph import Graph, Tensor
@@ -76,7 +76,7 @@ class TimingBuffers:
         placed: dict[str | int, Any] = {}
         for name, buffer in arguments.match(given).items():
             if name not in arguments.by_value:
-                device_buffer(buffer, name)  # refuses host memory
+                read_device_buffer(buffer, name)  # refuses host memory
             placed[arguments[name].uid] = buffer
         made = make_missing_inputs(self.graph, given=placed) if inputs is None else inputs
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
@@ -91,9 +91,9 @@ class TimingBuffers:
     def _allocate_guarded(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
         """Return the address of a copy of `image`, or of zeros, followed by a guard region."""
         if not self._guard.size:
-            return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
+            return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_to_device(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
-        address = self.memory.copy_in(np.concatenate([held, self._guard]))
+        address = self.memory.copy_to_device(np.concatenate([held, self._guard]))
         self._guarded[tensor.name] = address + held.size
         return address
 
@@ -101,7 +101,7 @@ class TimingBuffers:
         """Return the names of the tensors with overwritten guard regions."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
-            self.memory.copy_out(address, now)
+            self.memory.copy_to_host(address, now)
             if (now != self._guard).any():
                 found.append(name)
         return found
@@ -132,7 +132,7 @@ class TimingBuffers:
         return {tensor.name: self._read_strided(tensor) for tensor in outputs}
 
     def _get_buffer_address(self, tensor: Tensor) -> int:
-        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
+        return read_device_buffer(self.buffers[tensor.uid], tensor.name).ptr
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """Return the memory of a tensor: its elements up to the last, or bytes if they are not NumPy elements."""
@@ -140,7 +140,7 @@ class TimingBuffers:
             image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
         else:
             image = np.empty(tensor.span_bytes, np.uint8)
-        self.memory.copy_out(self._get_buffer_address(tensor), image)
+        self.memory.copy_to_host(self._get_buffer_address(tensor), image)
         return image
 
     def _read_strided(self, tensor: Tensor) -> NDArray[Any]:

@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from ..errors import CudnnBackendError, UsageError
 from ..execution.run import VariantPack
-from ..execution.timing import AHEAD, host_times, repeat, rotate
+from ..execution.timing import FLUSHES_AHEAD, make_repeated_batch, rotate_items, time_host_calls
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..interpreter.data import make_inputs, make_memory
 from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, nothing_selected
+from ..plans.select import Selection, candidates, make_nothing_selected_error
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
 from ..versions.store import environment_for
@@ -150,7 +150,7 @@ class _PlanServer:
         question, wanted = OperationGraph(graph, target), Selection(modes=_HEURISTICS_MODES)
         found = candidates(question, wanted)
         if not found.configs:
-            say(refused=nothing_selected(question, wanted, found).headline)
+            say(refused=make_nothing_selected_error(question, wanted, found).headline)
             return
         if not target.is_live:
             say(configs=[{"tag": config.tag} for config in found.configs[:count]])
@@ -168,16 +168,16 @@ class _PlanServer:
         assert stage is not None
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
         for number in range(-WARM_UP_ROUNDS, rounds):
-            for times, (plan, pack) in rotate(list(zip(found, self._plans, strict=True)), number):
-                cold, warm = stage.sample(plan, pack, flushes=AHEAD)
+            for times, (plan, pack) in rotate_items(list(zip(found, self._plans, strict=True)), number):
+                cold, warm = stage.sample(plan, pack, flushes=FLUSHES_AHEAD)
                 if number >= 0:
                     times["cold"].append(cold)
                     times["warm"].append(warm)
         for times, (plan, pack) in zip(found, self._plans, strict=True):
             if statistics.median(times["cold"]) < host_below_us:
-                batches = {"": repeat(partial(stage.launch, plan, pack))}
+                batches = {"": make_repeated_batch(partial(stage.launch, plan, pack))}
                 wait = partial(stage.memory.synchronize, stage.handle.stream)
-                times["host"] = host_times(batches, HOST_BATCHES, HOST_CALLS, wait)[""]
+                times["host"] = time_host_calls(batches, HOST_BATCHES, HOST_CALLS, wait)[""]
         return found
 
 

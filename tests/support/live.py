@@ -35,7 +35,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     lib = library()
     live = DescriptorCount()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
-    ends = {is_brief: lib.destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
+    ends = {is_brief: lib.get_destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
 
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
@@ -46,7 +46,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     def counted_destroy(pointer: int) -> int:
         if not destroy:
             return 0
-        status: int = lib.unchecked(name)(ctypes.c_void_p(pointer))
+        status: int = lib.get_unchecked_function(name)(ctypes.c_void_p(pointer))
         with live.lock:
             live.destroyed += 1
         return status

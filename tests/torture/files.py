@@ -41,7 +41,7 @@ from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.importers.records import read_log
 from cudnn_backend_py.interpreter.data import load_arrays
-from cudnn_backend_py.plans.record import load_record, seal
+from cudnn_backend_py.plans.record import add_hash, load_record
 from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
@@ -246,7 +246,7 @@ def _damaged_json_maker(
         value = data(rng)
         value = mutate_json(rng, value) if rng.random() < 0.9 else value
         if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
-            value = seal(value)
+            value = add_hash(value)
         return _damage_text(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
 
     return make_damaged

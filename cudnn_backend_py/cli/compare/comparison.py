@@ -24,7 +24,7 @@ from ... import torch_ops
 from ...diagnose.surveys.inputs import DEFAULT_VERSION
 from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
 from ...execution.any_shape import Shapes
-from ...execution.plan_pool import shared_pool
+from ...execution.plan_pool import get_shared_pool
 from ...generated.enums import DataType
 from ...graph import Graph
 from ...graph.attention import Attention
@@ -296,7 +296,7 @@ def _make_our_contenders(
 
 def _describe_last_plan() -> str:
     """Return the engine config of the operators' latest plan, and the bounds of a class."""
-    pool = shared_pool()
+    pool = get_shared_pool()
     held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
         return ""

@@ -28,7 +28,7 @@ from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
-from ...plans.refusals import furthest_reason
+from ...plans.refusals import find_furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
 from ...system.typed import read_as
@@ -381,7 +381,7 @@ class _GraphRun:
         many = configs if isinstance(configs, int) else None
         if found.configs:
             return found.configs[:many], ""
-        reason = furthest_reason(found.refused)
+        reason = find_furthest_reason(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:

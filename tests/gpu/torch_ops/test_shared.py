@@ -48,13 +48,13 @@ class DescribedClassPlan(ClassPlan):
         self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE_BYTES)  # type: ignore[assignment]
         self._state = SimpleNamespace(
-            stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
+            stream=4096, context=0, launch=None, launcher=SimpleNamespace(make_empty_pack=lambda: None, filler=None)
         )
 
-    def state(self) -> Any:
+    def get_state(self) -> Any:
         return self._state
 
-    def make_tables(self, stream: int) -> OwnTables:
+    def allocate_tables(self, stream: int) -> OwnTables:
         assert stream == self._state.stream
         return OwnTables(1 << 40, [])
 
@@ -201,7 +201,7 @@ class PythonShapeClass:
         tables = {name: (1 << 40) + offset for name, offset in plan.tables.items()}
         if named["seq_len_q"] is not None:
             tables = {name: workspace - min(plan.table_places) + offset for name, offset in plan.tables.items()}
-        want = plan.prepared_row(
+        want = plan.make_prepare_row(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
             (0, _get_address(named["seq_len_q"]), 0, _get_address(named["seq_len_kv"])),
@@ -294,7 +294,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         assert (row[at] != detached[0].data_ptr()) == is_copied
         tokens = detached[0].transpose(1, 2).contiguous() if layout != "heads first" else detached[0]
         assert step.bytes == tokens.numpy().tobytes()
-        wanted = backward.plan.prepared_row(
+        wanted = backward.plan.make_prepare_row(
             *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
             (0, 0, 0),
             {name: (1 << 40) + offset for name, offset in backward.plan.tables.items()},

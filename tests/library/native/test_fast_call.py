@@ -24,19 +24,19 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import dlpack_type_code, find_exchange
-from cudnn_backend_py.execution.checks import buffer_requirements
+from cudnn_backend_py.execution.buffers import find_exchange, get_dlpack_type_code
+from cudnn_backend_py.execution.checks import get_buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
 from cudnn_backend_py.native.fast_call import (
-    LOOK_CLOSER,
-    OTHER_STREAM,
+    NEEDS_PYTHON,
+    STREAM_CHANGED,
     DlpackExchange,
     HandleState,
     Kernel,
     Launch,
     TupleCall,
-    compiled_library,
+    load_compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.libcudnn import HandlePointer
@@ -140,9 +140,9 @@ def launcher(plan: Plan) -> Launcher:
 
 
 def test_nothing_is_compiled_if_the_gil_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled_library.__wrapped__() is not None
+    assert load_compiled_library.__wrapped__() is not None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert compiled_library.__wrapped__() is None
+    assert load_compiled_library.__wrapped__() is None
 
 
 def launch_without_handle(plan: Plan) -> Launch:
@@ -169,12 +169,12 @@ def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: A
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return TupleCall(
         launch_without_handle(plan),
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         changes.pop("exchange", framework.exchange()),
         **{
             "given": len(tensors),
-            "wanted": [buffer_requirements(tensor) for tensor in tensors],
+            "wanted": [get_buffer_requirements(tensor) for tensor in tensors],
             "tail": [4096] * (len(launcher.uids) - len(tensors)),
             "workspace": 0,
             "device": 0,
@@ -229,7 +229,7 @@ def test_mismatched_buffers_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, changes: Any
 ) -> None:
     call = make_call(plan, launcher, framework)
-    assert call.go(buffers(**changes)) == LOOK_CLOSER
+    assert call.go(buffers(**changes)) == NEEDS_PYTHON
     assert reaches_execute(call, buffers())
 
 
@@ -237,7 +237,7 @@ def test_mismatched_buffers_are_left_to_python(
 def test_type_codes_are_checked_if_any_bit_width_is_allowed(
     plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
 ) -> None:
-    wanted = [buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
+    wanted = [get_buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
     call = make_call(plan, launcher, framework, wanted=wanted)
     assert reaches_execute(call, buffers()) == fits
@@ -246,20 +246,20 @@ def test_type_codes_are_checked_if_any_bit_width_is_allowed(
 def test_arguments_of_another_type_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     for other in (BufferSubclass(0x40000), 0x40000, None):
-        assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
+        assert call.go((*buffers()[:3], other)) == NEEDS_PYTHON
 
 
 def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     framework.stream = 8192
-    assert call.go(buffers()) == OTHER_STREAM
+    assert call.go(buffers()) == STREAM_CHANGED
     assert reaches_execute(make_call(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_unchecked_call_reads_only_the_device(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework, wanted=None)
     assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
-    assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
 def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -275,14 +275,14 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     given = buffers()
     assert reaches_execute(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
-    assert call.go((*given[:3], BufferSubclass())) == LOOK_CLOSER
+    assert call.go((*given[:3], BufferSubclass())) == NEEDS_PYTHON
     assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
 def test_the_go_method_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     go = make_call(plan, launcher, framework).go
     gc.collect()
-    assert go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert go(buffers(kind=HOST)) == NEEDS_PYTHON
     assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
 
 
@@ -344,7 +344,7 @@ def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, f
 def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     call._call.given = 257
-    assert call.go((Buffer(),) * 257) == LOOK_CLOSER
+    assert call.go((Buffer(),) * 257) == NEEDS_PYTHON
 
 
 def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -353,7 +353,7 @@ def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: L
     assert reaches_execute(call, buffers())
     assert call._call.filled
     # The first buffer is new, the last one refused: the pack must not count as having the buffers read so far.
-    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == LOOK_CLOSER
+    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == NEEDS_PYTHON
     assert not call._call.filled
     assert reaches_execute(call, buffers())
     assert list(row[:4]) == [0x10000, 0x20000, 0x30000, 0x40000]
@@ -362,7 +362,7 @@ def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: L
 
 def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
-    finalized = launcher.empty_pack()
+    finalized = launcher.make_empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     status = call.go(buffers())
     assert status > 0
@@ -374,8 +374,8 @@ def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: 
 @pytest.fixture(params=["compiled", "ctypes"])
 def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
-        monkeypatch.setattr(module, "compiled_library", lambda: None)
-        monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
+        monkeypatch.setattr(module, "load_compiled_library", lambda: None)
+        monkeypatch.setattr("cudnn_backend_py.native.launch.load_compiled_library", lambda: None)
     return str(request.param)
 
 
@@ -389,7 +389,7 @@ def make_mapped_call(launcher: Launcher, framework: Framework, keys: list[Any], 
 def mapped_call_reaches_execute(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
     """Return whether C calls cudnnBackendExecute, which refuses the null handle."""
     answer = call.go(None, given, workspace)
-    if answer == LOOK_CLOSER:
+    if answer == NEEDS_PYTHON:
         return False
     error = call.error(answer)
     assert isinstance(error, CudnnStatusError)
@@ -519,13 +519,13 @@ KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *
 
 def launch_prepared_call(call: TupleCall) -> int:
     """Launch in C with the addresses and the workspace that the call already has."""
-    return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
+    return int(load_compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
 def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: Launcher) -> None:
     call = TupleCall(
         launch_without_handle(plan),
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         None,
         given=0,
@@ -580,17 +580,17 @@ def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, launch_implemen
 def test_buffer_requirements_follow_from_the_tensor() -> None:
     g = GraphBuilder("types")
     half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
-    wanted = buffer_requirements(half)
+    wanted = get_buffer_requirements(half)
     assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
     assert {FLOAT, UINT} <= wanted.codes
     assert not {BFLOAT, 0} & wanted.codes
     assert 17 in wanted.codes  # a type unknown when this was written
-    fp8 = buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
+    fp8 = get_buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
-    mask = buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
-    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {dlpack_type_code("bool")})
-    assert buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
+    mask = get_buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
+    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {get_dlpack_type_code("bool")})
+    assert get_buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
@@ -599,4 +599,4 @@ def test_frameworks_without_c_functions_have_no_fast_path() -> None:
 
 
 def test_the_compiled_library_is_available() -> None:
-    assert compiled_library() is not None
+    assert load_compiled_library() is not None

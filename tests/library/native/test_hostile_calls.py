@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
-from cudnn_backend_py.native.compiled import compiled_library
-from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.fast_call import LOOK_CLOSER, DictCall, TupleCall, use_compiled_call
+from cudnn_backend_py.native.compiled import load_compiled_library
+from cudnn_backend_py.native.driver import find_stub
+from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, use_compiled_call
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
@@ -43,14 +43,14 @@ HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
 def is_left_or_refused(status: int) -> bool:
     """Return whether a call was left to Python, or refused by cuDNN for lack of a handle."""
-    return status == LOOK_CLOSER or status >= 1000
+    return status == NEEDS_PYTHON or status >= 1000
 
 
 @pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
 def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework, given: Any) -> None:
     call = make_call(plan, launcher, framework)
     for _ in range(3):
-        assert call.go(given) == LOOK_CLOSER
+        assert call.go(given) == NEEDS_PYTHON
 
 
 def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -83,7 +83,7 @@ def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Lau
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
     framework.stream = STREAM
-    assert call.go(buffers(is_readable=False)) == LOOK_CLOSER
+    assert call.go(buffers(is_readable=False)) == NEEDS_PYTHON
 
 
 def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -124,7 +124,7 @@ def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tu
     call = DictCall(
         library(),
         plan.descriptor.pointer,
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         framework.exchange(),
         places,
@@ -139,16 +139,16 @@ def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launc
     call, keys = make_mapped_call(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
     for value in OBJECTS:
-        assert call.go(None, value, 0x10000) == LOOK_CLOSER
+        assert call.go(None, value, 0x10000) == NEEDS_PYTHON
         assert call.go(None, dict.fromkeys(keys, value), 0x10000) < 0 or value in (1, True)
         if not isinstance(value, int):
-            assert call.go(value, whole, 0x10000) == LOOK_CLOSER or value is None
+            assert call.go(value, whole, 0x10000) == NEEDS_PYTHON or value is None
         if value is not True and value != 1:
-            assert call.go(None, whole, value) == LOOK_CLOSER
+            assert call.go(None, whole, value) == NEEDS_PYTHON
         if type(value).__hash__ is not None:
-            assert call.go(None, whole | {value: 0x10000}, 0x10000) == LOOK_CLOSER or value in launcher.uids
+            assert call.go(None, whole | {value: 0x10000}, 0x10000) == NEEDS_PYTHON or value in launcher.uids
     for count in (0, 1, 2, 4, 100):
-        assert call.go(*[whole] * count) == LOOK_CLOSER  # type: ignore[arg-type]
+        assert call.go(*[whole] * count) == NEEDS_PYTHON  # type: ignore[arg-type]
 
 
 class FastCallable:
@@ -183,13 +183,13 @@ def test_an_incomplete_object_is_handled() -> None:
         FastCallable.__call__(3)
 
 
-@pytest.mark.parametrize("fast", [library().destructor_type("cudnnDestroy"), DONE, capi])
+@pytest.mark.parametrize("fast", [library().get_destructor_type("cudnnDestroy"), DONE, capi])
 def test_a_fast_call_of_another_type_is_ignored(fast: object) -> None:
     assert FastCallable(fast)(1) == (1, 0)
 
 
 def test_native_objects_are_destroyed_in_any_order_and_thread() -> None:
-    end = library().destructor_type("cudnnBackendDestroyDescriptor")
+    end = library().get_destructor_type("cudnnBackendDestroyDescriptor")
     for arguments in ((), (1,), (1, 2, 3), ((), "x"), ((), -1), ((), 1 << 64)):
         with pytest.raises((TypeError, OverflowError)):
             end(*arguments)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def _remove_callback() -> None:
 
 def test_functions_of_the_driver_stub_accept_null() -> None:
     """The stub checks the addresses it writes to and ignores its other arguments."""
-    path = stub_path()
+    path = find_stub()
     assert path is not None
     stub = ctypes.CDLL(str(path))
     for name in ("cuDriverGetVersion", "cuDeviceGetCount"):
@@ -267,4 +267,4 @@ def test_functions_of_the_driver_stub_accept_null() -> None:
 
 
 def test_the_tests_use_the_compiled_library() -> None:
-    assert compiled_library() is not None
+    assert load_compiled_library() is not None

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, READ, ROW, THREADS
+from cudnn_backend_py.native.prepare import (
+    ARGUMENT_ROW,
+    MAX_CLEARED_TENSORS,
+    MAX_RAGGED_TENSORS,
+    Q_ROWS_READ,
+    THREADS_PER_BLOCK,
+)
 from tools.codegen.ptx import CUDA_SOURCE
 
 HOST = """
@@ -38,7 +44,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     library = ctypes.CDLL(str(built))
 
     def run_kernel(*row: int, blocks: int = 3) -> None:
-        library.run(ctypes.create_string_buffer(ROW.pack(*row)), blocks, THREADS)
+        library.run(ctypes.create_string_buffer(ARGUMENT_ROW.pack(*row)), blocks, THREADS_PER_BLOCK)
 
     return run_kernel
 
@@ -74,7 +80,7 @@ class PrepareLaunch:
         row += [self.is_wide, len(self.offsets)]
         for out, multiplier, kind in self.offsets:
             row += [address_of(out), multiplier, kind]
-        row += [0] * (3 * (MOST_RAGGED - len(self.offsets)))
+        row += [0] * (3 * (MAX_RAGGED_TENSORS - len(self.offsets)))
         if self.table is None:
             row += [0] * 6
         else:
@@ -83,7 +89,7 @@ class PrepareLaunch:
         row.append(len(self.rows))
         for out, facts in self.rows:
             row += [address_of(out), *facts]
-        return row + [0] * (8 * (MOST_CLEARED - len(self.rows)))
+        return row + [0] * (8 * (MAX_CLEARED_TENSORS - len(self.rows)))
 
 
 @pytest.mark.parametrize("is_wide", [True, False])
@@ -124,7 +130,7 @@ def test_dense_tensors_give_offsets_beyond_32_bits(launch: Launch) -> None:
 def test_reads_of_each_sequence_start_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
     case = PrepareLaunch(3, 5, (1, 9), cu_q=None if cu_q is None else int32_array(*cu_q))
     q, o = untouched_array(6, kind=np.int64), untouched_array(6, kind=np.int64)
-    case.offsets = [(q, 64, READ), (o, 64, False)]
+    case.offsets = [(q, 64, Q_ROWS_READ), (o, 64, False)]
     launch(*case.argument_row())
     starts = cu_q or [0, 1, 2, 3]
     np.testing.assert_array_equal(q, np.array(begin) * 64)
@@ -194,4 +200,4 @@ def test_python_and_c_agree_on_the_size_of_the_arguments(tmp_path: Path) -> None
     program = HOST.replace("SOURCE", str(CUDA_SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
     (tmp_path / "size.cpp").write_text(program)
     subprocess.run(["c++", "-o", tmp_path / "size", tmp_path / "size.cpp"], check=True)
-    assert subprocess.run([tmp_path / "size"]).returncode * 8 == ROW.size
+    assert subprocess.run([tmp_path / "size"]).returncode * 8 == ARGUMENT_ROW.size

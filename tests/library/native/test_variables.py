@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.native.variables import LOG_VARIABLES, library_variables
+from cudnn_backend_py.native.variables import LOG_VARIABLES, list_library_variables
 from tests.support.child import OLDER_VERSION, make_older_cudnn_environment, run_python
 
 RECORDER = r"""
@@ -65,10 +65,10 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     read = {tuple(line.split("\t")) for line in record.read_text().splitlines()}
     names = {name for file, name in read if Path(file).name.startswith(("libcudnn", "libnvrtc", "libcublas"))}
     assert {"NVIDIA_TF32_OVERRIDE", "CUDNN_LOGLEVEL_DBG"} < names
-    covered = {name for name, _ in library_variables(dict.fromkeys(names, "1"))}
+    covered = {name for name, _ in list_library_variables(dict.fromkeys(names, "1"))}
     assert names - covered - HARMLESS - set(LOG_VARIABLES) == set()
 
 
 def test_path_and_log_variables_are_not_part_of_a_query() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
-    assert library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)
+    assert list_library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

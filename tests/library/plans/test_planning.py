@@ -34,9 +34,9 @@ from cudnn_backend_py.generated.enums import BehaviorNote, KnobType
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.plans.select import Selection, tuned_options
+from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
 from cudnn_backend_py.target import Target
 from tests.support.child import make_older_cudnn_environment, run_python
 
@@ -130,8 +130,8 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
     assert len({plan_key(flash_forward(), one, OPTIONS) for one in targets}) == 1
-    assert len({plan_key(flash_forward(), one, tuned_options(None, one)) for one in targets}) == 3
-    assert tuned_options(None, targets[2])["gpu"] is None
+    assert len({plan_key(flash_forward(), one, make_tuned_key_options(None, one)) for one in targets}) == 3
+    assert make_tuned_key_options(None, targets[2])["gpu"] is None
 
 
 def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target, plan_cache_key: str) -> None:
@@ -242,7 +242,7 @@ def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
 ) -> None:
     """The hash of each entry is right, so that only its contents can be refused."""
     cache.put(plan_cache_key, built_plan)
-    files = plan_files(cache.folder, 1 << 24)
+    files = open_plan_files(cache.folder, 1 << 24)
     record = files.read(plan_cache_key)
     assert record is not None
     del record["key"]
@@ -252,7 +252,7 @@ def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
 
 
 def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: str, target: Target) -> None:
-    plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
+    open_plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
     with pytest.warns(PlanCacheWarning, match="is ignored"):
         assert cache.get(plan_cache_key, target) is None
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -337,7 +337,7 @@ def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
 
 
 def test_the_number_of_kept_plans_is_bounded(monkeypatch: pytest.MonkeyPatch, stored_plan: Plan) -> None:
-    monkeypatch.setattr(planning_module, "PLANS_KEPT", 1)
+    monkeypatch.setattr(planning_module, "MAX_KEPT_PLANS", 1)
     first = build(flash_forward(), "h100")
     build(flash_forward(192), "h100")
     assert build(flash_forward(), "h100") is first, "a live plan must be found even if it is not kept"
@@ -385,7 +385,7 @@ def test_build_plans_returns_plans_and_errors_in_order(
 def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
     tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(plan_key(flash_forward(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
+    cache.put(plan_key(flash_forward(), target, make_tuned_key_options(None, target)), tuned, {"why": "fastest"})
     assert build(flash_forward(), target).tag == tuned.tag
     assert engine_and_knobs(build(flash_forward(), target, mode="B")) != engine_and_knobs(tuned)
     assert engine_and_knobs(build(flash_forward(), "h200")) != engine_and_knobs(tuned), (

@@ -18,7 +18,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
+from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
 
 
 def forward_attention() -> Graph:
@@ -257,5 +257,9 @@ def test_heuristics_modes_keep_their_order() -> None:
 
 def test_keys_of_tuned_plans_depend_on_the_selection_but_not_on_modes() -> None:
     h100 = open_target("h100")
-    assert tuned_options(None, h100) == tuned_options(Selection(), h100) == tuned_options(Selection(modes="B"), h100)
-    assert tuned_options(Selection(deterministic=True), h100) != tuned_options(None, h100)
+    assert (
+        make_tuned_key_options(None, h100)
+        == make_tuned_key_options(Selection(), h100)
+        == make_tuned_key_options(Selection(modes="B"), h100)
+    )
+    assert make_tuned_key_options(Selection(deterministic=True), h100) != make_tuned_key_options(None, h100)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, UsageError
-from cudnn_backend_py.execution.buffers import DeviceBuffer, device_buffer, dlpack_facts
-from cudnn_backend_py.execution.checks import check_buffer, scalar_array
+from cudnn_backend_py.execution.buffers import DeviceBuffer, read_device_buffer, read_dlpack_facts
+from cudnn_backend_py.execution.checks import check_buffer, make_scalar_array
 from cudnn_backend_py.execution.run import _copy_back, _to_memory_image
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import make_tensor
@@ -46,16 +46,16 @@ class CudaArray:
     ],
 )
 def test_address_and_size_of_a_buffer_are_read(source: object, expected: DeviceBuffer) -> None:
-    assert device_buffer(source, "q") == expected
+    assert read_device_buffer(source, "q") == expected
 
 
 def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
     """The test reads many arrays: memory of a capsule freed too early would be reused."""
     arrays = [np.zeros((4, index + 1), np.float32)[:, ::2] for index in range(200)]
     for array in arrays:
-        at = device_buffer(array, "seed", host=True)
+        at = read_device_buffer(array, "seed", host=True)
         assert (at.ptr, at.element_bits, at.device) == (array.ctypes.data, 32, None)
-        facts = dlpack_facts(array)
+        facts = read_dlpack_facts(array)
         assert facts.dims == array.shape
         assert facts.strides == tuple(stride // 4 for stride in array.strides)
         assert (facts.type_text, facts.on_host) == ("float32", True)
@@ -83,7 +83,7 @@ def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
 )
 def test_objects_that_are_not_device_buffers_are_refused(source: object, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        device_buffer(source, "q")
+        read_device_buffer(source, "q")
     assert str(raised.value) == message
 
 
@@ -169,7 +169,7 @@ def by_value_tensor(data_type: DataType) -> Tensor:
     ],
 )
 def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) -> None:
-    made = scalar_array(by_value_tensor(data_type), value)
+    made = make_scalar_array(by_value_tensor(data_type), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
     with np.errstate(over="ignore"):
         assert made.item() == np.asarray(value).astype(dtype).item()
@@ -189,7 +189,7 @@ def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) 
     ],
 )
 def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> None:
-    made = scalar_array(by_value_tensor(DataType.BFLOAT16), value)
+    made = make_scalar_array(by_value_tensor(DataType.BFLOAT16), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(np.uint16), 1, True)
     assert hex(made.item()) == hex(bits)
 
@@ -214,7 +214,7 @@ def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> No
 )
 def test_scalars_that_do_not_match_are_refused(data_type: DataType, value: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        scalar_array(by_value_tensor(data_type), value)
+        make_scalar_array(by_value_tensor(data_type), value)
     assert str(raised.value) == message
 
 

@@ -64,7 +64,7 @@ def test_a_cuda_graph_that_fails_to_instantiate_again_is_destroyed_once(
             raise RuntimeError(name)
         graph._cuda[name](first)
 
-    monkeypatch.setattr(cuda, "run_driver", run_fake_driver)
+    monkeypatch.setattr(cuda, "call_driver", run_fake_driver)
     monkeypatch.setattr(FakeDriver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
     with pytest.raises(RuntimeError, match="cuGraphInstantiateWithFlags"):
         graph.update()

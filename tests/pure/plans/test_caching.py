@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, plan_files
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, open_plan_files
 from cudnn_backend_py.system.private_folder import EntryFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def entry_folder(folder: Path) -> EntryFolder:
-    return plan_files(folder, 1 << 20)
+    return open_plan_files(folder, 1 << 20)
 
 
 def file_names(folder: Path) -> list[str]:
@@ -144,7 +144,7 @@ def test_a_symbolic_link_to_a_folder_is_refused(entry_folder: EntryFolder, folde
     entry_folder.write(KEY, RECORD)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
-        plan_files(tmp_path / "link", 1 << 20).read(KEY)
+        open_plan_files(tmp_path / "link", 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
@@ -154,13 +154,13 @@ def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
         folder.mkdir(0o700)
         os.chown(folder, 12345, -1)
     with pytest.raises(EnvironmentNotReady, match="belongs to user id") as caught:
-        plan_files(foreign, 1 << 20).read(KEY)
+        open_plan_files(foreign, 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
 def test_a_folder_that_cannot_be_created_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    entry_folder = plan_files(tmp_path / "file" / "plans", 1 << 20)
+    entry_folder = open_plan_files(tmp_path / "file" / "plans", 1 << 20)
     with pytest.warns(PlanCacheWarning, match="is not kept"):
         entry_folder.write(KEY, RECORD)
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -182,7 +182,7 @@ def test_evidence_with_a_set_is_refused(entry_folder: EntryFolder) -> None:
 
 def test_the_least_recently_used_entries_are_removed_first(folder: Path) -> None:
     size = 4096
-    entry_folder = plan_files(folder, 3 * (size + 512))
+    entry_folder = open_plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
         entry_folder.write(key, {"plan": "x" * size})
@@ -316,7 +316,7 @@ def test_a_failing_write_leaves_no_file(
 
 def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old entries are removed before a new one is written, so the limit holds even if the writer dies then."""
-    entry_folder = plan_files(folder, 10_000)
+    entry_folder = open_plan_files(folder, 10_000)
     replace = os.replace
 
     def replace_and_die(*arguments: Any, **options: Any) -> None:
@@ -351,7 +351,7 @@ def test_a_removed_lock_file_is_created_again(entry_folder: EntryFolder, folder:
 def test_parent_folders_are_private_under_any_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
+        open_plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
     finally:
         os.umask(old)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700] * 2
@@ -361,9 +361,9 @@ def test_parent_folders_are_private_under_any_umask(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from cudnn_backend_py.plans.cache import plan_files
+from cudnn_backend_py.plans.cache import open_plan_files
 import warnings; warnings.simplefilter("error")
-files = plan_files(sys.argv[1], 400_000)
+files = open_plan_files(sys.argv[1], 400_000)
 print("ready", flush=True)
 for turn in range(int(sys.argv[2])):
     for key in sys.argv[3:]:
@@ -385,7 +385,7 @@ def test_concurrent_writers_share_a_folder(folder: Path) -> None:
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    entry_folder = plan_files(folder, 400_000)
+    entry_folder = open_plan_files(folder, 400_000)
     found = [record["key"] for record, _ in entry_folder.read_all()]
     assert len(found) == 7  # as many as fit
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
@@ -393,9 +393,9 @@ def test_concurrent_writers_share_a_folder(folder: Path) -> None:
 
 KILLER = """
 import os, random, signal, sys, time, warnings
-from cudnn_backend_py.plans.cache import plan_files
+from cudnn_backend_py.plans.cache import open_plan_files
 warnings.simplefilter("error")  # nothing is ever half written
-files = plan_files(sys.argv[1], 400_000)
+files = open_plan_files(sys.argv[1], 400_000)
 keys = sys.argv[2:]
 chance = random.Random(1)
 left = 0
