@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_buffer",
+    "compute_scratch_offsets",
     "get_buffer_requirements",
-    "lay_out_scratch",
     "locate_buffer",
     "locate_workspace",
     "make_scalar_array",
@@ -39,7 +39,7 @@ _SCALAR_TYPES = {
 SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's workspace
 
 
-def lay_out_scratch(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
+def compute_scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
     """Return the offsets of scratch tensors placed before a plan's workspace, by uid, and their total bytes."""
     offsets: dict[int, int] = {}
     size = 0

@@ -32,7 +32,7 @@ from ..printable import brief
 from ..system.notebook import ShownAsHtml
 from .arguments import Arguments
 from .buffers import find_exchange, get_buffer_address
-from .checks import get_buffer_requirements, lay_out_scratch, locate_buffer, locate_workspace, make_scalar_array
+from .checks import compute_scratch_offsets, get_buffer_requirements, locate_buffer, locate_workspace, make_scalar_array
 from .cuda_graph import CudaGraph
 from .run import execute
 from .stream_state import StreamState, _thread_state, get_live_handle
@@ -118,7 +118,7 @@ class Executable(ShownAsHtml):
         self._unchecked_buffer_count = -1 if any(tensor.by_value for tensor in self._given) else self._count
         self._alignment_mask = max([1, *(tensor.alignment for tensor in self._given)]) - 1
         self._last_signatures: list[Any] | None = None
-        self._offsets, self._scratch_bytes = lay_out_scratch(self._held)
+        self._offsets, self._scratch_bytes = compute_scratch_offsets(self._held)
         self.workspace_bytes = self._scratch_bytes + plan.workspace_bytes
         self._scalars = {
             tensor.uid: make_scalar_array(tensor, tensor.value)

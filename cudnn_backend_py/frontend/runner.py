@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import find_exchange, get_host_address, read_device_buffer
-from ..execution.checks import lay_out_scratch, make_scalar_array
+from ..execution.checks import compute_scratch_offsets, make_scalar_array
 from ..execution.stream_state import get_live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
@@ -49,7 +49,7 @@ class Placement:
         read = {item.uid for item in self.tensors}  # a slice that no operation reads is none
         # uid of a slice: (uid of the whole, bytes from its start)
         self.slices = {uid: place for uid, place in slices.items() if uid in read}
-        self.offsets, self.scratch_bytes = scratch or lay_out_scratch(self.tensors)
+        self.offsets, self.scratch_bytes = scratch or compute_scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:
         """Return the uids that the user's variant pack must have, including sliced tensors."""

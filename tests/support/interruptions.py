@@ -130,7 +130,9 @@ def call_c_functions() -> object:
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
         attribute = Attr.MATMUL_COMP_TYPE
-        capi.cudnnBackendSetAttribute(made, attribute, made._attribute_facts(attribute).types[0], 1, [DataType.FLOAT])
+        capi.cudnnBackendSetAttribute(
+            made, attribute, made._get_attribute_facts(attribute).types[0], 1, [DataType.FLOAT]
+        )
         capi.cudnnBackendFinalize(made)
         capi.cudnnGetLastErrorString()
         capi.cudnnBackendDestroyDescriptor(made)

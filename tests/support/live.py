@@ -53,12 +53,12 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
 
     counted = make_destructor_type(_DESTROY_SIGNATURE(counted_destroy))
     vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
-    lib._ends.update({(name, is_brief): counted for is_brief in ends})
+    lib._destructor_types.update({(name, is_brief): counted for is_brief in ends})
     try:
         yield live
     finally:
         vars(lib)["cudnnBackendCreateDescriptor"] = create_descriptor
-        lib._ends.update({(name, is_brief): end for is_brief, end in ends.items()})
+        lib._destructor_types.update({(name, is_brief): end for is_brief, end in ends.items()})
 
 
 _DESTROY_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

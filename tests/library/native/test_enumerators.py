@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
-from cudnn_backend_py.native.descriptor import _RENUMBERED
+from cudnn_backend_py.native.descriptor import _RENUMBERED_ENUMERATORS
 from tests.support.child import make_cudnn_environment, run_code
 
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)
@@ -94,7 +94,7 @@ def test_every_settable_enumerator_was_tested() -> None:
 
 
 def test_enumerators_renumbered_in_9_10_0_are_a_permutation() -> None:
-    assert sorted(_RENUMBERED.values()) == sorted(map(int, _RENUMBERED))
+    assert sorted(_RENUMBERED_ENUMERATORS.values()) == sorted(map(int, _RENUMBERED_ENUMERATORS))
 
 
 def test_9_10_0_opens_a_described_target() -> None:

@@ -509,7 +509,7 @@ def test_bound_call_sets_the_stream_first(
 
 def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
-    call._keeps[1][0].handle.stream = 8192
+    call._kept_objects[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed_function == "cudnnSetStream"
 

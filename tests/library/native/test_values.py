@@ -17,7 +17,7 @@ import pytest
 from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
 from cudnn_backend_py.generated.enums import OperationGraphMode
 from cudnn_backend_py.native.launch import make_int64_rows
-from cudnn_backend_py.native.values import format_value_with_type, show
+from cudnn_backend_py.native.values import format_value, format_value_with_type
 from tests.support.hostile import (
     HOSTILE_VALUE_MAKERS,
     ChangingFloat,
@@ -214,10 +214,10 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
         10**6000,
         type("n" * 10**6, (), {})(),
     ):
-        for text in (show(value), format_value_with_type(value)):
+        for text in (format_value(value), format_value_with_type(value)):
             assert text.isprintable()
             assert len(text) < 1000
-    assert show((1, 2, 3)) == "(1, 2, 3)"
+    assert format_value((1, 2, 3)) == "(1, 2, 3)"
     assert format_value_with_type("a") == "'a' (str)"
 
 

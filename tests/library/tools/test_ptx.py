@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cudnn_backend_py.native.find import find_nvrtc_places
-from cudnn_backend_py.native.prepare import ROW
+from cudnn_backend_py.native.prepare import ARGUMENT_ROW
 from tools.codegen.ptx import CUDA_SOURCE, compile_ptx, make_ptx_header
 
 PTX = CUDA_SOURCE.with_suffix(".ptx").read_text()
@@ -40,5 +40,5 @@ def test_the_ptx_fits_the_arguments_and_all_fused_attention_gpus() -> None:
         "version": "6.4",
         "target": "sm_75",
         "entry": "cudnn_backend_py_prepare",
-        "parameters": str(ROW.size),
+        "parameters": str(ARGUMENT_ROW.size),
     }

@@ -63,7 +63,7 @@ def test_a_few_recurring_lengths_are_recognized() -> None:
 
 
 def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
-    assert PlanPool()._most >= 2 * MAX_COUNTED_SHAPES
+    assert PlanPool()._max_plans >= 2 * MAX_COUNTED_SHAPES
     assert recognized_shapes(list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE).keys() == set(
         range(MAX_COUNTED_SHAPES)
     )
