@@ -30,7 +30,7 @@ from ..generated.enums import DataType
 from ..graph.formats import largest_finite
 from ..torch_ops.arguments import OperatorOptions
 from ..tuning.trial.bound import SPREAD_FACTOR
-from ..tuning.trial.rules import ROUNDING_FACTOR, roundoff
+from ..tuning.trial.rules import ROUNDING_FACTOR, get_unit_roundoff
 
 __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
 
@@ -59,9 +59,9 @@ class _ErrorProperties:
     @classmethod
     def of_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
         kind = _TYPES[dtype]
-        unit = roundoff(kind)
+        unit = get_unit_roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
-            unit = roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
+            unit = get_unit_roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
         return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest_finite(kind))
 
 

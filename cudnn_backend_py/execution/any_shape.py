@@ -60,7 +60,7 @@ Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
 
 _MAX_CACHED_SHAPES = 4096
-_OUT_OF_MEMORY = (Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED, Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+_OUT_OF_MEMORY_STATUSES = (Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED, Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
 _Q_TENSORS = ("q", "o", "do", "dq")
 _TOKEN_TENSORS = (*_Q_TENSORS, "k", "v", "dk", "dv")
 _DimsAndStrides = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
@@ -170,7 +170,7 @@ def is_lasting_refusal(error: CudnnBackendError) -> bool:
     Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
     """
     if isinstance(error, CudnnStatusError):
-        return error.status not in _OUT_OF_MEMORY
+        return error.status not in _OUT_OF_MEMORY_STATUSES
     return isinstance(error, (NotSupported, GraphError))
 
 

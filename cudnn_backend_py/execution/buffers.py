@@ -98,16 +98,16 @@ def find_exchange(kind: type) -> DlpackExchange | None:
     found = ctypes.cast(_get_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
     if found.major != 1 or not found.read or not found.current_stream:
         return None
-    read, fetch = _readers.get(kind, (found.read, None))
+    read, fetch = _compiled_readers.get(kind, (found.read, None))
     return DlpackExchange(kind, read, fetch, found.current_stream)
 
 
-_readers: dict[type, tuple[int, int]] = {}
+_compiled_readers: dict[type, tuple[int, int]] = {}
 
 
 def use_reader(kind: type, read: int, fetch: int) -> None:
     """Register faster C functions that read objects of a Python type in place of its framework's DLPack functions."""
-    _readers[kind] = read, fetch
+    _compiled_readers[kind] = read, fetch
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,12 +187,12 @@ class ClassPlan:
         self.number_places = [int(array.ctypes.data) for array in self._scalar_arrays]
         self.tables, self.table_bytes = _lay_out_tables(prepared)
         self.table_places = [self.tables[_get_table_name(x)] for x in prepared]
-        self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
+        self._ragged_names = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
-        self._paging = problem.page_size or 1, pages
-        self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS_PER_BLOCK), _MAX_BLOCKS)
+        self._page_size_and_count = problem.page_size or 1, pages
+        self._min_blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS_PER_BLOCK), _MAX_BLOCKS)
         written = {x.uid for x in graph.outputs}
-        self._cleared = [
+        self._tensors_to_clear = [
             (i, x) for i, x in enumerate(given) if x.uid in written and x.name in _VALUES_OF_UNWRITTEN_ROWS
         ]
         self._backward = backward
@@ -295,19 +295,19 @@ class ClassPlan:
         """
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
-        for name in self._ragged:
+        for name in self._ragged_names:
             ragged += (places["ragged_" + name], multipliers[name], self._get_offset_unit(name))
         return (
             *(batch, self.bounds.batch),
             *(cu_q, len_q, max_q, places["seq_len_q"]),
             *(cu_kv, len_kv, max_kv, places["seq_len_kv"]),
-            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
+            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged_names)),
             *ragged,
-            *[0] * (3 * (MAX_RAGGED_TENSORS - len(self._ragged))),
+            *[0] * (3 * (MAX_RAGGED_TENSORS - len(self._ragged_names))),
             *table,
-            *self._paging,
+            *self._page_size_and_count,
             places.get("page_table", 0),
-            *self._rows_to_clear(s, given, multipliers, to_words),
+            *self._list_rows_to_clear(s, given, multipliers, to_words),
         )
 
     def _get_offset_unit(self, name: str) -> int:
@@ -322,7 +322,7 @@ class ClassPlan:
 
     def count_blocks(self, s: Sequences, batch: int) -> int:
         """Return the number of thread blocks of the kernel that precedes the plan, for at most `batch` sequences."""
-        return max(self._blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
+        return max(self._min_blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
 
     def _collect_addresses(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the given buffers in the order of ``names``."""
@@ -349,7 +349,7 @@ class ClassPlan:
             self.streams.add(stream)
         return found
 
-    def _rows_to_clear(
+    def _list_rows_to_clear(
         self,
         s: Sequences,
         given: Sequence[Any],
@@ -361,9 +361,9 @@ class ClassPlan:
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
         """
         some = _has_padding(s) or (not self._backward and s.cu_kv is not None)
-        yield len(self._cleared) if some else 0
+        yield len(self._tensors_to_clear) if some else 0
         count = 0
-        for at, tensor in self._cleared if some else ():
+        for at, tensor in self._tensors_to_clear if some else ():
             words = ELEMENT_BITS[tensor.data_type] / 32
             _, heads, _, dim = tensor.dims
             _, head, token, _ = tensor.strides

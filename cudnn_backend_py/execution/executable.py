@@ -225,7 +225,7 @@ class Executable(ShownAsHtml):
             return
         self._local.state = state
         asks = self._chosen_stream is not None or self._allocate is not None
-        self._fast = None if asks or state.fast is None else state.fast.subject
+        self._fast = None if asks or state.fast is None else state.fast.compiled_self
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""

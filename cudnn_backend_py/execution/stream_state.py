@@ -39,7 +39,7 @@ class ThreadHandle:
     def __init__(self, plan: Plan, device: int) -> None:
         with on_device(device):
             self.handle = Handle(on=plan.target.library)
-            self.state = HandleState.for_handle(self.handle.pointer)
+            self.state = HandleState.from_handle(self.handle.pointer)
         self.context = int(self.state.context)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Self, TypeVar
 
-from ..native.cuda import Memory, Timer, l2_bytes
+from ..native.cuda import Memory, Timer, query_l2_bytes
 
 __all__ = [
     "FLUSHES_AHEAD",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 FLUSHES_AHEAD = 8  # flushes before a sample: some 0.2 ms, in which the host queues the launch of a plan
-_WARM_UP = 3
+_WARM_UP_BATCHES = 3
 
 Item = TypeVar("Item")
 #: Makes calls, given the number of its batch and how many calls; returns the nanoseconds they took on the host.
@@ -50,9 +50,9 @@ class GpuClock:
     """
 
     def __init__(self, device: int, runs: int = 2) -> None:
-        self.l2_bytes = l2_bytes(device)
+        self.l2_bytes = query_l2_bytes(device)
         self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
-        self._flush = 0  # allocated by the first flush
+        self._flush_address = 0  # allocated by the first flush
         self._memory, self._timer, self._runs = Memory(device), Timer(device, runs + 1), runs
 
     def __enter__(self) -> Self:
@@ -66,7 +66,7 @@ class GpuClock:
         self._timer.close()
         self._memory.free()
 
-    def sample(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
+    def time_runs(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
         """Return the microseconds of consecutive runs; only the first one starts with a cold L2 cache.
 
         Parameters
@@ -76,14 +76,14 @@ class GpuClock:
             also lets the host queue the launches.
         """
         if flushes:
-            self._flush = self._flush or self._memory.allocate(self._flush_bytes)
+            self._flush_address = self._flush_address or self._memory.allocate(self._flush_bytes)
         for _ in range(flushes):
-            self._memory.clear(self._flush, self._flush_bytes, stream)
+            self._memory.clear(self._flush_address, self._flush_bytes, stream)
         self._timer.record(0, stream)
         for run in range(self._runs):
             launch()
             self._timer.record(run + 1, stream)
-        return [self._timer.microseconds(run, run + 1) for run in range(self._runs)]
+        return [self._timer.measure_microseconds(run, run + 1) for run in range(self._runs)]
 
 
 def measure_gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
@@ -94,10 +94,10 @@ def measure_gpu_time(run: Callable[[], object], stream: int, *, device: int = 0,
     CudnnBackendError
         ``cuda-driver``.
     """
-    for _ in range(_WARM_UP):
+    for _ in range(_WARM_UP_BATCHES):
         run()
     with GpuClock(device, repeats) as clock:
-        return median(clock.sample(run, stream, flushes=0))
+        return median(clock.time_runs(run, stream, flushes=0))
 
 
 def time_host_calls(
@@ -113,7 +113,7 @@ def time_host_calls(
             for name in rotate_items(list(contenders), number):
                 wait()
                 nanoseconds = contenders[name](number, calls)
-                if number >= _WARM_UP:
+                if number >= _WARM_UP_BATCHES:
                     times[name].append(nanoseconds / calls / 1e3)
         wait()
     return times

@@ -173,7 +173,7 @@ class Runner:
         """Let compiled code make the next calls, with plain addresses and with buffers of one framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_exchange, kinds)), None)
-        if self._length > DictCall.PLACES or (
+        if self._length > DictCall.MAX_PLACES or (
             self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):
             return

@@ -202,7 +202,7 @@ def _check_graph_mode(given: AttributeValues) -> None:
 def _refuse_crashing_graphs(given: AttributeValues, version: VersionTuple) -> None:
     for crash in CRASHING_GRAPHS:
         if version in crash.versions and crash.matches(given[Attr.OPERATIONGRAPH_OPS]):
-            what = f"{crash.what} ends the process inside cuDNN ({crash.code})"
+            what = f"{crash.description} ends the process inside cuDNN ({crash.code})"
             raise UsageError(what, code="graph-kills-cudnn", fix=crash.fix)
 
 

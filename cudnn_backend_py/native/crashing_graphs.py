@@ -148,7 +148,7 @@ class CrashingGraph(NamedTuple):
     """
 
     code: str
-    what: str
+    description: str
     fix: str
     versions: Window
     kinds: Callable[[Sequence[DescriptorType]], bool]

@@ -23,23 +23,23 @@ __all__ = [
     "PointerFacts",
     "Timer",
     "call_driver",
-    "device_name",
     "get_captured_graph",
     "get_current_context",
     "in_context",
     "is_capturing",
     "keep_for_cuda_graph",
-    "l2_bytes",
     "load_context_functions",
     "load_driver_function",
     "make_current",
     "make_driver_error",
     "on_device",
+    "query_device_name",
+    "query_l2_bytes",
     "query_pointer",
+    "query_sm_version",
     "relaxed_capture",
     "release_for_destroyed_graphs",
     "restore_context",
-    "sm_version",
 ]
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
@@ -422,7 +422,7 @@ class Timer:
         with on_device(self._device):
             call_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
 
-    def microseconds(self, first: int, last: int) -> float:
+    def measure_microseconds(self, first: int, last: int) -> float:
         """Return the GPU time between two events, after waiting for the second. C: ``cuEventElapsedTime``."""
         found = ctypes.c_float()
         with on_device(self._device):
@@ -462,17 +462,17 @@ class Fence:
             _load_driver().cuEventDestroy_v2(self._events.pop())
 
 
-def l2_bytes(device: int) -> int:
+def query_l2_bytes(device: int) -> int:
     """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
     return _query_device_attribute(device, _L2_CACHE_SIZE)
 
 
-def sm_version(device: int) -> int:
+def query_sm_version(device: int) -> int:
     """Return the architecture of a GPU, 90 for sm_90. C: ``cuDeviceGetAttribute``."""
     return 10 * _query_device_attribute(device, _MAJOR) + _query_device_attribute(device, _MINOR)
 
 
-def device_name(device: int) -> str:
+def query_device_name(device: int) -> str:
     """Return the name of a GPU. C: ``cuDeviceGetName``."""
     text = ctypes.create_string_buffer(256)
     call_driver("cuDeviceGetName", text, len(text), device)

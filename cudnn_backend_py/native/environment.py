@@ -20,6 +20,7 @@ from .find import find_loaded
 __all__ = [
     "Nvrtc",
     "find_absent_engine_libraries",
+    "find_sublibraries",
     "get_loader_error",
     "initialize_driver",
     "list_loader_folders",
@@ -27,7 +28,6 @@ __all__ = [
     "list_mapped_cudnn_libraries",
     "parse_version_in_file_name",
     "query_nvrtc",
-    "sublibraries",
 ]
 
 # Takes next to no time to compile, and cannot be compiled without the library of builtins.
@@ -123,7 +123,7 @@ def get_loader_error(path: str) -> str:
     return ""
 
 
-def sublibraries(folder: Path) -> dict[str, list[Path]]:
+def find_sublibraries(folder: Path) -> dict[str, list[Path]]:
     """Return the sub-libraries of cuDNN in a folder by name (``graph``, ``engines_precompiled`` ...).
 
     A name has several files where versions are next to each other, or links with and without the full version.
@@ -149,7 +149,7 @@ def find_absent_engine_libraries(path: str, version: tuple[int, ...], cuda_major
     refuses, the absent engines were not judged. Nothing is absent where no sub-library is next to it at all:
     then they are elsewhere.
     """
-    present = sublibraries(Path(path).parent)
+    present = find_sublibraries(Path(path).parent)
     if not present:
         return ()
     expected = (name for name, (since, cuda) in _ENGINE_LIBRARIES.items() if version >= since and cuda_major >= cuda)

@@ -70,7 +70,7 @@ class PackFiller(ctypes.Structure):
     )
 
     @classmethod
-    def for_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
+    def from_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
         """Return the filler for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
@@ -99,7 +99,7 @@ class HandleState(ctypes.Structure):
     )
 
     @classmethod
-    def for_handle(cls, handle: ctypes.c_void_p) -> HandleState:
+    def from_handle(cls, handle: ctypes.c_void_p) -> HandleState:
         """Return the state of a handle made in the current context; the native handle stays alive with it."""
         made = cls(handle.value, 0, get_current_context(), *map(get_function_address, load_context_functions()))
         made.keeps = handle
@@ -202,7 +202,7 @@ class DlpackExchange(NamedTuple):
 def use_compiled_call(kind: type) -> None:
     """Let compiled code run the calls of a class's objects that have a ``_fast``, if it is available.
 
-    That is the :attr:`TupleCall.subject` of a call, which is made if its buffers are given by position by its own
+    That is the :attr:`TupleCall.compiled_self` of a call, which is made if its buffers are given by position by its own
     thread, or None; everything else is done by what was ``__call__`` before.
     """
     if load_compiled_library() is None:
@@ -358,9 +358,9 @@ class TupleCall:
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
         #: For :func:`use_compiled_call`.
-        self.subject = make_capsule(self._call, row, *self._kept_objects)
+        self.compiled_self = make_capsule(self._call, row, *self._kept_objects)
         #: Launches with a tuple of as many buffers as are given; answers 0, NEEDS_PYTHON, STREAM_CHANGED or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
+        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.compiled_self)
 
     def replace_addresses(self, tail: Sequence[int], workspace: int) -> None:
         """Replace the addresses of the buffers that the caller does not give."""
@@ -400,7 +400,7 @@ class DictCall:
         Whether a call whose stream is being captured is reported NEEDS_PYTHON, too.
     """
 
-    PLACES = 64  # bits of a mask
+    MAX_PLACES = 64  # bits of a mask
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class Launcher:
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._destructor = self._library.get_destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
-        self.filler = PackFiller.for_uids(self._library, self.uids)
+        self.filler = PackFiller.from_uids(self._library, self.uids)
         self._compiled_fill = None if load_compiled_library() is None else load_compiled_library().cudnn_backend_py_fill
 
     def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:
@@ -271,19 +271,19 @@ class Launcher:
         self._packs.clear()
 
 
-class _Vector(ctypes.Structure):
+class _StdVector(ctypes.Structure):
     """``std::vector`` in the layout of libstdc++ and libc++: begin, end, end of capacity."""
 
     _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("capacity", ctypes.c_void_p))
 
 
-class _VectorOfVectors(_Vector):
+class _StdVectorOfVectors(_StdVector):
     """A vector of vectors that keeps its elements alive."""
 
     keeps: tuple[Any, list[Any]]
 
 
-def make_int64_rows(rows: Sequence[Sequence[int]]) -> _VectorOfVectors:
+def make_int64_rows(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
     """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that.
 
     Raises
@@ -295,16 +295,16 @@ def make_int64_rows(rows: Sequence[Sequence[int]]) -> _VectorOfVectors:
         read_integers(row, "a row of dims or strides") for row in read_sequence(rows, "dims or strides", 0, None)
     ]
     arrays = [(ctypes.c_int64 * len(row))(*row) for row in numbers]
-    inner = (_Vector * len(arrays))()
+    inner = (_StdVector * len(arrays))()
     for vector, array in zip(inner, arrays, strict=True):
         _set_range(vector, array)
-    outer = _VectorOfVectors()
+    outer = _StdVectorOfVectors()
     _set_range(outer, inner)
     outer.keeps = (inner, arrays)
     return outer
 
 
-def _set_range(vector: _Vector, array: ctypes.Array[Any]) -> None:
+def _set_range(vector: _StdVector, array: ctypes.Array[Any]) -> None:
     begin = ctypes.addressof(array)
     vector.begin, vector.end = begin, begin + ctypes.sizeof(array)
     vector.capacity = vector.end

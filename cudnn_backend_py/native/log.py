@@ -353,11 +353,11 @@ class _CaptureBlock(AbstractContextManager[Log]):
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None
     ) -> None:
-        self._asked = level, this_thread_only, logger, on
+        self._arguments = level, this_thread_only, logger, on
         self._captures: list[tuple[_LogHub, _Capture]] = []
 
     def __enter__(self) -> Log:
-        level, this_thread_only, logger, on = self._asked
+        level, this_thread_only, logger, on = self._arguments
         hub = get_log_hub(on or library())
         chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
         capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, chosen)

@@ -193,11 +193,11 @@ def list_stored_libraries() -> list[StoredLibrary]:
     with suppress(OSError, ValueError):
         status = os.stat(root)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-            return [one for name in os.listdir(root) for one in _list_libraries(root / name)]
+            return [one for name in os.listdir(root) for one in _list_stored_libraries(root / name)]
     return []
 
 
-def _list_libraries(folder: Path) -> list[StoredLibrary]:
+def _list_stored_libraries(folder: Path) -> list[StoredLibrary]:
     if (match := FOLDER.fullmatch(folder.name)) is None:
         return []
     numbers = version_numbers(match["version"])

@@ -112,7 +112,7 @@ def build(
     key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
     def find_or_build() -> Plan:
-        found = None if disk is None else _find_cached(disk, graph, chosen, wanted, key)
+        found = None if disk is None else _find_cached_plan(disk, graph, chosen, wanted, key)
         if found is None:
             found = _build_first_possible(graph, chosen, wanted)
             if disk is not None:
@@ -185,7 +185,7 @@ def _make_selection(
     return replace(selection or Selection(modes=(heur_mode(mode),)), **changes)
 
 
-def _find_cached(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
+def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
     """Return the tuned plan for the heuristics' first choice if there is one, else the cached plan of the key."""
     found = None
     if wanted.modes[0] is HeurMode.A:

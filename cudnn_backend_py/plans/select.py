@@ -294,26 +294,26 @@ def _list_configs(
         yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
-        yield from _try_selected(question, found)
+        yield from _try_library_choice(question, found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
         try:
             answer = question.heuristics(mode, reasons=True)
         except CudnnStatusError as error:
-            _add_refused(found, mode.name, None, error)
+            _add_refused_config(found, mode.name, None, error)
             continue
         if answer.answer.text:
             found.answers.append((mode.name, answer.answer.text))
             found.texts.append(answer.answer.text)
         yield from answer.configs
     if not selection.deterministic:
-        yield from _try_selected(question, found)
+        yield from _try_library_choice(question, found)
     if selection.engine is not None and not found.configs:
         yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
+def _try_library_choice(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
     """Yield the config that a library selects without querying the heuristics."""
     try:
         if (config := question.selected()) is not None:
@@ -328,10 +328,10 @@ def _try_choice(
     try:
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
-        _add_refused(found, origin, choice, error)
+        _add_refused_config(found, origin, choice, error)
 
 
-def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
+def _add_refused_config(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
     from .candidate import Candidate
     from .refusals import read_error
 

@@ -12,6 +12,7 @@ from ..errors import EnvironmentNotReady
 from ..native import Library, library, loaded_library
 from ..native.environment import (
     Nvrtc,
+    find_sublibraries,
     get_loader_error,
     initialize_driver,
     list_loader_folders,
@@ -19,7 +20,6 @@ from ..native.environment import (
     list_mapped_cudnn_libraries,
     parse_version_in_file_name,
     query_nvrtc,
-    sublibraries,
 )
 from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
 from ..system.integrity import Damage, find_damage
@@ -261,7 +261,7 @@ def _check_files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
 
 def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[EnvironmentProblem]:
     folder = Path(path).parent
-    present = set(sublibraries(folder))
+    present = set(find_sublibraries(folder))
     full = not present.isdisjoint(_FULL_WHEEL_SUBLIBRARIES)
     vital = list(_VITAL_SUBLIBRARIES)
     if version is not None:
@@ -286,7 +286,7 @@ def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[E
 
 def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
-    for name, files in sublibraries(Path(path).parent).items():
+    for name, files in find_sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := parse_version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
             theirs = ", ".join(map(version_text, sorted(versions)))
@@ -301,7 +301,7 @@ def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[Environ
 
 def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries that the loader refuses; sub-libraries of mixed versions lack each other's symbols."""
-    present = sublibraries(Path(path).parent)
+    present = find_sublibraries(Path(path).parent)
     for name in (*_VITAL_SUBLIBRARIES, *_VITAL_SUBLIBRARIES_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
             continue
@@ -345,12 +345,12 @@ def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
 @lru_cache
 def _list_own_files(path: str) -> frozenset[str]:
     """Return the resolved paths of the sub-libraries next to a libcudnn, as in ``/proc/self/maps``."""
-    return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
+    return frozenset(str(file.resolve()) for files in find_sublibraries(Path(path).parent).values() for file in files)
 
 
 @lru_cache
 def _list_sublibrary_names(folder: Path) -> frozenset[str]:
-    return frozenset(sublibraries(folder))
+    return frozenset(find_sublibraries(folder))
 
 
 def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:

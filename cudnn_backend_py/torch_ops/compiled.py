@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
-Number = int | tuple[int, int, int]
-Place = tuple[int, int, int, Number]
-Pairs = Sequence[tuple[str, Any]]
+SlotNumber = int | tuple[int, int, int]
+Place = tuple[int, int, int, SlotNumber]
+NamedTensors = Sequence[tuple[str, Any]]
 Notice = Callable[[int, tuple[int, int, int]], int]
 
 
@@ -85,14 +85,14 @@ class Recipe:
     """
 
     call: TupleCall
-    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
+    outputs: tuple[tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
     holds: Any
     limits: tuple[tuple[int, int, int], ...] = ()
     prepared: int = 0
     parameters: tuple[Place, ...] = ()
-    pieces: tuple[Number, ...] = ()
+    pieces: tuple[SlotNumber, ...] = ()
     own_piece: int = -1
     copied: int = 0
     tokens_first: bool = False
@@ -110,7 +110,7 @@ class Recipe:
         )
 
 
-def list_tensor_sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
+def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str, tuple[int, int, int]]:
     """Return kind, index and offset of each tensor of a plan, by its name."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
@@ -122,13 +122,17 @@ def list_tensor_sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, i
 
 def describe_fixed_output(
     x: Any, filled: float | None
-) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
+) -> tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None]:
     """Return the description of an output that always has the dims and strides of this tensor."""
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
 def make_exact_recipe(
-    executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str], filled: Mapping[str, float]
+    executable: Executable,
+    inputs: NamedTensors,
+    outputs: NamedTensors,
+    copied: Sequence[str],
+    filled: Mapping[str, float],
 ) -> Recipe:
     """Return the recipe of an exact plan that ran with these tensors on the current stream.
 
@@ -138,7 +142,7 @@ def make_exact_recipe(
     known, names = list_tensor_sources(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
     count = len(executable.names)
-    pieces: tuple[Number, ...] = ()
+    pieces: tuple[SlotNumber, ...] = ()
     row: list[Place] = [(at, *known[name]) for at, name in enumerate(executable.names)]
     if executable.allocates:
         base = 0
@@ -220,8 +224,8 @@ def make_class_recipe(
     plan: ClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
-    inputs: Pairs,
-    outputs: Pairs,
+    inputs: NamedTensors,
+    outputs: NamedTensors,
     *,
     options: OperatorOptions,
     bounds: ClassBounds,
@@ -254,7 +258,7 @@ def make_class_recipe(
     known, state = list_tensor_sources(inputs, outputs), plan.get_state()
     table = named["block_table"]
     tables = plan.allocate_tables(state.stream) if sequences.is_uniform else None
-    pieces: list[Number] = [
+    pieces: list[SlotNumber] = [
         plan.table_bytes if tables is None else 0,
         *[
             numbers.make_piece_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
@@ -359,7 +363,7 @@ class _VariableNumbers:
         """Return where the kernel's arguments get a number from, or the number itself if it is fixed."""
         return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
 
-    def make_piece_size(self, each: int, slot: int | None, count: int) -> Number:
+    def make_piece_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
         """Return the bytes of a piece of workspace, `each` per token; `count` is the call's number of tokens."""
         return (
             (0, each * self._get_head_factor(slot), slot)
@@ -385,7 +389,7 @@ class _VariableNumbers:
             return value
         return NUMBER, 0, (0, _STRIDE_UNIT_BYTES // x.element_size(), _SEQUENCE_STRIDE_SLOTS[name])
 
-    def make_output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
+    def make_output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[SlotNumber, ...]:
         """Return the dims of an output."""
         if self._dense:
             return (0, 1, BATCH), x.shape[1], (0, 1, _get_rows_slot(name)), x.shape[3]
@@ -395,7 +399,7 @@ class _VariableNumbers:
             (0, 1, slot) if axis == loose and slot in self.variable_slots else dim for axis, dim in enumerate(x.shape)
         )
 
-    def make_output_strides(self, name: str, x: Any) -> tuple[Number, ...]:
+    def make_output_strides(self, name: str, x: Any) -> tuple[SlotNumber, ...]:
         """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
@@ -438,7 +442,7 @@ class RecipeSource(Protocol):
     @property
     def best_key(self) -> Any: ...
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None: ...
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
 
 
 class CompiledStep:
@@ -490,8 +494,8 @@ class CompiledStep:
         self,
         strategy: RecipeSource,
         backward: bool,
-        inputs: Pairs,
-        outputs: Pairs,
+        inputs: NamedTensors,
+        outputs: NamedTensors,
         options: tuple[Any, ...],
         wanted: int = 0,
     ) -> None:

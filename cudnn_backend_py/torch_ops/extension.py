@@ -32,7 +32,7 @@ from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 __all__ = ["Extension", "build_in_this_process", "describe_extension"]
 
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
-NAME = "cudnn_backend_py_torch"
+MODULE_NAME = "cudnn_backend_py_torch"
 SOURCE = Path(__file__).with_name("compiled.cpp")
 HEADERS = Path(__file__).with_name("call_key.h"), Path(__file__).parents[1] / "native" / "fast_call.h"
 _MAX_FILE_BYTES = 64 << 20
@@ -45,7 +45,7 @@ def is_enabled() -> bool:
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def extension_folder() -> PrivateFolder:
+def get_extension_folder() -> PrivateFolder:
     """Return the folder of extensions: ``CUDNN_BACKEND_TORCH_EXTENSION``, else one in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
@@ -132,7 +132,7 @@ class Extension:
         if not is_enabled():
             self._finish(f"left out: {VARIABLE} is 0")
             return
-        build, place = Build.for_torch(torch), extension_folder()
+        build, place = Build.for_torch(torch), get_extension_folder()
         if self._load_built(build, place, then):
             return
         if missing := build.find_missing_tools():
@@ -192,8 +192,8 @@ class Extension:
 
 def load_module(path: Path) -> Any:
     """Load the extension module from a file."""
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(path))
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)

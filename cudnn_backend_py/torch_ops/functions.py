@@ -397,7 +397,7 @@ def attention_with_kvcache(
             kv_layout,
         )
         if found is not None:
-            return found if packed else _to_bshd(found)
+            return found if packed else _transpose_outputs_to_bshd(found)
     if packed:
         check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
         check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
@@ -426,11 +426,11 @@ def attention_with_kvcache(
             *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
             *(max_seqlen_q if packed else None, max_seqlen_k, shapes),
         ),
-        out if out is None or packed else _to_bhsd(out),
+        out if out is None or packed else _transpose_to_bhsd(out),
         return_stats,
         return_amax,
     )
-    return found if packed else _to_bshd(found)
+    return found if packed else _transpose_outputs_to_bshd(found)
 
 
 def default_shapes() -> Shapes:
@@ -588,14 +588,14 @@ def _run_paged_step(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tu
     return STEP.call(operator, *tensors, *options, *rest)
 
 
-def _to_bshd(found: Any) -> Any:
+def _transpose_outputs_to_bshd(found: Any) -> Any:
     """Return the output as [b, s, h, d], followed by the other outputs."""
     if isinstance(found, tuple):
         return (found[0].transpose(1, 2), *found[1:])
     return found.transpose(1, 2)
 
 
-def _to_bhsd(out: Any) -> Any:
+def _transpose_to_bhsd(out: Any) -> Any:
     check_dims(4, "b, s, h and d", out=out)
     return out.transpose(1, 2)
 

@@ -225,9 +225,9 @@ def _define_operators() -> bool:
                 torch.library.define(name, SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
                 torch.library.impl(name, "cuda", run_it)
                 torch.library.register_fake(name, fake)
-            torch.library.register_autograd(FORWARD, _operator_backward, setup_context=_save_context)
+            torch.library.register_autograd(FORWARD, _run_operator_backward, setup_context=_save_context)
             torch.library.register_autograd(BACKWARD, refuse_second_derivative)
-            members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
+            members = {"forward": staticmethod(_run_autograd_forward), "backward": staticmethod(_run_autograd_backward)}
             _autograd_functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
             _transformable_passes.append(Passes(torch))
             _defined_operators.extend(SCHEMAS)
@@ -241,7 +241,7 @@ _define_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
 # outputs, real and fake
 
 
-def _empty_output(x: Any, head_dim: Any) -> Any:
+def _allocate_output(x: Any, head_dim: Any) -> Any:
     """Return dense memory for [b, h, s, head_dim], with heads and rows in the order of x; or [t, h, head_dim]."""
     if x.dim() == 3:
         return x.new_empty((*x.shape[:2], head_dim))
@@ -255,7 +255,7 @@ def _has_heads_first(x: Any) -> bool:
     return bool(x.stride(1) >= x.stride(2))
 
 
-def _empty_stats(q: Any) -> Any:
+def _allocate_stats(q: Any) -> Any:
     """Return memory for statistics, [b, h, s, 1] or [h, t] float32, laid out as q."""
     import torch
 
@@ -267,13 +267,13 @@ def _empty_stats(q: Any) -> Any:
     return q.new_empty((b, s, h, 1), dtype=torch.float32).transpose(1, 2)
 
 
-def _empty_placeholder(x: Any) -> Any:
+def _allocate_placeholder(x: Any) -> Any:
     import torch
 
     return x.new_empty((0,), dtype=torch.float32)
 
 
-def _empty_amax(q: Any) -> Any:
+def _allocate_amax(q: Any) -> Any:
     import torch
 
     return q.new_empty((2 * _AMAX_O_INDEX,), dtype=torch.float32)
@@ -287,8 +287,8 @@ def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_SCALE_COUNT]), strict=True))
     check_call(named, OperatorOptions(*rest[_SCALE_COUNT:-1]), decide=_get_condition_evaluator(torch))
     q, _, v, *_ = tensors
-    stats = _empty_stats(q) if arguments[-1] else _empty_placeholder(q)
-    return _empty_output(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _empty_placeholder(q)
+    stats = _allocate_stats(q) if arguments[-1] else _allocate_placeholder(q)
+    return _allocate_output(q, v.shape[-1]), stats, _allocate_amax(q) if is_fp8(q) else _allocate_placeholder(q)
 
 
 def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -299,17 +299,17 @@ def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, 
     check_call(
         named, OperatorOptions(*arguments[_TENSOR_COUNT:-2]), backward=True, decide=_get_condition_evaluator(torch)
     )
-    return _empty_gradients(*arguments)
+    return _allocate_gradients(*arguments)
 
 
-def _empty_gradients(*arguments: Any) -> tuple[Any, ...]:
+def _allocate_gradients(*arguments: Any) -> tuple[Any, ...]:
     named = dict(zip(TENSORS, arguments, strict=False))
     wanted = {"bias": arguments[-2], "sink": arguments[-1]}
-    extra = (_empty_contiguous(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
-    return (*(_empty_output(x, x.shape[-1]) for x in arguments[:3]), *extra)
+    extra = (_allocate_contiguous(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
+    return (*(_allocate_output(x, x.shape[-1]) for x in arguments[:3]), *extra)
 
 
-def _empty_contiguous(x: Any) -> Any:
+def _allocate_contiguous(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
@@ -329,7 +329,7 @@ def _run_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     scales, options, wants_stats = rest[:_SCALE_COUNT], rest[_SCALE_COUNT:-1], rest[-1]
     scales = scales if is_fp8(tensors[0]) else ()
     found = _launch_forward(torch, tensors, scales, options, wants_stats, None)
-    o, stats, amax = (_empty_placeholder(tensors[0]) if x is None else x for x in found)
+    o, stats, amax = (_allocate_placeholder(tensors[0]) if x is None else x for x in found)
     return o, stats, amax
 
 
@@ -344,9 +344,9 @@ def _launch_forward(
     """Launch the forward pass; return the output, its statistics if wanted, and the amax of 8-bit floats."""
     q, _, v, *_ = tensors
     with _make_current_device(torch, q):
-        o = _empty_output(q, v.shape[-1]) if out is None else out
-        stats = _empty_stats(q) if wants_stats else None
-        amax = _empty_amax(q) if scales else None
+        o = _allocate_output(q, v.shape[-1]) if out is None else out
+        stats = _allocate_stats(q) if wants_stats else None
+        amax = _allocate_amax(q) if scales else None
         outputs = {"o": o, "stats": stats}
         inputs = dict(zip(TENSORS, tensors, strict=True))
         if amax is not None:
@@ -361,14 +361,14 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     import torch
 
     with _make_current_device(torch, rest[0]):
-        outputs = _empty_gradients(*rest)
+        outputs = _allocate_gradients(*rest)
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
         options, dbias = tuple(rest[_TENSOR_COUNT:-2]), gradients["dbias"]
         if dbias is not None:
             named["bias"] = _expand_bias(named, OperatorOptions(*options))
-            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _empty_contiguous(named["bias"])
+            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _allocate_contiguous(named["bias"])
         run_pass(True, named, gradients, options)
         if gradients["dbias"] is not dbias:
             dbias.copy_(gradients["dbias"].sum_to_size(dbias.shape))
@@ -391,7 +391,9 @@ def _expand_bias(named: dict[str, Any], options: OperatorOptions) -> Any:
 # gradients
 
 
-def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any) -> tuple[Any, ...]:
+def _run_autograd_forward(
+    ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any
+) -> tuple[Any, ...]:
     import torch
 
     found = _launch_forward(torch, tensors, scales, options, True, None)
@@ -399,8 +401,8 @@ def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...
     return found
 
 
-def _function_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
-    return None, None, *_gradients_from_context(ctx, d_o, 2)
+def _run_autograd_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+    return None, None, *_compute_gradients_from_context(ctx, d_o, 2)
 
 
 def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any]) -> None:
@@ -418,13 +420,13 @@ def _save_for_backward(
     ctx.set_materialize_grads(False)
 
 
-def _operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+def _run_operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
     if d_o is not None and not ctx.has_stats:
         raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
-    return *_gradients_from_context(ctx, d_o, 0), *[None] * (_SCALE_COUNT + len(OperatorOptions._fields) + 1)
+    return *_compute_gradients_from_context(ctx, d_o, 0), *[None] * (_SCALE_COUNT + len(OperatorOptions._fields) + 1)
 
 
-def _gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
+def _compute_gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
     """Return the gradients of the tensors, which start at input `first` of the function."""
     if d_o is None:
         return (None,) * _TENSOR_COUNT

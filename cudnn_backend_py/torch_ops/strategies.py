@@ -34,8 +34,8 @@ from .arguments import (
     get_data_type,
     has_supported_strides,
 )
-from .compiled import DENSE, STEP, Pairs, Recipe, make_class_recipe, make_exact_recipe, select_operator
-from .graphs import attention_graph
+from .compiled import DENSE, STEP, NamedTensors, Recipe, make_class_recipe, make_exact_recipe, select_operator
+from .graphs import make_attention_graph
 from .reading import TOKEN_TENSORS, SequenceView, describe_problem, must_avoid_decoding, read_call
 
 __all__ = ["forget_plans", "run_pass"]
@@ -54,13 +54,13 @@ _OUTPUTS = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", 
 _VALUES_OF_UNWRITTEN_ROWS = {"stats": float("-inf")}  # what rows hold that no one writes; 0 if not named
 _LENGTH_TENSORS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 
-Named = dict[str, Any]
+TensorsByName = dict[str, Any]
 
 
 class Strategy(Protocol):
     """A strategy to run calls with tensors of certain shapes."""
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream."""
 
     @property
@@ -75,7 +75,7 @@ class Strategy(Protocol):
     def best_key(self) -> Any:
         """The key that distinguishes its recipes from those of another class that the same plan serves meanwhile."""
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs its calls; None if the plan was evicted meanwhile."""
 
 
@@ -101,8 +101,8 @@ _cache_lock = threading.Lock()
 
 def run_pass(
     backward: bool,
-    inputs: Named,
-    outputs: Named,
+    inputs: TensorsByName,
+    outputs: TensorsByName,
     options: tuple[Any, ...],
     *,
     is_given: bool = False,
@@ -127,8 +127,8 @@ def run_pass(
             backward,
             options,
             *[x is None for x in outputs.values()],
-            *[None if x is None else _tensor_key(x) for x in inputs.values()],
-            _tensor_key(outputs["o"]) if is_given else None,
+            *[None if x is None else _make_tensor_key(x) for x in inputs.values()],
+            _make_tensor_key(outputs["o"]) if is_given else None,
         )
         strategy = _strategies.get(key)
     except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
@@ -150,11 +150,11 @@ def forget_plans() -> None:
     get_shared_pool().clear()
 
 
-def _tensor_key(x: Any) -> tuple[Any, ...]:
+def _make_tensor_key(x: Any) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
 
 
-def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     """Return the strategy for a call after checking the call, and cache it."""
     is_out_given = key[-1] is not None
     checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
@@ -175,7 +175,7 @@ def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: 
     return found
 
 
-def _choose_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
         return _EmptyAttention(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
@@ -203,15 +203,15 @@ class _EmptyAttention:
     offer_counts, is_shared, best_key = None, False, None
 
     def __init__(self, backward: bool) -> None:
-        self._written = _OUTPUTS[backward]
+        self._outputs = _OUTPUTS[backward]
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Write zeros, and the statistics of rows without keys."""
-        for name in self._written:
+        for name in self._outputs:
             if named.get(name) is not None:
                 named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return None: there is no plan."""
 
 
@@ -234,25 +234,25 @@ class _ExactStrategy:
         self, backward: bool, named: Mapping[str, Any], options: OperatorOptions, key: tuple[Any, ...]
     ) -> None:
         present = {name: x for name, x in named.items() if x is not None}
-        self._read = [
+        self._copied_inputs = [
             name for name, x in present.items() if name not in _OUTPUTS[backward] and not _is_usable_in_place(name, x)
         ]
-        self._tensor_layout = {name: _tensor_layout(x, name in self._read) for name, x in present.items()}
+        self._tensor_layout = {name: _tensor_layout(x, name in self._copied_inputs) for name, x in present.items()}
         self._backward, self._options = backward, options
         has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
-        self._cleared = [
+        self._tensors_to_clear = [
             name for name in (*TOKEN_TENSORS[backward], "stats") if name in _OUTPUTS[backward] and has_lengths
         ]
         self._key = ("exact", key)
-        self._held: Slot | None = None
+        self._slot: Slot | None = None
         self._offer_counts: dict[Any, int] = {}
         self._calls_until_build_request = 0
 
     def is_built(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is built."""
-        held = self._held
+        held = self._slot
         if held is None or held.plan is None:
-            held = self._held = get_shared_pool().find(self._key)
+            held = self._slot = get_shared_pool().find(self._key)
         plan = None if held is None else held.plan
         return plan is not None and not (only_if_ran and not plan.streams)
 
@@ -269,21 +269,21 @@ class _ExactStrategy:
             self._calls_until_build_request = _CALLS_BETWEEN_BUILD_REQUESTS
             get_shared_pool().build_in_background(self._key, self._build_plan, torch.cuda.current_device())
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the exact plan on torch's current stream."""
         import torch
 
-        pool, held = get_shared_pool(), self._held
+        pool, held = get_shared_pool(), self._slot
         plan = None if held is None else held.plan
         while held is None or plan is None:
-            held = self._held = pool.get_or_build(self._key, self._build_plan, _get_current_stream())
+            held = self._slot = pool.get_or_build(self._key, self._build_plan, _get_current_stream())
             plan = held.plan
         held.used = pool.now
         if torch.cuda.is_current_stream_capturing():
             plan.captured = True
-        for name in self._read:
+        for name in self._copied_inputs:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
-        for name in self._cleared:
+        for name in self._tensors_to_clear:
             if named[name] is not None:
                 named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
         plan(*[named[name] for name in plan.names])
@@ -291,11 +291,11 @@ class _ExactStrategy:
     @property
     def offer_counts(self) -> dict[Any, int] | None:
         """As in :class:`Strategy`; None until the plan is built."""
-        return None if self._held is None or self._held.plan is None else self._offer_counts
+        return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs calls of this shape."""
-        plan = None if self._held is None else self._held.plan
+        plan = None if self._slot is None else self._slot.plan
         return (
             None
             if plan is None
@@ -304,15 +304,15 @@ class _ExactStrategy:
                     plan,
                     inputs,
                     outputs,
-                    self._read,
-                    {name: _VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0) for name in self._cleared},
+                    self._copied_inputs,
+                    {name: _VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0) for name in self._tensors_to_clear},
                 )
             )
         )
 
     def _build_plan(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
-        graph = attention_graph(
+        graph = make_attention_graph(
             self._tensor_layout, options, backward=backward, version=target.library.version, sm=target.sm
         )
         plan = _build_plan(graph, target, options.deterministic and backward)
@@ -351,14 +351,14 @@ def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
 class _ClassStrategy:
     """The plan of a shape class, and how a call's tensors are viewed as its sequences. Threads may share one."""
 
-    def __init__(self, backward: bool, named: Named, options: OperatorOptions) -> None:
-        self._reading = r = read_call(backward, named, options)
+    def __init__(self, backward: bool, named: TensorsByName, options: OperatorOptions) -> None:
+        self._view = r = read_call(backward, named, options)
         self.related_calls = _related_calls.get(r.related_plans) or _get_related_calls(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._allow_larger = _may_switch_plans(options)
         self._is_adaptive = self._allow_larger and select_operator(named) == DENSE
         written = _OUTPUTS[backward]
-        self._read = [name for name in r.copied if name not in written]
+        self._copied_inputs = [name for name in r.copied if name not in written]
         self._copied_without_layout = [
             name
             for name, x in named.items()
@@ -366,54 +366,54 @@ class _ClassStrategy:
             and name not in (*r.multipliers, *written, "k", "v")
             and not _is_small_usable_in_place(name, x)
         ]
-        self._written_back = [name for name in r.copied if name in written]
-        self._held, self.best_key = self._find_plan()
+        self._copied_outputs = [name for name in r.copied if name in written]
+        self._slot, self.best_key = self._find_plan()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
-        self._is_direct = not (self._copied_without_layout or self._written_back or "stats" in self._read) and (
-            all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
-        )
+        self._is_direct = not (
+            self._copied_without_layout or self._copied_outputs or "stats" in self._copied_inputs
+        ) and (all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths))
         self._is_direct = self._is_direct and (select_operator(named) == DENSE or _has_usual_strides(named, r))
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[Slot, Any]:
         """Return the slot of a plan, and the key of the best one."""
         if self._is_exact:
-            return self.related_calls.related_plans.find_exact(self._reading.needed, _get_current_stream())
+            return self.related_calls.related_plans.find_exact(self._view.needed, _get_current_stream())
         return self.related_calls.related_plans.find(
-            self._reading.needed, _get_current_stream(), allow_larger=self._allow_larger
+            self._view.needed, _get_current_stream(), allow_larger=self._allow_larger
         )
 
     def _current_plan(self) -> ClassPlan:
         """Return the plan: the best one if it is built, else a larger one or one that is built now."""
-        pool, held = get_shared_pool(), self._held
+        pool, held = get_shared_pool(), self._slot
         plan: ClassPlan | None = held.plan
         while plan is None or (held.key != self.best_key and pool.find(self.best_key) is not None):
             held, self.best_key = self._find_plan()
-            self._held = held
+            self._slot = held
             plan = held.plan
         held.used = pool.now
         return plan
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the class plan on torch's current stream."""
         import torch
 
         plan = self._current_plan()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
-        for name in self._read:
-            buffers[name] = self._empty_for_class(named[name]).copy_(named[name])
+        for name in self._copied_inputs:
+            buffers[name] = self._allocate_for_class(named[name]).copy_(named[name])
         for name in self._copied_without_layout:
             buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
-        for name in self._written_back:
-            buffers[name] = self._empty_for_class(named[name])
+        for name in self._copied_outputs:
+            buffers[name] = self._allocate_for_class(named[name])
         if bias is not None:
             # Kernels load whole tiles: what they mask must not depend on who had the memory before.
             buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(plan.problem.bias)
-        plan(buffers, self._make_sequences(buffers), self._reading.multipliers)
-        for name in self._written_back:
+        plan(buffers, self._make_sequences(buffers), self._view.multipliers)
+        for name in self._copied_outputs:
             named[name].copy_(buffers[name])
         if dbias is not None:
             dbias.copy_(buffers["dbias"][tuple(map(slice, dbias.shape))])
@@ -423,13 +423,13 @@ class _ClassStrategy:
     @property
     def offer_counts(self) -> dict[Any, int] | None:
         """As in :class:`Strategy`; None where the compiled step cannot run the calls."""
-        plan = self._held.plan
+        plan = self._slot.plan
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs calls of this class."""
-        held = self._held
+        held = self._slot
         plan = held.plan
         if plan is None:
             return None
@@ -438,39 +438,39 @@ class _ClassStrategy:
         return make_class_recipe(
             plan,
             self._make_sequences(dict(inputs)),
-            self._reading.multipliers,
+            self._view.multipliers,
             inputs,
             outputs,
             options=options,
             bounds=self.best_key[1],
             is_exact=self._is_exact,
-            heads_folded=self._reading.heads_folded,
-            copied=self._read,
+            heads_folded=self._view.heads_folded,
+            copied=self._copied_inputs,
             notice=_ReportReceiver(awaited, self.related_calls if self._is_adaptive else None) if is_reported else None,
         )
 
-    def _empty_for_class(self, x: Any) -> Any:
+    def _allocate_for_class(self, x: Any) -> Any:
         """Return memory for a tensor like x in the layout of the class: tokens first, or as x with heads folded."""
-        if self._reading.heads_folded > 1:
+        if self._view.heads_folded > 1:
             return x.new_empty(x.shape)
         if x.dim() == 4:
             b, h, s, d = x.shape
             return x.new_empty((b, s, h, d)).transpose(1, 2)
         return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
 
-    def _make_sequences(self, named: Named) -> Sequences:
-        folded = self._reading.heads_folded
+    def _make_sequences(self, named: TensorsByName) -> Sequences:
+        folded = self._view.heads_folded
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
         if folded > 1 and len_q is not None:
             len_q, len_kv = (x.repeat_interleave(folded) for x in (len_q, len_kv))
-        r = self._reading
+        r = self._view
         return Sequences(
             *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),
             *(named["block_table"], r.total_q, r.total_kv),
         )
 
 
-def _has_usual_strides(named: Named, r: SequenceView) -> bool:
+def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
     """Return whether the strides would be read the same for more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(
@@ -480,7 +480,7 @@ def _has_usual_strides(named: Named, r: SequenceView) -> bool:
     )
 
 
-def _get_related_calls(backward: bool, named: Named, r: SequenceView) -> _RelatedCalls:
+def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) -> _RelatedCalls:
     """Return the cached record of calls that differ only in batch and lengths; create it if needed."""
     kind = _RelatedCalls(RelatedPlans(describe_problem(backward, named, r), shared_target(), backward=backward))
     with _cache_lock:
@@ -489,7 +489,7 @@ def _get_related_calls(backward: bool, named: Named, r: SequenceView) -> _Relate
         return _related_calls.setdefault(r.related_plans, kind)
 
 
-def _compute_sink_gradient(torch: Any, named: Named) -> Any:
+def _compute_sink_gradient(torch: Any, named: TensorsByName) -> Any:
     """Return the gradient of the sinks, which cuDNN computes wrong for ragged sequences.
 
     A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
@@ -520,7 +520,12 @@ class _AdaptiveStrategy:
     """A class plan at first; for a recurring shape the exact plan, once it is built in the background."""
 
     def __init__(
-        self, by_class: _ClassStrategy, backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]
+        self,
+        by_class: _ClassStrategy,
+        backward: bool,
+        named: TensorsByName,
+        options: OperatorOptions,
+        key: tuple[Any, ...],
     ) -> None:
         self._by_class, self._exact_arguments = by_class, (backward, options, key)
         (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
@@ -547,11 +552,11 @@ class _AdaptiveStrategy:
         """The key that distinguishes its recipes from others of the same plan."""
         return self._current_strategy.best_key
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe of the strategy that calls use now."""
         return self._current_strategy.recipe(inputs, outputs, options)
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream, by the exact plan if it is built."""
         import torch
 

@@ -57,7 +57,7 @@ class _Candidate:
         """Time the plan once with a cold L2 cache, and again right after."""
         assert self.plan is not None
         assert self.pack is not None
-        cold, warm = stage.sample(self.plan, self.pack)
+        cold, warm = stage.time_runs(self.plan, self.pack)
         self.times["cold"].append(cold)
         self.times["warm"].append(warm)
 

@@ -97,7 +97,7 @@ class TimingBuffers:
         self._guarded[tensor.name] = address + held.size
         return address
 
-    def find_overwritten(self) -> list[str]:
+    def find_overwritten_guards(self) -> list[str]:
         """Return the names of the tensors with overwritten guard regions."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
@@ -149,7 +149,7 @@ class TimingBuffers:
             return image
         return strided_view(image, tensor.dims, tensor.strides)
 
-    def sample(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
+    def time_runs(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
         """Return the microseconds of a run with a cold L2 cache, and of another one right after.
 
         Parameters
@@ -157,7 +157,7 @@ class TimingBuffers:
         flushes
             How often the L2 cache is flushed before, see :class:`GpuClock`.
         """
-        cold, warm = self._clock.sample(partial(self.launch, plan, pack), self.handle.stream, flushes=flushes)
+        cold, warm = self._clock.time_runs(partial(self.launch, plan, pack), self.handle.stream, flushes=flushes)
         return cold, warm
 
     @property

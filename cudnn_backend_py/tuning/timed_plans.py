@@ -58,7 +58,7 @@ class TimedPlans:
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
         environment = environment_for(version)
         self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
-        self._asked = {"target": target, "configs": configs}
+        self._query = {"target": target, "configs": configs}
         self._child_properties: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ class TimedPlans:
             ``judging-failed`` with what it says, where it cannot have its cuDNN or the target.
         """
         if not self._child_properties:
-            found = self._query_child(self._asked)
+            found = self._query_child(self._query)
             if "refused" in found:
                 raise CudnnBackendError(found["refused"], code="judging-failed")
             self._child_properties = found
@@ -85,7 +85,7 @@ class TimedPlans:
 
     def build(self, graph: Graph) -> BuiltPlans:
         """Build the engine configs of a graph, replacing those of the previous graph."""
-        found = self._query_child({**self._asked, "graph": graph_to_json(graph)})
+        found = self._query_child({**self._query, "graph": graph_to_json(graph)})
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
     def measure(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
@@ -169,7 +169,7 @@ class _PlanServer:
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
         for number in range(-WARM_UP_ROUNDS, rounds):
             for times, (plan, pack) in rotate_items(list(zip(found, self._plans, strict=True)), number):
-                cold, warm = stage.sample(plan, pack, flushes=FLUSHES_AHEAD)
+                cold, warm = stage.time_runs(plan, pack, flushes=FLUSHES_AHEAD)
                 if number >= 0:
                     times["cold"].append(cold)
                     times["warm"].append(warm)

@@ -51,7 +51,7 @@ def measure_gpu_times(
             for name in rotate_items(list(contenders), number):
                 if ahead_us:
                     torch.cuda._sleep(int(ahead_us * _MAX_CYCLES_PER_US))
-                times[name] += clock.sample(contenders[name], stream, flushes=FLUSHES_AHEAD)
+                times[name] += clock.time_runs(contenders[name], stream, flushes=FLUSHES_AHEAD)
     return {name: Timing.of(found) for name, found in times.items()}
 
 

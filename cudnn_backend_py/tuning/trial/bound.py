@@ -71,12 +71,12 @@ from .rules import (
     FloatArray,
     compute_half_smallest_positive,
     find_copied_types,
+    get_unit_roundoff,
     is_float,
     make_perturbation_rule,
-    roundoff,
 )
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
+__all__ = ["Arithmetic", "Comparison", "Expected", "compute_expected_outputs"]
 
 
 PERTURBED_RUN_COUNT = 8  # in pairs
@@ -148,11 +148,11 @@ class Expected:
         The number, give or take, float64.
     defined
         Where anything can be said.
-    optional
+    may_be_unwritten
         Where it may also be left as it was before, NaN.
-    summed
+    depends_on_sums
         Whether it hangs on sums: then infinities and NaN are not distinguished.
-    leans, bias
+    relative_excesses, bias
         How much it may be larger as a whole, relatively: in each shaken run, and by sums that are cut.
     """
 
@@ -160,9 +160,9 @@ class Expected:
     center: FloatArray
     spread: FloatArray
     defined: NDArray[np.bool_]
-    optional: NDArray[np.bool_]
-    summed: bool = False
-    leans: tuple[float, ...] = (0.0,)
+    may_be_unwritten: NDArray[np.bool_]
+    depends_on_sums: bool = False
+    relative_excesses: tuple[float, ...] = (0.0,)
     bias: float = 0.0
 
     def bounds(self) -> FloatArray:
@@ -192,8 +192,8 @@ class Expected:
         with np.errstate(all="ignore"):
             off = np.abs(found - self.center)
             inside = ((found >= low) & (found <= high)) | (np.isnan(middle) & np.isnan(found))
-            inside |= ~self.defined | (self.optional & np.isnan(found))
-            if self.summed:  # overflow and NaN are one: in another order a sum of infinities is the other
+            inside |= ~self.defined | (self.may_be_unwritten & np.isnan(found))
+            if self.depends_on_sums:  # overflow and NaN are one: in another order a sum of infinities is the other
                 inside |= ~np.isfinite(middle) & ~np.isfinite(found)
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
@@ -222,7 +222,7 @@ class Expected:
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None, None
         size = (
-            np.maximum(np.abs(self.center) * roundoff(kind), compute_half_smallest_positive(kind))
+            np.maximum(np.abs(self.center) * get_unit_roundoff(kind), compute_half_smallest_positive(kind))
             + self.spread / SPREAD_FACTOR
         )
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
@@ -231,15 +231,15 @@ class Expected:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
         drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
-        rounding = np.maximum(np.abs(exact) * roundoff(kind), compute_half_smallest_positive(kind))
-        return drift, find_common_factor(got, right, exact, rounding, self.leans, self.bias)
+        rounding = np.maximum(np.abs(exact) * get_unit_roundoff(kind), compute_half_smallest_positive(kind))
+        return drift, find_common_factor(got, right, exact, rounding, self.relative_excesses, self.bias)
 
 
 def _round_to(values: FloatArray, kind: DataType) -> FloatArray:
     return np.asarray(round_to(values, kind), dtype=np.float64)
 
 
-def expect(
+def compute_expected_outputs(
     graph: Graph,
     inputs: Mapping[str | int, ArrayLike],
     *,
@@ -269,7 +269,7 @@ def expect(
     first = PerturbedRun(graph, inputs, allowed)
     center = run_perturbed(first)
     stored = {tensor.uid: _round_to(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
-    leans: dict[int, list[float]] = {uid: [] for uid in center}
+    relative_excesses: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
@@ -279,7 +279,7 @@ def expect(
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
-                leans[uid].append(compute_relative_excess(values, center[uid]))
+                relative_excesses[uid].append(compute_relative_excess(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 held = _round_to(values, kinds[uid])
                 same[uid] &= _classify_numbers(held, uid in summed) == _classify_numbers(stored[uid], uid in summed)
@@ -296,7 +296,7 @@ def expect(
         if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
             spread = np.maximum(spread, NEIGHBOUR_SPREAD_SHARE * _compute_rms_along_last_axis(spread))
         if use is not None and use.backward and is_float(tensor.data_type):
-            again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
+            again = 2 * get_unit_roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
         if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
             spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
@@ -311,7 +311,7 @@ def expect(
             defined,
             optional,
             tensor.uid in summed,
-            tuple(leans[tensor.uid]),
+            tuple(relative_excesses[tensor.uid]),
             bias,
         )
     return found
@@ -334,13 +334,15 @@ def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return the possible bias of a whole result: sums and operands may be truncated, as for TF32."""
     copied = find_copied_types(graph)
     rules = [make_perturbation_rule(op, arithmetic, copied) for op in graph.ops]
-    found = sum(rule.written for rule in rules)
+    found = sum(rule.output_change for rule in rules)
     for op, rule in zip(graph.ops, rules, strict=True):
         factors = [tensor for port, tensor in op.inputs().items() if port in FACTOR_PORTS]
-        if rule.narrow is DataType.FLOAT:
+        if rule.narrow_type is DataType.FLOAT:
             found += 2 * 2.0**-10
-        elif rule.narrow is not None and any(t.data_type is DataType.FLOAT and t.uid not in copied for t in factors):
-            found += roundoff(rule.narrow)  # operands that are equal are rounded alike
+        elif rule.narrow_type is not None and any(
+            t.data_type is DataType.FLOAT and t.uid not in copied for t in factors
+        ):
+            found += get_unit_roundoff(rule.narrow_type)  # operands that are equal are rounded alike
     return found
 
 
@@ -352,7 +354,7 @@ def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse
     if use is None or not use.backward:
         return 2.0**-22
     return next(
-        make_perturbation_rule(op, arithmetic, {}).written for op in graph.ops if op.kind in PRODUCT_KINDS
+        make_perturbation_rule(op, arithmetic, {}).output_change for op in graph.ops if op.kind in PRODUCT_KINDS
     )  # Q @ K^T is the first
 
 

@@ -32,7 +32,12 @@ def compute_relative_excess(moved: FloatArray, center: FloatArray) -> float:
 
 
 def find_common_factor(
-    found: FloatArray, right: FloatArray, exact: FloatArray, rounding: FloatArray, leans: Sequence[float], bias: float
+    found: FloatArray,
+    right: FloatArray,
+    exact: FloatArray,
+    rounding: FloatArray,
+    relative_excesses: Sequence[float],
+    bias: float,
 ) -> float | None:
     """Return the factor by which all elements are off; None if rounding may explain their errors.
 
@@ -44,7 +49,7 @@ def find_common_factor(
         What is right before it is rounded: elements that are equal there are rounded alike.
     rounding
         What one rounding to the type may do to an element.
-    leans
+    relative_excesses
         :func:`compute_relative_excess` shaken runs: what moves all elements together at random.
     bias
         What may move all of them to one side, relative to them, as sums that are cut.
@@ -57,5 +62,5 @@ def find_common_factor(
         off = float(np.dot(exact, found - right) / known)
         independent = np.unique(exact).size / exact.size
         chance = float(np.sqrt(np.square(exact * rounding).sum() / independent)) / known
-        allowed = SPREAD_FACTOR * float(np.sqrt(np.mean(np.square(leans)))) + MAX_DEVIATIONS * chance + bias
+        allowed = SPREAD_FACTOR * float(np.sqrt(np.mean(np.square(relative_excesses)))) + MAX_DEVIATIONS * chance + bias
     return 1.0 + off if abs(off) > allowed else None

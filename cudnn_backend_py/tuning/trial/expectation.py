@@ -1,4 +1,4 @@
-"""``expectation``: the accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
+"""The accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...graph.attention.recognize import read_attention
 from ...graph.formats import round_to
 from ...interpreter import interpret
 from ...known_issues import AttentionUse
-from .bound import Arithmetic, Expected, expect
+from .bound import Arithmetic, Expected, compute_expected_outputs
 from .perturbed import run_in_float32
-from .rules import roundoff
+from .rules import get_unit_roundoff
 
-__all__ = ["expectation"]
+__all__ = ["compute_expectation"]
 
 NumberArray = NDArray[Any]
 HOSTILE_BOUND_FACTOR = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
 
 
-def expectation(
+def compute_expectation(
     graph: Graph, kind: str, inputs: Mapping[str | int, NumberArray], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
     """Return the expected accuracy of a graph.
@@ -34,7 +34,7 @@ def expectation(
     attention the same holds of results in float32, step by step, with denormal numbers or 0 in their place.
     """
     use = read_attention(graph)
-    expected = expect(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
+    expected = compute_expected_outputs(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
     if kind == "hostile":
         others = [interpret(graph, inputs)] + ([] if use is not None else run_in_float32(graph, inputs))
         for name, item in expected.items():
@@ -72,7 +72,7 @@ def _compute_attention_expectation(
     for name, item in expected.items():
         spread, defined = 2 * item.spread + floor, item.defined
         if backward:
-            spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
+            spread = spread + np.abs(np.nan_to_num(item.center)) * get_unit_roundoff(item.tensor.data_type)
         for length, names in _OUTPUTS_WITH_LENGTH.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)

@@ -25,9 +25,9 @@ from .rules import (
     PerturbationRule,
     compute_half_smallest_positive,
     find_copied_types,
+    get_unit_roundoff,
     is_float,
     make_perturbation_rule,
-    roundoff,
 )
 
 __all__ = ["PerturbedRun", "run_in_float32", "run_perturbed"]
@@ -102,8 +102,8 @@ class PerturbedRun(Run):
         )
         self._perturbed_inputs, self._op = {}, op
         self._factor_uids = {tensor.uid for port, tensor in op.ports() if port in FACTOR_PORTS}
-        if self._rule.sums and not self._arithmetic.transformed and self._is_exact(op):
-            self._rule = PerturbationRule(narrow=self._rule.narrow)
+        if self._rule.summed_terms and not self._arithmetic.transformed and self._is_exact(op):
+            self._rule = PerturbationRule(narrow_type=self._rule.narrow_type)
         super().operation(op)
         self._rule, self._perturbed_inputs, self._factor_uids, self._op = before
 
@@ -121,7 +121,7 @@ class PerturbedRun(Run):
             or self._op.compute_type is not DataType.FLOAT
         ):
             return values
-        return values.astype(np.float32) if self._rule.absolute else values
+        return values.astype(np.float32) if self._rule.absolute_change else values
 
     def read(self, tensor: Tensor) -> NumberArray:
         values = super().read(tensor)
@@ -189,7 +189,7 @@ class PerturbedRun(Run):
             if not np.isfinite(values).all() or (values != np.trunc(values)).any():
                 return False
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
-        return most * self._rule.sums * self._rule.kept <= 0.5
+        return most * self._rule.summed_terms * self._rule.accumulator_roundoff <= 0.5
 
     def _draw_noise(self, shape: tuple[int, ...]) -> FloatArray:
         """Return random numbers between 0.5 and 1 with random sign."""
@@ -205,19 +205,19 @@ class PerturbedRun(Run):
     def _perturb_input(self, tensor: Tensor, values: NumberArray) -> NumberArray:
         rule, op = self._rule, self._op
         moved = values.astype(np.float64)
-        if rule.narrow is not None and tensor.uid in self._factor_uids and tensor.data_type is DataType.FLOAT:
-            if rule.narrow is not DataType.FLOAT:
-                step, held = roundoff(rule.narrow), round_to(values, rule.narrow)
+        if rule.narrow_type is not None and tensor.uid in self._factor_uids and tensor.data_type is DataType.FLOAT:
+            if rule.narrow_type is not DataType.FLOAT:
+                step, held = get_unit_roundoff(rule.narrow_type), round_to(values, rule.narrow_type)
             else:
                 step, held = 2.0**-10, _truncate_to_tf32(values)
-            if rule.narrow is DataType.FLOAT and self._sign < 0:
+            if rule.narrow_type is DataType.FLOAT and self._sign < 0:
                 moved = held
             else:
                 moved = np.where(held == values, moved, moved * (1 + step * self._draw_noise(moved.shape)))
-            if rule.narrow is not DataType.FLOAT and self._sign < 0:
-                moved = np.where(np.abs(moved) > largest_finite(rule.narrow), np.copysign(np.inf, moved), moved)
-        if rule.read:
-            moved = moved * (1 + rule.read * self._draw_noise(moved.shape))
+            if rule.narrow_type is not DataType.FLOAT and self._sign < 0:
+                moved = np.where(np.abs(moved) > largest_finite(rule.narrow_type), np.copysign(np.inf, moved), moved)
+        if rule.input_change:
+            moved = moved * (1 + rule.input_change * self._draw_noise(moved.shape))
         if self._flushes_denormals and tensor.data_type is not DataType.DOUBLE:
             moved = np.where(np.abs(moved) < _SMALLEST_NORMAL_FLOAT32, np.copysign(0.0, moved), moved)
             if (
@@ -234,7 +234,13 @@ class PerturbedRun(Run):
             and tensor.data_type is not DataType.DOUBLE
         ):
             moved = np.where((np.abs(moved) > _LARGE_ANGLE) & np.isfinite(moved), 0.0, moved)
-        if rule.kink and tensor.virtual and isinstance(op, Pointwise) and op.x is not None and op.x.uid == tensor.uid:
+        if (
+            rule.is_ambiguous_at_zero
+            and tensor.virtual
+            and isinstance(op, Pointwise)
+            and op.x is not None
+            and op.x.uid == tensor.uid
+        ):
             moved = np.where(
                 moved == 0, 2 * _SMALLEST_NORMAL_FLOAT32 * self._sign, moved
             )  # all of them alike: a kernel has one rule
@@ -255,7 +261,7 @@ class PerturbedRun(Run):
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
             x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
-            flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
+            flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute_change * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), np.nan if self._has_zero_slopes else dy, values)
             values = np.where(flat & np.isfinite(values) & self._has_zero_slopes, 0.0, values)
             if op.mode is PointwiseMode.SWISH_BWD and self._has_zero_slopes:
@@ -265,9 +271,9 @@ class PerturbedRun(Run):
         flushes = self._flushes_denormals and op.compute_type is not DataType.DOUBLE
         if flushes:  # before it is moved: 0 is no small number
             values = np.where(np.abs(values) < _SMALLEST_NORMAL_FLOAT32, np.copysign(0.0, values), values)
-        if rule.written or rule.absolute:
-            small = rule.absolute * self._compute_error_scale(op, values)
-            shift = rule.written * np.abs(values) + small
+        if rule.output_change or rule.absolute_change:
+            small = rule.absolute_change * self._compute_error_scale(op, values)
+            shift = rule.output_change * np.abs(values) + small
             moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw_noise(np.shape(shift))
             if (
                 self._has_zero_slopes
@@ -295,9 +301,9 @@ class PerturbedRun(Run):
 
     def _perturb_output(self, values: FloatArray, data_type: DataType) -> FloatArray:
         rule = self._rule
-        if rule.written:
-            values = values * (1 + rule.written * self._draw_noise(values.shape))
-        return values if rule.written >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
+        if rule.output_change:
+            values = values * (1 + rule.output_change * self._draw_noise(values.shape))
+        return values if rule.output_change >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
 
     def _perturb_float32_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
         """Return values perturbed by about their rounding error in float32."""
@@ -313,7 +319,7 @@ class PerturbedRun(Run):
         if not inexact.any():
             return values
         shift = (
-            np.maximum(np.abs(values) * roundoff(data_type), compute_half_smallest_positive(data_type))
+            np.maximum(np.abs(values) * get_unit_roundoff(data_type), compute_half_smallest_positive(data_type))
             * ROUNDING_FACTOR
         )
         return np.where(inexact, values + shift * self._draw_noise(values.shape), values)

@@ -13,7 +13,7 @@ from ...errors import GraphError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.strict import parse_json
 
-__all__ = ["PREFIX", "command_line", "decode_graph", "encode_graph"]
+__all__ = ["PREFIX", "decode_graph", "encode_graph", "make_command_line"]
 
 PREFIX = "graph:"
 _LIBRARY_VARIABLE = "CUDNN_BACKEND_LIBRARY"
@@ -46,7 +46,7 @@ def decode_graph(word: str) -> Graph:
     return graph_from_json(parse_json(text.decode(errors="replace"), word[:40], code="graph-json"))
 
 
-def command_line(source: str | None, graph: Graph, *options: str) -> str:
+def make_command_line(source: str | None, graph: Graph, *options: str) -> str:
     """Return the command that runs a graph, from a file with options, or from one word.
 
     A library that the environment names is named in the line, unless its options name a version.

@@ -26,9 +26,9 @@ __all__ = [
     "PerturbationRule",
     "compute_half_smallest_positive",
     "find_copied_types",
+    "get_unit_roundoff",
     "is_float",
     "make_perturbation_rule",
-    "roundoff",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -81,7 +81,7 @@ _TRANSFORM_ROUNDOFFS = {
 # roundoff
 
 
-def roundoff(data_type: DataType) -> float:
+def get_unit_roundoff(data_type: DataType) -> float:
     """Return the unit roundoff of a type, 0 for integers."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
@@ -110,13 +110,13 @@ def is_float(data_type: DataType) -> bool:
 class PerturbationRule:
     """How an operation is perturbed: relative changes of inputs and outputs, and a change relative to an input."""
 
-    read: float = 0.0
-    written: float = 0.0
-    absolute: float = 0.0
-    narrow: DataType | None = None  # operands of tensor cores become this
-    sums: int = 0  # of so many products, 0 if it is none
-    kept: float = 2.0**-24  # roundoff of what sums are kept in
-    kink: bool = False  # at 0, where a number that is computed may be to either side
+    input_change: float = 0.0
+    output_change: float = 0.0
+    absolute_change: float = 0.0
+    narrow_type: DataType | None = None  # operands of tensor cores become this
+    summed_terms: int = 0  # of so many products, 0 if it is none
+    accumulator_roundoff: float = 2.0**-24  # roundoff of what sums are kept in
+    is_ambiguous_at_zero: bool = False  # at 0, where a number that is computed may be to either side
 
 
 DATA_MOVEMENT_KINDS = {
@@ -171,17 +171,19 @@ _TANH_BASED_MODES = {
 def _make_pointwise_rule(op: Pointwise) -> PerturbationRule:
     roundings = 2.0**-23 if op.relu_lower_clip_slope else 0.0  # up to three
     if op.mode is PointwiseMode.RELU_BWD:
-        return PerturbationRule(roundings, roundings, kink=True)
+        return PerturbationRule(roundings, roundings, is_ambiguous_at_zero=True)
     if op.mode is PointwiseMode.RELU_FWD and roundings:
         return PerturbationRule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
     if op.mode in _EXACT_MODES:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
-        return PerturbationRule(read=2.0**-23) if scaled else PerturbationRule()
+        return PerturbationRule(input_change=2.0**-23) if scaled else PerturbationRule()
     if op.mode in _QUOTIENT_MODES:
-        return PerturbationRule(_FUNCTION_RULE.read, _FUNCTION_RULE.written)
+        return PerturbationRule(_FUNCTION_RULE.input_change, _FUNCTION_RULE.output_change)
     near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
-    written = max(2.0**-15 if op.mode in _TANH_BASED_MODES else _FUNCTION_RULE.written, fast)
-    return PerturbationRule(_FUNCTION_RULE.read, written + 2 * near, max(_FUNCTION_RULE.absolute, fast) + near / 8)
+    written = max(2.0**-15 if op.mode in _TANH_BASED_MODES else _FUNCTION_RULE.output_change, fast)
+    return PerturbationRule(
+        _FUNCTION_RULE.input_change, written + 2 * near, max(_FUNCTION_RULE.absolute_change, fast) + near / 8
+    )
 
 
 def _count_terms(op: Op) -> int:
@@ -256,15 +258,15 @@ def _make_sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType
         elif arithmetic.short_sums:
             kept = 2.0**-11
         if short:
-            narrow = max(short, key=roundoff)
+            narrow = max(short, key=get_unit_roundoff)
         elif arithmetic.tensor_cores:
             narrow = DataType.FLOAT  # TF32
         read = arithmetic.transformed
     compute = getattr(op, "compute_type", None) or _get_compute_type(op)
-    kept = max(kept, roundoff(compute))
+    kept = max(kept, get_unit_roundoff(compute))
     written = (4 + terms / 16) * kept if kept < 2.0**-20 else (4 + math.sqrt(terms)) * kept
     if arithmetic.stored_sums and isinstance(op, Matmul) and not op.c.virtual:
-        written += ROUNDING_FACTOR * roundoff(op.c.data_type)
+        written += ROUNDING_FACTOR * get_unit_roundoff(op.c.data_type)
     return PerturbationRule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
 
 
@@ -293,7 +295,12 @@ def make_perturbation_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, 
         return rule
     # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
     return PerturbationRule(
-        rule.read + _FUNCTION_RULE.read, rule.written + _FUNCTION_RULE.written, 0.0, rule.narrow, 0, rule.kept
+        rule.input_change + _FUNCTION_RULE.input_change,
+        rule.output_change + _FUNCTION_RULE.output_change,
+        0.0,
+        rule.narrow_type,
+        0,
+        rule.accumulator_roundoff,
     )
 
 

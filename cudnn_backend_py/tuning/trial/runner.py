@@ -17,7 +17,7 @@ from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.child import AnswerWriter, LastingChild, serve
 from ...versions.store import environment_for
-from .reproduce import command_line
+from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
 
 __all__ = ["Runner", "serve_trials"]
@@ -150,7 +150,7 @@ class Runner:
         """Return the trial of a graph at which the process ended outside any config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
-        line = command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
+        line = make_command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
         blank = Trial(
             graph=graph.name,
             target=options["target"] or "gpu",

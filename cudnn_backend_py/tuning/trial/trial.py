@@ -35,8 +35,8 @@ from ...system.typed import read_as
 from ...target import Target
 from ..stage import TimingBuffers
 from ..statistics import Timing
-from .bound import Arithmetic, Comparison, Expected, expect
-from .reproduce import command_line
+from .bound import Arithmetic, Comparison, Expected, compute_expected_outputs
+from .reproduce import make_command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
 
@@ -332,7 +332,7 @@ class _GraphRun:
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
             options.append(f"--target={self.named}")
-        return command_line(self.source, self.graph, *options)
+        return make_command_line(self.source, self.graph, *options)
 
     def set_inputs(self, data: str, given: Mapping[str, ArrayLike]) -> None:
         """Make the inputs from a kind of data, or from a file with missing ones `uniform`; `given` has precedence."""
@@ -349,7 +349,7 @@ class _GraphRun:
         if key not in self._expected:
             self.step("interpreting")
             try:
-                self._expected[key] = expect(self.graph, self.inputs, arithmetic=key, seed=self.seed)
+                self._expected[key] = compute_expected_outputs(self.graph, self.inputs, arithmetic=key, seed=self.seed)
             except GraphError as error:
                 self.why_not_compared = error.headline
                 return None
@@ -463,8 +463,8 @@ class _GraphRun:
         times: dict[str, Any] = {}
         if self.time and state != "wrong":
             for _ in range(WARM_UP_RUNS):
-                stage.sample(plan, pack)
-            cold, warm = zip(*(stage.sample(plan, pack) for _ in range(SAMPLE_COUNT)), strict=True)
+                stage.time_runs(plan, pack)
+            cold, warm = zip(*(stage.time_runs(plan, pack) for _ in range(SAMPLE_COUNT)), strict=True)
             times = {"cold": Timing.of(list(cold)), "warm": Timing.of(list(warm))}
         return replace(blank, state=state, words=words, comparisons=comparisons, **times)
 

@@ -169,7 +169,7 @@ class DLTensor(ctypes.Structure):
 def test_the_tensor_reader_and_dlpack_agree(
     step_module: Any, launches: LaunchRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
+    monkeypatch.setattr("cudnn_backend_py.execution.buffers._compiled_readers", {})  # a step that is in use reads in place
     found = find_exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")

@@ -30,7 +30,7 @@ from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
-from cudnn_backend_py.torch_ops.operators import _empty_output, _empty_stats  # noqa: E402
+from cudnn_backend_py.torch_ops.operators import _allocate_output, _allocate_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import LaunchRecorder, get_function_address  # noqa: E402
 
@@ -145,14 +145,14 @@ def name_tensors(inputs: Any, outputs: Any) -> dict[str, Any]:
 
 def make_forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
-    outputs = {"o": _empty_output(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
+    outputs = {"o": _allocate_output(q, D)} | ({"stats": _allocate_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
 def make_backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
     inputs, outputs = make_forward_call(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
-    return inputs, [(f"d{name}", _empty_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
+    return inputs, [(f"d{name}", _allocate_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
 class PythonShapeClass:

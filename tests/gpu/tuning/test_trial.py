@@ -69,14 +69,14 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Let the interpreter compute another graph than cuDNN runs: a scale differs by one percent."""
     from cudnn_backend_py.tuning.trial import trial as module
 
-    real = module.expect
+    real = module.compute_expected_outputs
     wrong = make_scaled_matmul(1.01)
     run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
 
     def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
-    monkeypatch.setattr(module, "expect", expect_wrong_graph)
+    monkeypatch.setattr(module, "compute_expected_outputs", expect_wrong_graph)
     trial = run_graph(make_scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words

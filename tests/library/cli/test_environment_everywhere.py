@@ -19,7 +19,7 @@ from cudnn_backend_py import attention
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Judge, Query, control_graph
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.native.environment import sublibraries
+from cudnn_backend_py.native.environment import find_sublibraries
 from cudnn_backend_py.native.find import find_cudnn_places
 from tests.support.child import OLDER_VERSION, FinishedChild, make_older_cudnn_environment, run_code, run_python
 from tests.support.logs import LOG_FOLDER
@@ -42,7 +42,7 @@ def environment_with_mixed_cudnn(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
-    for name, files in sublibraries(source).items():
+    for name, files in find_sublibraries(source).items():
         (folder / f"libcudnn_{name}.so.9").symlink_to(files[0])
     engines = folder / "libcudnn_engines_runtime_compiled.so.9"
     engines.unlink()

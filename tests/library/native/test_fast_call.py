@@ -153,7 +153,7 @@ def launch_without_handle(plan: Plan) -> Launch:
 def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     def make_handle_state() -> tuple[weakref.ref[HandlePointer], HandleState]:
         pointer = HandlePointer(STREAM)
-        return weakref.ref(pointer), HandleState.for_handle(pointer)
+        return weakref.ref(pointer), HandleState.from_handle(pointer)
 
     gone, state = make_handle_state()
     launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
@@ -306,7 +306,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     plan: Plan, launcher: Launcher, framework: Framework
 ) -> None:
     call = make_call(plan, launcher, framework)
-    quick, given = FastCallable(call.subject), buffers()
+    quick, given = FastCallable(call.compiled_self), buffers()
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
     assert (quick.python_calls, call._call.filled) == ([], 1)
@@ -314,7 +314,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
 
 
 def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    quick = FastCallable(make_call(plan, launcher, framework).subject)
+    quick = FastCallable(make_call(plan, launcher, framework).compiled_self)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
@@ -324,7 +324,7 @@ def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework
 def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
-    quick, given = FastCallable(call.subject), buffers()
+    quick, given = FastCallable(call.compiled_self), buffers()
     unfit = (*given[:3], Buffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
     assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["by Python"] * 4

@@ -19,7 +19,7 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py.native.driver import find_stub
-from cudnn_backend_py.native.environment import parse_version_in_file_name, sublibraries
+from cudnn_backend_py.native.environment import find_sublibraries, parse_version_in_file_name
 from cudnn_backend_py.native.find import find_cudnn_places, find_nvrtc_places
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from tests.support.child import OLDER_VERSION, make_cudnn_environment, run_code
@@ -88,7 +88,7 @@ def make_cudnn_folder(
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
-    for name, files in sublibraries(source).items():
+    for name, files in find_sublibraries(source).items():
         if name not in without:
             (folder / f"libcudnn_{name}.so.9").symlink_to(replaced.get(name, files[0]))
     return folder
@@ -428,9 +428,9 @@ def test_sublibraries_are_found_by_file_name(tmp_path: Path) -> None:
     for name in ("libcudnn.so.9", "libcudnn_ops.so", "libcudnn_ops.so.9", "libcudnn_graph.so.9.19.0", "libcudnn_x.a"):
         (tmp_path / name).touch()
     (tmp_path / "libcudnn_adv.so.9").symlink_to("nowhere")
-    found = {name: [path.name for path in files] for name, files in sublibraries(tmp_path).items()}
+    found = {name: [path.name for path in files] for name, files in find_sublibraries(tmp_path).items()}
     assert found == {"ops": ["libcudnn_ops.so", "libcudnn_ops.so.9"], "graph": ["libcudnn_graph.so.9.19.0"]}
-    assert sublibraries(tmp_path / "none") == {}
+    assert find_sublibraries(tmp_path / "none") == {}
 
 
 def test_version_is_read_from_a_file_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cudnn_backend_py import DataType, GraphError, OperationGraph, open_target
 from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.graph.ir import packed_strides
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
-from cudnn_backend_py.torch_ops.graphs import attention_graph
+from cudnn_backend_py.torch_ops.graphs import make_attention_graph
 from cudnn_backend_py.torch_ops.operators import FORWARD, SCHEMAS
 from tests.support.child import run_python
 
@@ -74,7 +74,9 @@ def h100_target() -> Any:
 def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100_target: Any, case: str, backward: bool) -> None:
     changes, options = CASES[case]
     given = attention_layouts(backward, **changes)
-    graph = attention_graph(given, options, backward=backward, version=h100_target.library.version, sm=h100_target.sm)
+    graph = make_attention_graph(
+        given, options, backward=backward, version=h100_target.library.version, sm=h100_target.sm
+    )
     held = {*given, *({"dropout_seed", "dropout_offset"} if options.dropout else ())}
     in_memory = [tensor for tensor in graph.variant_pack_tensors if not tensor.scratch and tensor.value is None]
     assert {tensor.name for tensor in in_memory} == held
@@ -87,7 +89,7 @@ def test_a_strided_head_dim_is_refused(h100_target: Any) -> None:
     """The operator copies tensors with such strides before it builds a graph."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
-        attention_graph(attention_layouts(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
+        make_attention_graph(attention_layouts(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
 
 
 def test_import_does_not_import_torch() -> None:

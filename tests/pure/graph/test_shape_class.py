@@ -126,7 +126,7 @@ def test_a_class_bias_keeps_size_1_only_where_the_call_broadcasts() -> None:
     assert class_problem(one_row, BOUNDS, backward=False).bias == (1, 1, 512, 1024)
 
 
-def compute_scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
     """Return the names of the scratch tensors of a backward class that have ragged offsets."""
     graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
@@ -136,12 +136,12 @@ def test_scratch_of_a_backward_class_is_ragged_unless_cudnn_is_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
-    assert compute_scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert compute_scratch_offsets(odd, VERSION, SM) == set()
-    assert compute_scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert compute_scratch_offsets(PROBLEM, VERSION, 80) == set()
+    assert scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(odd, VERSION, SM) == set()
+    assert scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(PROBLEM, VERSION, 80) == set()
     apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
-    assert compute_scratch_offsets(apart, VERSION, SM) == set()
+    assert scratch_offsets(apart, VERSION, SM) == set()
 
 
 def test_calls_of_one_class_share_its_graph() -> None:

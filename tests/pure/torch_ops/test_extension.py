@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.torch_ops import extension as module
-from cudnn_backend_py.torch_ops.extension import NAME, SOURCE, VARIABLE, Build, Extension
+from cudnn_backend_py.torch_ops.extension import MODULE_NAME, SOURCE, VARIABLE, Build, Extension
 
 COUNTING = """#!/bin/sh
 echo x >> {log}
@@ -21,8 +21,8 @@ while [ "$1" != "-o" ]; do shift; done
 """
 MODULE = f"""
 #include <Python.h>
-static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{NAME}", 0, -1, 0}};
-PyMODINIT_FUNC PyInit_{NAME}(void) {{ return PyModule_Create(&module); }}
+static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{MODULE_NAME}", 0, -1, 0}};
+PyMODINIT_FUNC PyInit_{MODULE_NAME}(void) {{ return PyModule_Create(&module); }}
 """
 TORCH = SimpleNamespace(
     __file__="/somewhere/torch/__init__.py",
@@ -78,7 +78,7 @@ def test_extension_is_built_once_and_loaded_by_every_request(c_compiler: Any, ex
         extension, given = load_extension()
         assert extension.state == "loaded"
         assert given == [extension.module]
-        assert extension.module.__name__ == NAME
+        assert extension.module.__name__ == MODULE_NAME
     assert c_compiler.runs() == 1
     (built,) = extension_folder.glob("*.so")
     assert built.name == Build.for_torch(TORCH).file_name

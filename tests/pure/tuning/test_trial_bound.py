@@ -16,7 +16,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
-from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
+from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, compute_expected_outputs
 from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
@@ -70,7 +70,7 @@ def graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[
     """Return a typical graph, its inputs, and the expected results with their error bounds."""
     graph = TYPICAL_GRAPHS[name].make()
     inputs = make_inputs(graph, kind, 3)
-    return graph, inputs, expect(graph, inputs)
+    return graph, inputs, compute_expected_outputs(graph, inputs)
 
 
 FAULTS: dict[str, Callable[[Array], Array]] = {
@@ -86,7 +86,7 @@ def test_artificial_errors_in_attention_output_are_detected(fault: str) -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
-    expected = expect(graph, inputs)["o"]
+    expected = compute_expected_outputs(graph, inputs)["o"]
     assert expected.compare(o).right
     wrong = expected.compare(FAULTS[fault](o))
     assert wrong.beyond > 0
@@ -99,7 +99,7 @@ def test_attention_with_a_wrong_score_scale_is_detected() -> None:
     graph, other = (attention.sdpa_forward(**options, scale=scale) for scale in (0.125, 0.12625))
     inputs = make_inputs(graph)
     results = interpret(other, {tensor: inputs[graph.tensor(tensor).uid] for tensor in "qkv"}, rounding=True)
-    found = expect(graph, inputs)
+    found = compute_expected_outputs(graph, inputs)
     assert not all(expected.compare(results[name]).right for name, expected in found.items())
 
 
@@ -108,7 +108,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
     """Kernels round exponentials relative to the largest score so far, for 32, 64 or 128 keys at a time."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
-    expected = expect(graph, inputs)["o"]
+    expected = compute_expected_outputs(graph, inputs)["o"]
     monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
     assert expected.compare(o).right
@@ -125,8 +125,8 @@ def test_float32_sums_in_any_order_are_right(terms: int) -> None:
     for k in order:
         total += a[:, :, k : k + 1] * b[:, k : k + 1]
     exact = Arithmetic(tensor_cores=False)
-    assert expect(graph, inputs, arithmetic=exact)["mm"].compare(total).right
-    assert expect(graph, inputs)["mm"].compare(total).right
+    assert compute_expected_outputs(graph, inputs, arithmetic=exact)["mm"].compare(total).right
+    assert compute_expected_outputs(graph, inputs)["mm"].compare(total).right
 
 
 @pytest.mark.parametrize("behind", [[], [PointwiseMode.NEG], [PointwiseMode.ABS, PointwiseMode.RELU_FWD]], ids=len)
@@ -141,7 +141,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
     g.pointwise(PointwiseMode.IDENTITY, y, virtual=False, name="y")
     graph = g.graph()
     inputs = make_inputs(graph, "uniform", 0)
-    expected = expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["y"]
+    expected = compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["y"]
     once = round_to_stored_type(expected, interpret(graph, inputs)["y"])
     twice = interpret(graph, inputs, rounding=True)["y"]
     assert np.count_nonzero(once != twice) > 1000
@@ -154,8 +154,12 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     inputs = make_inputs(graph)
     short = {name: round_to(inputs[graph.tensor(name).uid], DataType.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
-    assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).right
-    assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
+    assert (
+        compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"]
+        .compare(total)
+        .right
+    )
+    assert not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
 def test_tensor_cores_may_truncate_float32() -> None:
@@ -163,8 +167,13 @@ def test_tensor_cores_may_truncate_float32() -> None:
     inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
     bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
     total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
-    assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).beyond == 0
-    assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
+    assert (
+        compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"]
+        .compare(total)
+        .beyond
+        == 0
+    )
+    assert not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
 def expect_pointwise(
@@ -177,7 +186,7 @@ def expect_pointwise(
     operands = tensors[:1] if back else tensors
     g.pointwise(mode, *operands, **back, name="y", virtual=False, data_type=kind)
     values = {"x": np.array([[x]])} | ({} if other is None else {"b": np.array([[other]])})
-    return expect(g.graph(), values)["y"]
+    return compute_expected_outputs(g.graph(), values)["y"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +239,7 @@ def test_the_cosine_of_a_huge_angle_may_have_any_value() -> None:
 def test_integers_have_no_tolerance() -> None:
     graph = matmul_graph(64, DataType.HALF, DataType.FLOAT)
     inputs = make_inputs(graph, "integers")
-    expected = expect(graph, inputs)["mm"]
+    expected = compute_expected_outputs(graph, inputs)["mm"]
     assert expected.bounds().max() == 0
     right = interpret(graph, inputs)["mm"]
     assert expected.compare(right).right
@@ -244,7 +253,7 @@ def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
     g = GraphBuilder("edges", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.LOG, g.tensor("x", (1, 4)), name="y", virtual=False)
     graph = g.graph()
-    expected = expect(graph, {"x": np.array([[1.0, 0.0, -1.0, np.inf]])})["y"]
+    expected = compute_expected_outputs(graph, {"x": np.array([[1.0, 0.0, -1.0, np.inf]])})["y"]
     right = np.array([[0.0, -np.inf, np.nan, np.inf]])
     assert expected.compare(right).right
     for place, value in ((1, np.inf), (1, -1e38), (2, 0.0), (0, np.nan), (3, np.nan)):
@@ -260,7 +269,7 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
     total = g.pointwise(PointwiseMode.ADD_SQUARE, g.pointwise(PointwiseMode.DIV, x, zero), huge)
     g.pointwise(PointwiseMode.TANH_FWD, total, name="y", virtual=False)
     values = {"x": np.ones((1, 4)), "zero": np.array([[-0.0, -0.0, 0.0, 0.5]]), "huge": np.array([[1e30, 0, 1e30, 0]])}
-    expected = expect(g.graph(), values)["y"]
+    expected = compute_expected_outputs(g.graph(), values)["y"]
     assert expected.defined.tolist() == [[False, True, True, True]]
     assert expected.compare([[np.nan, -1, 1, math.tanh(2)]]).right
     assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
@@ -272,7 +281,7 @@ def test_rounded_scores_may_scale_the_whole_gradient() -> None:
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
     assert largest > 1000
-    expected = expect(graph, inputs)["dv"]
+    expected = compute_expected_outputs(graph, inputs)["dv"]
     right = interpret(graph, inputs, rounding=True)["dv"]
     assert expected.compare(round_to(right * math.exp(5e-7 * largest), DataType.HALF)).right
     assert not expected.compare(round_to(right * math.exp(5e-6 * largest), DataType.HALF)).right
@@ -286,7 +295,7 @@ def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
     graph = g.graph()
     x = np.tile(np.float32([0.1, 0.2, -0.3]).astype(np.float64), (64, 1))
     x[0] = 1
-    expected = expect(graph, {"x": x})["y"]
+    expected = compute_expected_outputs(graph, {"x": x})["y"]
     assert expected.compare(np.ones((64, 1))).right
     wrong = np.ones((64, 1))
     wrong[0] = 0
@@ -317,7 +326,9 @@ def elementwise_graph(*steps: PointwiseMode, kind: DataType = DataType.FLOAT) ->
 def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
     steps: tuple[PointwiseMode, ...], kind: DataType, x: float, b: float, right: list[float]
 ) -> None:
-    expected = expect(elementwise_graph(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])})["y"]
+    expected = compute_expected_outputs(
+        elementwise_graph(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])}
+    )["y"]
     good = expected.center.copy()
     for value in right:
         good[0, 0] = value
@@ -325,7 +336,7 @@ def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
 
 
 def test_an_exact_zero_keeps_its_sign() -> None:
-    expected = expect(
+    expected = compute_expected_outputs(
         elementwise_graph(PointwiseMode.DIV, PointwiseMode.ADD),
         {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])},
     )["y"]
@@ -338,7 +349,7 @@ def expect_on_vectors(x: list[float], by: list[float], make: Callable[[GraphBuil
     g, dims = GraphBuilder("column", io_type=DataType.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
     given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
-    return expect(g.graph(), given)["y"]
+    return compute_expected_outputs(g.graph(), given)["y"]
 
 
 def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
@@ -397,7 +408,7 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
     dy = g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
     g.pointwise(PointwiseMode.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
     given = {"x": np.array([[-80.0, 1.0]]), "b": np.array([[-6e-40, 1.0]]), "at": np.ones((1, 2))}
-    expected = expect(g.graph(), given)["y"]
+    expected = compute_expected_outputs(g.graph(), given)["y"]
     assert expected.compare([[0.0, 1.0]]).right
     assert expected.compare([[4.8e-38, 1.0]]).right
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
@@ -410,7 +421,7 @@ def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> No
     dy = g.pointwise(PointwiseMode.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
     g.pointwise(PointwiseMode.GELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
     given = {"x": [[-0.0, 1.0]], "b": [[-8e-40, 0.0]], "small": [[-0.5, 1.0]], "large": [[3.8e29, 1.0]]}
-    expected = expect(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
+    expected = compute_expected_outputs(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
     good = expected.center.copy()
     assert expected.compare(good).right
     good[0, 0] = -7e20
@@ -420,10 +431,10 @@ def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> No
 def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
     g = GraphBuilder("product", io_type=DataType.FLOAT)
     g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
-    expected = expect(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
+    expected = compute_expected_outputs(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
     assert expected.compare([[1e30], [1e-30]]).right
     assert expected.compare([[np.inf], [0.0]]).right
-    expected = expect(g.graph(), {"x": [[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]})["y"]
+    expected = compute_expected_outputs(g.graph(), {"x": [[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]})["y"]
     assert expected.compare([[24.0], [1.0]]).right
     assert expected.compare([[25.0], [1.0]]).beyond == 1
 
@@ -436,7 +447,7 @@ def test_values_with_overflowing_squares_have_no_common_factor() -> None:
 def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
-    expected = expect(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
+    expected = compute_expected_outputs(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
     assert expected.compare([[1, 2, 2, 3]]).right
     for second in (1, 3):
         assert not expected.compare([[1, second, 2, 3]]).right
@@ -455,13 +466,13 @@ def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
 
     for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
         made = random_graph(distribution)
-        assert set(expect(made, make_inputs(made))) == compared
+        assert set(compute_expected_outputs(made, make_inputs(made))) == compared
 
 
 def test_ragged_memory_between_sequences_is_not_compared() -> None:
     graph = attention.sdpa_forward(batch=3, heads=2, seq_q=64, head_dim=32, ragged=True, stats=True)
     inputs = make_inputs(graph)
-    for name, expected in expect(graph, inputs).items():
+    for name, expected in compute_expected_outputs(graph, inputs).items():
         result = interpret(graph, inputs, rounding=True)[name]
         longer = np.concatenate([result.reshape(-1), np.full(100, 7.0)]) if result.ndim == 1 else result
         assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
@@ -470,7 +481,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
 def test_the_seed_changes_the_bound_only_a_little() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     inputs = make_inputs(graph)
-    bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
+    bounds = [compute_expected_outputs(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
     np.testing.assert_array_equal(bounds[0], bounds[1])
     moved = bounds[0] > 0  # GELU is exact where it is zero
     assert moved.any()
@@ -493,10 +504,10 @@ def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: 
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
-    right = expect(graph, inputs)
+    right = compute_expected_outputs(graph, inputs)
     assert all(item.compare(results[name]).right for name, item in right.items())
     with use_wrong_scale(operation, factor):
-        wrong = expect(graph, inputs)
+        wrong = compute_expected_outputs(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())
 
 
@@ -506,7 +517,7 @@ def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
     graph = make()
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
-    assert all(item.compare(results[name]).right for name, item in expect(graph, inputs).items())
+    assert all(item.compare(results[name]).right for name, item in compute_expected_outputs(graph, inputs).items())
     with use_wrong_mode(mode, other):
-        wrong = expect(graph, inputs)
+        wrong = compute_expected_outputs(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())

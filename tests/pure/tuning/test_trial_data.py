@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
-from cudnn_backend_py.tuning.trial.reproduce import command_line, decode_graph, encode_graph
+from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph, make_command_line
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error, make_double_tensor
 
@@ -260,9 +260,9 @@ def test_a_graph_is_encoded_as_one_command_line_argument() -> None:
     word = encode_graph(graph)
     assert decode_graph(word) == graph
     assert set(word) <= set("graph:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-    line = command_line(None, graph, "--seed=1")
+    line = make_command_line(None, graph, "--seed=1")
     assert line == f"cudnn-backend run {word} --seed=1"
-    assert command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
+    assert make_command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
     for broken in (word[:-8], word[:20] + "!" + word[21:], "graph:", "graph:AAAA"):
         assert_graph_error("graph-json", "graph", lambda broken=broken: decode_graph(broken))  # type: ignore[misc]
 
@@ -276,10 +276,10 @@ def test_generated_integers_of_unknown_meaning_are_small() -> None:
 def test_the_reproduce_command_sets_the_library_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
-    assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
+    assert make_command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")
     named = "env 'CUDNN_BACKEND_LIBRARY=/a place/libcudnn.so.9' cudnn-backend run"
-    assert command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
-    assert command_line(None, graph) == f"{named} {encode_graph(graph)}"
-    line = command_line("a.json --cudnn=9.19.0.56-jit", graph)
+    assert make_command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
+    assert make_command_line(None, graph) == f"{named} {encode_graph(graph)}"
+    line = make_command_line("a.json --cudnn=9.19.0.56-jit", graph)
     assert line == "cudnn-backend run a.json --cudnn=9.19.0.56-jit"
