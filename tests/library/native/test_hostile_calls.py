@@ -22,7 +22,7 @@ from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall,
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
-    DONE,
+    RETURN_SUCCESS,
     STREAM,
     Buffer,
     Framework,
@@ -35,18 +35,20 @@ from tests.library.native.test_fast_call import (
 
 __all__ = ["framework", "launcher", "plan"]
 
-OBJECTS: list[Any] = [
+HOSTILE_OBJECTS: list[Any] = [
     None, 0, 1, -1, 1 << 64, 1 << 200, 1.5, "x", b"x", (), [], {}, object, object(), len, sys, Buffer, ..., True,
 ]  # fmt: skip
-HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
+EXTREME_NUMBERS = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
 
-def is_left_or_refused(status: int) -> bool:
+def is_refused_or_left_to_python(status: int) -> bool:
     """Return whether a call was left to Python, or refused by cuDNN for lack of a handle."""
     return status == NEEDS_PYTHON or status >= 1000
 
 
-@pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
+@pytest.mark.parametrize(
+    "given", [*HOSTILE_OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())]
+)
 def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework, given: Any) -> None:
     call = make_call(plan, launcher, framework)
     for _ in range(3):
@@ -54,7 +56,7 @@ def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, fr
 
 
 def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    assert is_left_or_refused(make_call(plan, launcher, framework).go(buffers() * 1000))
+    assert is_refused_or_left_to_python(make_call(plan, launcher, framework).go(buffers() * 1000))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,7 +65,7 @@ def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, frame
     call = make_call(plan, launcher, framework)
     for _ in range(100):
         rank = draw.choice([0, 1, 4, 64])
-        row = [tuple(draw.choice(HUGE) for _ in range(rank)) for _ in range(2)]
+        row = [tuple(draw.choice(EXTREME_NUMBERS) for _ in range(rank)) for _ in range(2)]
         changes = {
             "data": draw.choice([0, 1, 2**63, 2**64 - 1]),
             "offset": draw.choice([0, 1, 2**64 - 1]),
@@ -75,7 +77,7 @@ def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, frame
         kept = {name: value for name, value in changes.items() if draw.random() < 0.4}
         if draw.random() < 0.8:
             kept |= {"dims": row[0], "strides": draw.choice([row[1], None])}
-        assert is_left_or_refused(call.go(buffers(**kept)))
+        assert is_refused_or_left_to_python(call.go(buffers(**kept)))
 
 
 def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -99,7 +101,7 @@ def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launch
     framework._fill_dltensor = call_again_and_read  # type: ignore[method-assign]
     framework.__init__()  # type: ignore[misc]
     call = make_call(plan, launcher, framework)
-    assert is_left_or_refused(call.go(buffers()))
+    assert is_refused_or_left_to_python(call.go(buffers()))
 
 
 def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -114,11 +116,11 @@ def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(map(is_left_or_refused, answers))
+    assert all(map(is_refused_or_left_to_python, answers))
     assert len(answers) == 400
 
 
-def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
+def make_dict_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
     call = DictCall(
@@ -136,9 +138,9 @@ def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tu
 
 
 def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call, keys = make_mapped_call(plan, launcher, framework)
+    call, keys = make_dict_call(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
-    for value in OBJECTS:
+    for value in HOSTILE_OBJECTS:
         assert call.go(None, value, 0x10000) == NEEDS_PYTHON
         assert call.go(None, dict.fromkeys(keys, value), 0x10000) < 0 or value in (1, True)
         if not isinstance(value, int):
@@ -167,7 +169,7 @@ class FastCallable:
 use_compiled_call(FastCallable)
 
 
-@pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
+@pytest.mark.parametrize("fast", [*HOSTILE_OBJECTS, (1,), (None,), ([],)])
 def test_an_object_with_no_fast_call_is_handled(fast: object) -> None:
     called = FastCallable(fast)
     assert called(1, 2, x=3) == (2, 1)
@@ -183,7 +185,7 @@ def test_an_incomplete_object_is_handled() -> None:
         FastCallable.__call__(3)
 
 
-@pytest.mark.parametrize("fast", [library().get_destructor_type("cudnnDestroy"), DONE, capi])
+@pytest.mark.parametrize("fast", [library().get_destructor_type("cudnnDestroy"), RETURN_SUCCESS, capi])
 def test_a_fast_call_of_another_type_is_ignored(fast: object) -> None:
     assert FastCallable(fast)(1) == (1, 0)
 

@@ -241,7 +241,7 @@ def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved_pla
     assert (loaded.target.sm, loaded.target.handle, loaded.tag) == (90, None, plan.tag)
 
 
-NO_PLANS: dict[str, Callable[[], bytes]] = {
+INVALID_PLAN_FILES: dict[str, Callable[[], bytes]] = {
     "empty": lambda: b"",
     "no JSON": lambda: b"plan",
     "not UTF-8": lambda: b"\xff\xfe",
@@ -254,7 +254,7 @@ NO_PLANS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("content", NO_PLANS.values(), ids=NO_PLANS)
+@pytest.mark.parametrize("content", INVALID_PLAN_FILES.values(), ids=INVALID_PLAN_FILES)
 def test_an_invalid_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content())

@@ -156,7 +156,7 @@ def test_the_error_of_an_unsupported_graph_has_cudnns_messages() -> None:
     assert all(item.words for item in caught.value.refused)
 
 
-def test_modes_are_queried_in_order_and_each_config_is_listed_once(operation_graph: OperationGraph) -> None:
+def test_heuristics_modes_are_queried_in_order_and_each_config_is_listed_once(operation_graph: OperationGraph) -> None:
     found = candidates(operation_graph, Selection(modes=("A", "B")))
     tags = [config.tag for config in found.configs]
     assert tags[: len(operation_graph.heuristics("A").configs)] == [
@@ -223,7 +223,7 @@ def test_selections_with_equal_names_enums_and_mappings_are_equal() -> None:
     assert hash(one) == hash(two)
 
 
-def test_to_dict_contains_only_changed_values() -> None:
+def test_selection_to_dict_contains_only_changed_values() -> None:
     assert Selection().to_dict() == {}
     assert Selection(workspace_bytes=0, modes="B", engine=0, knobs={"STAGES": 2}).to_dict() == {
         "workspace_bytes": 0,

@@ -17,7 +17,7 @@ from cudnn_backend_py.execution.returning import (
 )
 
 
-def recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
+def list_recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
     """Return the recognized shapes, each with the number of its call after which it was recognized."""
     returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
@@ -31,47 +31,47 @@ def recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
     return found
 
 
-def calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
+def make_calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
     """Yield each shape once for every layer of a model."""
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
-def test_a_single_shape_is_recognized_before_its_tenth_call() -> None:
-    assert recognized_shapes(repeat("a", 9)) == {"a": CALLS_IN_A_ROW}
+def test_a_single_repeated_shape_is_recognized_as_recurring_before_its_tenth_call() -> None:
+    assert list_recognized_shapes(repeat("a", 9)) == {"a": CALLS_IN_A_ROW}
     assert CALLS_IN_A_ROW < 10
 
 
 @pytest.mark.parametrize("count", [12, 80])
 def test_consecutive_calls_of_layers_count_as_one_visit(count: int) -> None:
-    assert set(recognized_shapes(calls_of_layers(range(100), count))) == {0}, (
+    assert set(list_recognized_shapes(make_calls_of_layers(range(100), count))) == {0}, (
         "only the first shape, which might have been the only one"
     )
 
 
 def test_a_shape_is_not_recognized_after_two_training_steps() -> None:
-    assert set(recognized_shapes(calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
+    assert set(list_recognized_shapes(make_calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
 
 
-def test_alternating_shapes_are_recognized() -> None:
-    found = recognized_shapes(list(range(50)) * 9)
+def test_alternating_shapes_are_recognized_as_recurring() -> None:
+    found = list_recognized_shapes(list(range(50)) * 9)
     assert found == dict.fromkeys(range(50), VISITS_OF_RECURRING_SHAPE)
     assert VISITS_OF_RECURRING_SHAPE < 10
 
 
-def test_a_few_recurring_lengths_are_recognized() -> None:
-    assert set(recognized_shapes(calls_of_layers([1, 2, 3] * VISITS_OF_RECURRING_SHAPE))) == {1, 2, 3}
+def test_a_few_repeated_lengths_are_recognized_as_recurring() -> None:
+    assert set(list_recognized_shapes(make_calls_of_layers([1, 2, 3] * VISITS_OF_RECURRING_SHAPE))) == {1, 2, 3}
 
 
 def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
     assert PlanPool()._max_plans >= 2 * MAX_COUNTED_SHAPES
-    assert recognized_shapes(list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE).keys() == set(
+    assert list_recognized_shapes(list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE).keys() == set(
         range(MAX_COUNTED_SHAPES)
     )
-    assert recognized_shapes(list(range(MAX_COUNTED_SHAPES + 1)) * (VISITS_OF_RECURRING_SHAPE + 2)) == {}
+    assert list_recognized_shapes(list(range(MAX_COUNTED_SHAPES + 1)) * (VISITS_OF_RECURRING_SHAPE + 2)) == {}
 
 
 def test_the_second_single_shape_of_a_program_is_recognized() -> None:
-    found = recognized_shapes([*calls_of_layers(["a"] * 1000), *calls_of_layers(["b"] * 1000)])
+    found = list_recognized_shapes([*make_calls_of_layers(["a"] * 1000), *make_calls_of_layers(["b"] * 1000)])
     assert found == {"a": CALLS_IN_A_ROW, "b": LONG_RUN_CALLS}
 
 

@@ -132,10 +132,10 @@ def test_budget_counts_elapsed_time() -> None:
 
 # agreement
 
-KINDS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, DataType.FP8_E5M2)
+FLOAT_TYPES = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, DataType.FP8_E5M2)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FLOAT_TYPES, ids=lambda kind: kind.name)
 def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     numbers = np.random.default_rng(3).standard_normal((2, 3, 512, 64))
     exact = encode(numbers, kind)
@@ -149,7 +149,7 @@ def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     assert wrong.describe_excess(TOLERANCES[kind]) is not None
 
 
-def test_the_difference_is_reported_relative_to_the_result() -> None:
+def test_the_difference_of_two_results_is_relative_to_their_size() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
@@ -157,7 +157,7 @@ def test_the_difference_is_reported_relative_to_the_result() -> None:
     assert difference.describe_excess(0.6) is None
 
 
-def test_a_row_may_differ_by_a_multiple_of_the_tolerance() -> None:
+def test_one_row_of_a_result_may_differ_by_a_multiple_of_the_tolerance() -> None:
     assert Difference(0.01, ROW_FACTOR * 0.01, 0).describe_excess(0.01) is None
     assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).describe_excess(0.01))
 
@@ -212,13 +212,13 @@ def test_generated_inputs_of_attention_give_finite_results() -> None:
             for uid, tensor in given.items()
         }
         assert set(np.ravel(arrays["seq_len_kv"])) == {64}
-        results = interpret(graph, {name: decode(x, data_type_of(graph, name)) for name, x in arrays.items()})
+        results = interpret(graph, {name: decode(x, get_data_type(graph, name)) for name, x in arrays.items()})
         for tensor in graph.outputs:
             assert np.isfinite(results[tensor.name]).all()
             assert np.abs(results[tensor.name]).max() > 0
 
 
-def data_type_of(graph: Any, name: str) -> DataType:
+def get_data_type(graph: Any, name: str) -> DataType:
     return next(tensor.data_type for tensor in graph.tensors if tensor.name == name)
 
 
@@ -259,7 +259,7 @@ def test_integer_inputs_of_unknown_meaning_must_be_given() -> None:
 
 # the table
 
-EVIDENCE: dict[str, Any] = {
+TUNING_EVIDENCE: dict[str, Any] = {
     "graph": "sdpa [x]",
     "device": "a GPU",
     "cudnn": "9.28.0",
@@ -284,7 +284,7 @@ EVIDENCE: dict[str, Any] = {
 
 def test_the_table_is_sorted_by_time_with_refused_candidates_last() -> None:
     out = Console(file=io.StringIO(), width=160)
-    out.print(make_evidence_table(EVIDENCE))
+    out.print(make_evidence_table(TUNING_EVIDENCE))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     lines = [line for line in text.splitlines() if "eng" in line and "engine" not in line]
     assert [line.split()[0] for line in lines] == ["eng2", "eng1", "eng3"]

@@ -21,11 +21,19 @@ from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
-LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
+LARGE_GRAPHS = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
 # Scales of blocks are rounded up: float64, without rounding, computes another result there.
 # The largest are left out: others of their kind are included.
-SMOOTH = sorted(set(TYPICAL_GRAPHS) - LARGE - {name for name in TYPICAL_GRAPHS if "quantized" in name})
-WHOLE = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "softmax", "sdpa bwd")
+TESTED_GRAPHS = sorted(set(TYPICAL_GRAPHS) - LARGE_GRAPHS - {name for name in TYPICAL_GRAPHS if "quantized" in name})
+GRAPHS_FOR_INTEGER_DATA = (
+    "convolution forward",
+    "matmul",
+    "pointwise",
+    "reduction",
+    "layer norm, training",
+    "softmax",
+    "sdpa bwd",
+)
 Array = np.ndarray[Any, Any]
 
 
@@ -33,17 +41,22 @@ def round_to_stored_type(expected: Expected, values: Array) -> Array:
     return round_to(values, expected.tensor.data_type)
 
 
-def matmul_graph(terms: int = 64, kind: DataType = DataType.HALF, out: DataType | None = None) -> Graph:
+def make_matmul_graph(terms: int = 64, kind: DataType = DataType.HALF, out: DataType | None = None) -> Graph:
     g = GraphBuilder("product", io_type=kind)
     g.matmul(g.tensor("a", (2, 64, terms)), g.tensor("b", (2, terms, 32)), data_type=out or kind, virtual=False)
     return g.graph()
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in SMOOTH for kind in ("uniform", "integers")[: 1 + (name in WHOLE)]]
+    ("name", "kind"),
+    [
+        (name, kind)
+        for name in TESTED_GRAPHS
+        for kind in ("uniform", "integers")[: 1 + (name in GRAPHS_FOR_INTEGER_DATA)]
+    ],
 )
 def test_interpreter_results_with_and_without_rounding_are_within_the_bound(name: str, kind: str) -> None:
-    graph, inputs, found = graph_with_expected_results(name, kind)
+    graph, inputs, found = make_graph_with_expected_results(name, kind)
     assert found
     for rounding in (False, True):
         results = interpret(graph, inputs, rounding=rounding)
@@ -53,10 +66,10 @@ def test_interpreter_results_with_and_without_rounding_are_within_the_bound(name
             assert compared.compared > 0.9 * compared.elements
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("name", TESTED_GRAPHS)
 def test_an_error_of_one_percent_is_detected(name: str) -> None:
     """Indices, booleans and int8 results are skipped."""
-    graph, inputs, found = graph_with_expected_results(name, "uniform")
+    graph, inputs, found = make_graph_with_expected_results(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
         if expected.tensor.data_type in (DataType.INT8, DataType.INT32, DataType.BOOLEAN):
@@ -66,14 +79,14 @@ def test_an_error_of_one_percent_is_detected(name: str) -> None:
 
 
 @cache
-def graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
+def make_graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
     """Return a typical graph, its inputs, and the expected results with their error bounds."""
     graph = TYPICAL_GRAPHS[name].make()
     inputs = make_inputs(graph, kind, 3)
     return graph, inputs, compute_expected_outputs(graph, inputs)
 
 
-FAULTS: dict[str, Callable[[Array], Array]] = {
+ARTIFICIAL_ERRORS: dict[str, Callable[[Array], Array]] = {
     "a row of zeros": lambda o: np.where(np.arange(o.shape[2]).reshape(-1, 1) == 7, 0, o),
     "one element NaN": lambda o: np.where(np.arange(o.size).reshape(o.shape) == 99, np.nan, o),
     "heads swapped": lambda o: o[:, ::-1],
@@ -81,14 +94,14 @@ FAULTS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.parametrize("fault", sorted(ARTIFICIAL_ERRORS))
 def test_artificial_errors_in_attention_output_are_detected(fault: str) -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
     expected = compute_expected_outputs(graph, inputs)["o"]
     assert expected.compare(o).right
-    wrong = expected.compare(FAULTS[fault](o))
+    wrong = expected.compare(ARTIFICIAL_ERRORS[fault](o))
     assert wrong.beyond > 0
     assert not wrong.right
 
@@ -117,7 +130,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
 def test_float32_sums_in_any_order_are_right(terms: int) -> None:
-    graph = matmul_graph(terms, DataType.FLOAT)
+    graph = make_matmul_graph(terms, DataType.FLOAT)
     inputs = make_inputs(graph)
     a, b = (inputs[graph.tensor(name).uid].astype(np.float32) for name in "ab")
     order = np.random.default_rng(0).permutation(terms)
@@ -150,7 +163,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
 
 
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
-    graph = matmul_graph(64, DataType.FLOAT)
+    graph = make_matmul_graph(64, DataType.FLOAT)
     inputs = make_inputs(graph)
     short = {name: round_to(inputs[graph.tensor(name).uid], DataType.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
@@ -163,7 +176,7 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
 
 
 def test_tensor_cores_may_truncate_float32() -> None:
-    graph = matmul_graph(144, DataType.FLOAT)
+    graph = make_matmul_graph(144, DataType.FLOAT)
     inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
     bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
     total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
@@ -176,7 +189,7 @@ def test_tensor_cores_may_truncate_float32() -> None:
     assert not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
-def expect_pointwise(
+def compute_expected_pointwise(
     mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = DataType.FLOAT
 ) -> Expected:
     """Return the expected results of one pointwise mode on these values, with a gradient or a second operand."""
@@ -205,7 +218,7 @@ def expect_pointwise(
 def test_measured_results_of_cudnn_for_large_arguments_are_right(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
-    expected = expect_pointwise(mode, [x], None if other is None else [other])
+    expected = compute_expected_pointwise(mode, [x], None if other is None else [other])
     assert expected.compare([[[measured]]]).right
 
 
@@ -222,7 +235,7 @@ def test_measured_results_of_cudnn_for_large_arguments_are_right(
 )
 def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMode) -> None:
     x = list(np.linspace(-1, 1, 4096))
-    expected = expect_pointwise(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
+    expected = compute_expected_pointwise(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
     ulps = 2.0**-23
     assert expected.spread.min() > 2 * ulps  # no element has almost no tolerance, as where movements cancel
     near = expected.center + 2 * ulps
@@ -231,13 +244,13 @@ def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMod
 
 
 def test_the_cosine_of_a_huge_angle_may_have_any_value() -> None:
-    expected = expect_pointwise(PointwiseMode.COS, [3.2e28], kind=DataType.INT8)
+    expected = compute_expected_pointwise(PointwiseMode.COS, [3.2e28], kind=DataType.INT8)
     assert expected.compare([[[1.0]]]).right
     assert expected.compare([[[0.0]]]).right
 
 
 def test_integers_have_no_tolerance() -> None:
-    graph = matmul_graph(64, DataType.HALF, DataType.FLOAT)
+    graph = make_matmul_graph(64, DataType.HALF, DataType.FLOAT)
     inputs = make_inputs(graph, "integers")
     expected = compute_expected_outputs(graph, inputs)["mm"]
     assert expected.bounds().max() == 0
@@ -302,9 +315,9 @@ def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
     assert expected.compare(wrong).beyond == 1
 
 
-def elementwise_graph(*steps: PointwiseMode, kind: DataType = DataType.FLOAT) -> Graph:
+def make_elementwise_graph(*steps: PointwiseMode, kind: DataType = DataType.FLOAT) -> Graph:
     """Return a graph of consecutive pointwise operations on two tensors."""
-    g = GraphBuilder("elementwise_graph", io_type=DataType.FLOAT)
+    g = GraphBuilder("make_elementwise_graph", io_type=DataType.FLOAT)
     made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
     for mode in steps[:-1]:
         made = g.pointwise(mode, made, other)
@@ -327,7 +340,7 @@ def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
     steps: tuple[PointwiseMode, ...], kind: DataType, x: float, b: float, right: list[float]
 ) -> None:
     expected = compute_expected_outputs(
-        elementwise_graph(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])}
+        make_elementwise_graph(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])}
     )["y"]
     good = expected.center.copy()
     for value in right:
@@ -337,14 +350,16 @@ def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
 
 def test_an_exact_zero_keeps_its_sign() -> None:
     expected = compute_expected_outputs(
-        elementwise_graph(PointwiseMode.DIV, PointwiseMode.ADD),
+        make_elementwise_graph(PointwiseMode.DIV, PointwiseMode.ADD),
         {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])},
     )["y"]
     assert expected.compare([[-np.inf, 2.0]]).right
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
-def expect_on_vectors(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
+def compute_expected_on_vectors(
+    x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]
+) -> Expected:
     """Return the expected result of the operations that `make` adds, on two vectors."""
     g, dims = GraphBuilder("column", io_type=DataType.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
@@ -363,7 +378,7 @@ def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
             virtual=False,
         )
 
-    found = expect_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
+    found = compute_expected_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
     assert found.compare([[[np.nan, 0.0, -1.0]]]).right
     assert not found.compare([[[np.nan, 0.0, np.nan]]]).right
@@ -381,7 +396,7 @@ def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
             virtual=False,
         )
 
-    found = expect_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
+    found = compute_expected_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).right
     assert not found.compare([[[np.pi, 0.0, np.pi]]]).right
 
@@ -395,7 +410,7 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
         held = g.pointwise(mode, x) if mode is PointwiseMode.RELU_FWD else g.pointwise(mode, x, zero)
         g.pointwise(PointwiseMode.ATAN2, held, by, name="y", virtual=False)
 
-    found = expect_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
+    found = compute_expected_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).right
     assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).right
     assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).right
@@ -478,7 +493,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
         assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
 
 
-def test_the_seed_changes_the_bound_only_a_little() -> None:
+def test_the_seed_changes_the_error_bound_only_a_little() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     inputs = make_inputs(graph)
     bounds = [compute_expected_outputs(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
