@@ -159,7 +159,7 @@ def _check_tensors_supported(*tensors: Any) -> None:
     if any(x.is_nested or x.numel() == 0 for x in tensors):
         raise UncheckedCallError("nested or empty tensors")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise UncheckedCallError(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
+        raise UncheckedCallError(f"the audit does not check attention in {str(q.dtype).removeprefix('torch.')}")
 
 
 # for the case

@@ -226,7 +226,7 @@ class AnyShape:
 
     @cached_property
     def why_exact(self) -> str:
-        """Why each shape needs a plan of its own, whatever the policy; empty if a class serves all shapes."""
+        """Why each shape needs a plan of its own with any policy; empty if one plan can serve many shapes."""
         return explain_exact_plans_only(self.problem, self.target, backward=self.backward)
 
     @cached_property
@@ -281,13 +281,13 @@ class AnyShape:
 
 
 class _Strategy(Protocol):
-    """A strategy to run calls with tensors of certain shapes: by an exact plan or by a class plan."""
+    """A way to run calls of certain shapes: by a plan for one shape, or by a plan for many."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 
 
 class _ExactStrategy:
-    """A strategy that runs calls of one shape by its exact plan."""
+    """Runs calls of one shape by a plan built for exactly this shape."""
 
     def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
         self._pool = owner.pool
@@ -314,7 +314,7 @@ class _ExactStrategy:
 
 
 class _ClassStrategy:
-    """A strategy that runs calls by a class plan; with the adaptive policy, a recurring shape by its exact plan."""
+    """Runs calls by a plan for many shapes; if adaptive, recurring shapes by a plan for that shape alone."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
         self._owner, self._problem = owner, problem
@@ -361,7 +361,7 @@ class _ClassStrategy:
             self._request_exact_plan(self._exact, stream)
 
     def _request_exact_plan(self, exact: _ExactStrategy, stream: int) -> None:
-        """Request the exact plan of a recurring shape; use it once it is built, but not within a capture."""
+        """Request a plan for exactly this shape if it recurs; use it once it is built, but not within a capture."""
         if self._is_requested:
             self._uses_exact = exact.is_built() and not is_capturing(stream)
             return
@@ -373,7 +373,7 @@ class _ClassStrategy:
 
 
 def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bool) -> str:
-    """Return why :class:`AnyShape` needs a plan for each shape; an empty text where a class serves all."""
+    """Return why :class:`AnyShape` needs one plan per shape; empty if one plan serves many shapes."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
@@ -382,7 +382,9 @@ def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bo
 
 
 def _may_switch_plans(problem: Attention) -> bool:
-    """Return whether an exact plan may replace the class plan; with dropout it would draw another mask."""
+    """Return whether a plan built for a call's exact shape may replace one that serves many shapes.
+
+    Not with dropout, for which it would draw another mask, nor where results must be deterministic."""
     return not (problem.dropout or problem.deterministic)
 
 

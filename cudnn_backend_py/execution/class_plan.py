@@ -356,7 +356,7 @@ class ClassPlan:
         multipliers: Mapping[str, Any],
         to_words: Callable[[Any, float], Any],
     ) -> Iterator[Any]:
-        """Yield the trailing kernel arguments: which tensors have rows that the plan does not write.
+        """Yield the last kernel arguments: the tensors with rows that the plan does not write and the kernel clears.
 
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
         """

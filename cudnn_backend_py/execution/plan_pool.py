@@ -237,7 +237,7 @@ def refuse_during_capture(stream: int) -> None:
     """
     if is_capturing(stream):
         raise UsageError(
-            "a plan must be built while a CUDA graph is captured",
+            "no plan is built for these shapes, and none can be built while a CUDA graph is captured",
             code="plan-in-capture",
             fix="make the same call once before the capture, on any stream; this capture stays valid",
         )

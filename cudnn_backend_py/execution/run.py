@@ -201,7 +201,7 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
             f"array {tensor.name!r} is {array.dtype.name}{'' if array.dtype.isnative else ' in foreign byte order'}, "
             f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
             code="array-type",
-            fix=None if accepted else "hand over device memory with its elements packed, the first in the lowest bits",
+            fix=None if accepted else "give device memory with packed elements, the first one in the lowest bits",
         )
     if array.shape != tensor.dims and not _is_ragged_memory(tensor, array):
         raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")

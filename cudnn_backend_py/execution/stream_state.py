@@ -26,7 +26,7 @@ def get_live_handle(plan: Plan) -> Handle:
     """
     if plan.target.handle is None:
         raise EnvironmentNotReady(
-            f"this plan was made for the described target {plan.target.name}, on which plans cannot run",
+            f"this plan was built for the described target {plan.target.name}, on which plans cannot run",
             code="plan-without-device",
             fix="save it and load it on a machine with the GPU, or build it there with target None",
         )

@@ -50,7 +50,7 @@ MessageReceiver = Callable[
 
 
 class StoredExceptions:
-    """Exceptions of callbacks that were stored and wait to be raised; kept by the compiled library.
+    """Exceptions of callbacks, stored by the compiled library until the C function has returned.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class StoredExceptions:
 
 
 class _PythonStoredExceptions(StoredExceptions):
-    """Stored exceptions that wait to be raised, in Python where there is no compiled library."""
+    """Exceptions of callbacks, stored in Python because there is no compiled library."""
 
     def __init__(self) -> None:
         self.pending_count = ctypes.c_int()
@@ -151,6 +151,6 @@ class _PythonStoredExceptions(StoredExceptions):
 
 @cache
 def get_stored_exceptions() -> StoredExceptions:
-    """Return the exceptions of this process."""
+    """Return the store of callback exceptions of this process."""
     compiled = load_compiled_library()
     return _PythonStoredExceptions() if compiled is None else StoredExceptions(compiled)

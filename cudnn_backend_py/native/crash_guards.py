@@ -38,7 +38,7 @@ _REQUIRED_ATTRIBUTES: dict[DescriptorType, tuple[Attr, ...]] = {
 
 
 def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: heuristics crash for a graph in training mode that has an inference norm."""
+    """Refuse training mode for a graph with an inference norm: the heuristics of cuDNN 9.28 crash."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
             "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN crashes cuDNN with an inference norm",
@@ -47,13 +47,15 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: an axis beyond 32 bits is truncated, passes cuDNN's check and is then used untruncated."""
+    """Check the range of a concatenation axis: cuDNN 9.28 checks only its low 32 bits, and then uses all of it."""
     if not 0 <= values[0] < DIM_MAX:
-        raise UsageError(f"axis {values[0]} is not one of the {DIM_MAX} possible dims", code="axis-out-of-range")
+        raise UsageError(
+            f"axis {values[0]} is out of range: a tensor has at most {DIM_MAX} dims", code="axis-out-of-range"
+        )
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.14 to 9.28: with logging on, cuDNN prints this many paddings and strides, past the end of a short array."""
+    """Check the number of spatial dims: when logging, cuDNN 9.14 to 9.28 reads as many paddings, past a short array."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} must be at most {DIM_MAX}, got {values[0]}", code="spatial-dims-out-of-range"
@@ -61,13 +63,13 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by the block size."""
+    """Check that a block size is not 0: cuDNN 9.28 divides the dims of a F8_128x4 scale by it."""
     if 0 in values:
         raise UsageError(f"{attribute.c_name} must be at least 1, got {list(values)}", code="block-size-not-positive")
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
-    """9.28: cuDNN reads the address as a C++ ``std::vector``, which an array of plain numbers is not."""
+    """Refuse an attribute whose value cuDNN 9.28 reads as a C++ ``std::vector``, not as an array of numbers."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",
@@ -75,7 +77,7 @@ def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
 
 
 def _check_json_depth(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: text nested about 100,000 deep overflows the stack of cuDNN's parser; Python's parser stops before."""
+    """Refuse deeply nested JSON: 100,000 levels overflow the stack of cuDNN 9.28's parser; Python's stops before."""
     _read_json_items(attribute, values[0])
 
 
@@ -166,7 +168,7 @@ def _check_tensor_size(given: AttributeValues) -> None:
 
 
 def _check_plan_device(given: AttributeValues) -> None:
-    """9.28: a plan read from JSON has no device, but cuDNN queries it for the architecture."""
+    """Check that a plan from JSON has a device or handle, which cuDNN 9.28 queries for the architecture."""
     if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
         Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
     ):

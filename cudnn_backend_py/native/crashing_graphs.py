@@ -25,14 +25,14 @@ class NestedDescriptor(NamedTuple):
     given: AttributeValues
 
     def get_values(self, *path: Attr) -> tuple[Any, ...]:
-        """Return the values of an attribute, which may be of a descriptor in this one; empty if unknown."""
+        """Return the values of an attribute, also through nested descriptors; empty if unknown."""
         values: Sequence[Any] = (self,)
         for attribute in path:
             values = values[0].given.get(attribute, ()) if values and isinstance(values[0], NestedDescriptor) else ()
         return tuple(values)
 
     def get_first_value(self, *path: Attr) -> Any:
-        """Return the first value of an attribute, which may be of a descriptor in this one; None if unknown."""
+        """Return the first value of an attribute, also through nested descriptors; None if unknown."""
         return next(iter(self.get_values(*path)), None)
 
 
@@ -50,7 +50,7 @@ _POINTWISE_GRADIENT_MODES = tuple(mode for mode in PointwiseMode if mode.name.en
 
 
 def _has_norm_with_activation_gradient(ops: Sequence[NestedDescriptor]) -> bool:
-    """A norm of rows in float32 and an activation gradient that reads the norm's virtual result."""
+    """Return whether an activation gradient reads the virtual result of a row norm in float32."""
     by_kind = {op.kind: op for op in ops}
     norm, gradient = by_kind[_NORM], by_kind[_POINTWISE]
     return (
@@ -63,7 +63,7 @@ def _has_norm_with_activation_gradient(ops: Sequence[NestedDescriptor]) -> bool:
 
 
 def _has_bilinear_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
-    """BILINEAR resampling over one dim."""
+    """Return whether there is BILINEAR resampling over one dim."""
     return any(
         op.get_first_value(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
         and len(op.get_values(Attr.OPERATION_RESAMPLE_FWD_XDESC, Attr.TENSOR_DIMENSIONS)) == 3
@@ -84,7 +84,7 @@ def _find_max_pool_gradients(ops: Sequence[NestedDescriptor]) -> Iterator[Nested
 
 
 def _has_max_pool_gradient_without_index(ops: Sequence[NestedDescriptor]) -> bool:
-    """The gradient of max pooling, channels last, computed from image and result instead of an index."""
+    """Return whether a gradient of max pooling, channels last, is computed from image and result, not an index."""
     both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
     return any(
         both <= op.given.keys() and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
@@ -93,7 +93,7 @@ def _has_max_pool_gradient_without_index(ops: Sequence[NestedDescriptor]) -> boo
 
 
 def _has_max_pool_gradient_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
-    """The gradient of max pooling over one dim, channels last."""
+    """Return whether there is a gradient of max pooling over one dim, channels last."""
     return any(
         len(op.get_values(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3
         for op in _find_max_pool_gradients(ops)
@@ -101,7 +101,7 @@ def _has_max_pool_gradient_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool
 
 
 def _has_select_after_matrix_vector_product(ops: Sequence[NestedDescriptor]) -> bool:
-    """A matrix-vector product of tensors in memory, followed by BINARY_SELECT with a full-size mask.
+    """Return whether BINARY_SELECT with a full-size mask follows a matrix-vector product of tensors in memory.
 
     The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
     and booleans only in multiples of eight.
@@ -155,23 +155,23 @@ class CrashingGraph(NamedTuple):
     condition: Callable[[Sequence[NestedDescriptor]], bool]
 
     def matches(self, ops: Sequence[NestedDescriptor]) -> bool:
-        """Return whether a graph of these operations is in this class."""
+        """Return whether a graph of these operations ends the process in this way."""
         return self.kinds([op.kind for op in ops]) and self.condition(ops)
 
 
 CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
     CrashingGraph(
         "norm-activation-gradient",
-        "a norm of rows in float32 and an activation's gradient that reads its result from no memory",
-        "leave the gradient to a graph of its own",
+        "a row norm in float32 followed by an activation gradient that reads its virtual result",
+        "move the gradient to a separate graph",
         Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
         lambda kinds: sorted(kinds) == sorted((_NORM, _POINTWISE)),
         _has_norm_with_activation_gradient,
     ),
     CrashingGraph(
         "experts-and-matmul",
-        "a matmul of experts and another matmul",
-        "leave the other matmul to a graph of its own",
+        "a grouped matmul of experts together with another matmul",
+        "move the other matmul to a separate graph",
         Window(since=(9, 18, 0)),  # to 9.28.0
         lambda kinds: {_EXPERT_MATMUL, _MATMUL} <= set(kinds),
         lambda ops: True,
@@ -179,31 +179,31 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
     CrashingGraph(
         "bilinear-one-dim",
         "BILINEAR resampling over one dim",
-        "describe the tensors with a dim of 1 more",
+        "describe the tensors with an additional dim of 1",
         Window(),  # 9.16.0 to 9.28.0
         lambda kinds: _RESAMPLE in kinds,
         _has_bilinear_over_one_dim,
     ),
     CrashingGraph(
         "max-pool-gradient-of-both",
-        "the gradient of a max pool, channels last, from its image and its result instead of an index",
-        "give the index that the forward pass writes",
+        "the gradient of max pooling, channels last, computed from image and result instead of an index",
+        "give it the index tensor that the forward pass writes",
         Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_without_index,
     ),
     CrashingGraph(
         "max-pool-gradient-one-dim",
-        "the gradient of a max pool over one dim, channels last",
-        "describe the tensors with a dim of 1 more",
+        "the gradient of max pooling over one dim, channels last",
+        "describe the tensors with an additional dim of 1",
         Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_over_one_dim,
     ),
     CrashingGraph(
         "vector-product-select",
-        "the product of a matrix and a vector, and BINARY_SELECT by a whole mask after it",
-        "use cuDNN 9.28.0 or later, or select in a graph of its own",
+        "a matrix-vector product followed by BINARY_SELECT with a full-size mask",
+        "use cuDNN 9.28.0 or later, or move the selection to a separate graph",
         Window(since=(9, 21, 0), until=(9, 28, 0)),
         lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},
         _has_select_after_matrix_vector_product,

@@ -121,7 +121,7 @@ def in_context(context: int) -> Iterator[None]:
 
 @contextmanager
 def restore_context() -> Iterator[None]:
-    """Restore the current CUDA context after a block. C: ``cuCtxSetCurrent``."""
+    """Make the CUDA context that is current now current again after a block. C: ``cuCtxSetCurrent``."""
     context = get_current_context()
     try:
         yield

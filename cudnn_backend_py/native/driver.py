@@ -69,7 +69,7 @@ def prefer_stub() -> Driver:
     global _driver
     with _lock:
         if _driver is None and not find_loaded("libcuda.so"):
-            _driver = _load_stub("it was preferred")
+            _driver = _load_stub("a process without GPU was requested")
     driver = load_driver()
     if driver.kind != "stub":
         raise EnvironmentNotReady(
@@ -94,7 +94,7 @@ def _load_real_or_stub() -> Driver:
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")
     version = _query_version(library)
-    note = "cuDriverGetVersion does not answer" if version is None else ""
+    note = "cuDriverGetVersion failed" if version is None else ""
     return Driver("real", path, version, _count_devices(library), note)
 
 

@@ -1,4 +1,4 @@
-"""A whole call in one compiled function, if the package was built with a C compiler; else ctypes is used.
+"""Compiled functions that check buffers, fill a variant pack and launch a plan; ctypes does so without them.
 
 What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
@@ -200,7 +200,7 @@ class DlpackExchange(NamedTuple):
 
 
 def use_compiled_call(kind: type) -> None:
-    """Let compiled code run the calls of a class's objects that have a ``_fast``, if it is available.
+    """Replace ``__call__`` of a class by compiled code, used for objects with a ``_fast``, if it is available.
 
     That is the :attr:`TupleCall.compiled_self` of a call, which is made if its buffers are given by position by its own
     thread, or None; everything else is done by what was ``__call__`` before.

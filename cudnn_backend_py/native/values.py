@@ -62,7 +62,7 @@ _INTEGER_BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
 
 
 def is_instance(value: object, kind: type) -> bool:
-    """Return whether the type of `value` is `kind` or a subclass, regardless of its ``__class__``."""
+    """Return whether the real type of `value`, not its ``__class__``, is `kind` or a subclass."""
     return issubclass(type(value), kind)
 
 

@@ -461,14 +461,14 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
     headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.build_text}: {', '.join(who) or 'none was proposed'}{headline}",
+        f"cuDNN {target.library.build_text}: {', '.join(who) or 'the heuristics listed none'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
-        cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
+        cause="\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
         fix=fault.repair
         if fault is not None
-        else "loosen what refused them, or ask more modes"
+        else "relax the requirements that excluded them, or query more heuristics modes"
         if ours
         else "explain(graph) searches for the cause",
     )

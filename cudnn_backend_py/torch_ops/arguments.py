@@ -168,7 +168,7 @@ def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
     """
     if not is_fp8(q):
         if scales is not None:
-            raise _make_option_error(f"scales belong to 8-bit floats, q is {get_type_name(q)}")
+            raise _make_option_error(f"scales are only for 8-bit floats, but q is {get_type_name(q)}")
         return ()
     if scales is None:
         raise _make_option_error(
@@ -259,7 +259,7 @@ def _check_dim_counts(named: Mapping[str, Any]) -> None:
     else:
         check_dims(q.dim(), "those of q", k=named["k"], v=named["v"])
         if (named["seq_len_q"] is None) != (named["seq_len_kv"] is None):
-            raise _make_option_error("seq_len_q and seq_len_kv need each other, one is given")
+            raise _make_option_error("seq_len_q and seq_len_kv must be given together, only one is given")
         if is_packed and named["cu_seqlens_k"] is None:
             raise _make_option_error("cu_seqlens_q needs cu_seqlens_k")
 

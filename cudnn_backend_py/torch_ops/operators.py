@@ -57,7 +57,7 @@ def load_torch() -> Any:
         import torch
     except ImportError as error:
         raise EnvironmentNotReady(
-            "PyTorch is not installed, which these functions work on",
+            "PyTorch is not installed, and these functions work on its tensors",
             code="torch-missing",
             cause=str(error),
             fix="install torch, or run plans on other buffers through cudnn_backend_py.plan",
@@ -90,9 +90,9 @@ def attend(
     )
     if out is not None and needs_gradients:
         raise UsageError(
-            "out= is written in place, which has no gradient",
+            "out= is written in place, so no gradient can be computed",
             code="torch-option",
-            fix="leave out= out, or call it under torch.no_grad()",
+            fix="omit out=, or call it under torch.no_grad()",
         )
     if needs_gradients and (rows := _find_max_backward_batch(torch, tensors)) is not None:
         parts = [

@@ -65,7 +65,7 @@ class Strategy(Protocol):
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often it was offered to the compiled step, by thread, stream and pass; None if it has no recipe."""
+        """How often its recipe was offered to the compiled step, by thread, stream and pass; None without recipe."""
 
     @property
     def is_shared(self) -> bool:
@@ -193,7 +193,9 @@ def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOpti
 
 
 def _may_switch_plans(options: OperatorOptions) -> bool:
-    """Return whether calls may switch to another plan: with dropout the two passes would draw different masks."""
+    """Return whether calls may change from a plan for many shapes to a plan for one shape, and back.
+
+    Not with dropout: the forward and the backward pass would draw different masks."""
     return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 

@@ -66,7 +66,7 @@ def _make_input(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataTyp
         return 1.0
     if tensor.data_type not in TOLERANCES and tensor.data_type not in _BYTE_TYPES:
         raise UsageError(
-            f"{tensor.name!r} is {tensor.type_text}, which random data cannot be made for",
+            f"{tensor.name!r} is {tensor.type_text}, a type for which no random data can be made",
             code="tuning-input",
             fix=f"pass a buffer: autotune(..., buffers={{{tensor.name!r}: ...}})",
         )

@@ -40,7 +40,7 @@ BUILDING_BUDGET_SHARE = 0.6  # share at which building and running end
 class _Candidate:
     config: EngineConfig
     state: str = "late"  # then "failed", "different", "timed"
-    reason: str = "the time budget was used up before its turn"
+    reason: str = "the time budget ended before this config was tried"
     plan: Plan | None = None
     pack: VariantPack | None = None
     build_s: float | None = None
@@ -114,7 +114,7 @@ def _build_and_compare(
                 f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
                 code="tuning-candidate-crashed",
                 cause="the CUDA context of this process may be lost",
-                fix="start again in a new process, without engines=True or with a selection that excludes it",
+                fix="start a new process, without engines=True or with a selection that excludes this config",
             ) from error
         longest = max(longest, time.perf_counter() - began)
         first = first or results

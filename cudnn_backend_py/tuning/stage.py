@@ -89,7 +89,7 @@ class TimingBuffers:
         return placed
 
     def _allocate_guarded(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of a copy of `image`, or of zeros, followed by a guard region."""
+        """Return the address of new memory with a copy of `image`, or zeros, followed by a guard region."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_to_device(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)

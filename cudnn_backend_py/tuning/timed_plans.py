@@ -1,4 +1,4 @@
-"""``TimedPlans``: engine configs of one cuDNN version, built and timed in a child; without a GPU only listed."""
+"""Build and time engine configs with one cuDNN version in a child process; without a GPU, only list them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TimedPlans:
 
     @property
     def child_properties(self) -> Mapping[str, Any]:
-        """Facts about the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+        """cuDNN and target of the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
 
         Raises
         ------

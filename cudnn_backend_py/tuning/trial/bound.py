@@ -132,7 +132,7 @@ class Comparison:
             text += f"; {self.beyond} of {self.compared} elements beyond it, "
             text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
         elif self.factor is not None:
-            text += f": all of them are {self.factor:.6g} times what is right"
+            text += f": all of them are {self.factor:.6g} times the expected values"
         elif not self.right:
             text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
         return text
@@ -393,7 +393,7 @@ def _find_unwritten_elements(graph: Graph, tensor: Tensor, inputs: Mapping[str |
 
 
 def _find_unwritten_mask_elements(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
-    """Return elements of a random mask that may be unwritten, as attention kernels skip fully masked tiles."""
+    """Return the elements of a random mask that attention kernels may leave unwritten, as they skip masked tiles."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_FWD:
@@ -426,7 +426,7 @@ def _may_leave_gaps(graph: Graph, tensor: Tensor) -> bool:
 
 
 def _classify_numbers(values: FloatArray, summed: bool) -> NDArray[np.int8]:
-    """Return 0 for finite numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for all that is not finite."""
+    """Return 0 for finite numbers, 1 for inf, 2 for -inf, 3 for NaN; in sums, 1 for anything not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)
     return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
