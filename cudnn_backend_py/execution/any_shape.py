@@ -281,7 +281,7 @@ class AnyShape:
 
 
 class _Strategy(Protocol):
-    """A way to run calls of certain shapes: by a plan for one shape, or by a plan for many."""
+    """Runs calls of certain shapes: by a plan for one shape, or by a plan for many."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 

@@ -72,7 +72,7 @@ _MAX_SMALL_KEYS, _MAX_SMALL_PRODUCTS = 256, 3 << 28  # keys, products of queries
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How many sequences a call has, and the length of each.
+    """The number of sequences of a call and their lengths.
 
     Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
     keeps the addresses of these tensors, and reads what is there at each replay.

@@ -516,7 +516,7 @@ def allocate_torch_memory(device: int, size_bytes: int) -> Any:
 
 
 def _make_tensor_signature(tensor: Any) -> Any:
-    """Return everything but the address that decides whether a torch tensor fits; a unique value for other objects."""
+    """Return the checked properties of a torch tensor, except its address; a unique value for other objects."""
     try:
         return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     except (AttributeError, TypeError):

@@ -35,7 +35,7 @@ class PooledPlan(Protocol):
 
 
 class Slot:
-    """The place of one plan in a pool. Callers read the plan from it for each call and note the time.
+    """Holder of one plan of a pool. Callers read the plan from it for each call and store the time of use.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Slot:
 
 
 class Watcher(Protocol):
-    """The interface of an object that runs plans of a pool without reading them from their slots."""
+    """Interface of an object that runs plans of a pool without a lookup; the pool queries it for their use."""
 
     def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""

@@ -373,7 +373,7 @@ class Descriptor(Native, wraps=True):
         return self
 
     def _check_open(self, attribute: AttributeName | None) -> _NativeOwner:
-        """Return the owner of a descriptor that can still be changed."""
+        """Check that the descriptor is neither closed nor finalized, and return its owner."""
         owner = self._check_not_interrupted()
         if self._finalized:
             this = f"this {self._kind.c_name} is"

@@ -284,7 +284,7 @@ class _StdVectorOfVectors(_StdVector):
 
 
 def make_int64_rows(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
-    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that.
+    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN, to be kept until cuDNN has read it.
 
     Raises
     ------

@@ -298,7 +298,7 @@ class Library:
         return end
 
     def set_callback_active(self, is_heard: bool) -> None:
-        """Note whether cuDNN's log callback calls Python, so that functions check for stored exceptions.
+        """Set whether cuDNN's log callback calls Python; functions then check for stored exceptions.
 
         Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
         """
@@ -312,7 +312,7 @@ class Library:
                 del function.errcheck
 
     def _make_errcheck(self) -> Callable[[Any, Any, Any], Any]:
-        """Return the ``errcheck`` that raises stored exceptions; it lives for ever, as ctypes does not own it."""
+        """Return ctypes' ``errcheck`` that raises stored exceptions; it is never freed: ctypes does not own it."""
         pending_count, raise_stored_exception = self._exceptions.pending_count, self._exceptions.raise_stored_exception
 
         def raise_stored(answer: Any, _load_function: Any, _arguments: Any) -> Any:

@@ -140,7 +140,7 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """The receiver of the log outside captures: the caller's `function`, one at `address`, or the environment's log."""
+    """The receiver of messages besides captures: a Python `function`, a C one at `address`, or cuDNN's own log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -241,7 +241,7 @@ class _LogHub:
                 self._set_and_listen(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
-        """Receive a message from cuDNN. Exceptions raised here are raised again when the C function returns."""
+        """Receive a message from cuDNN. Exceptions are stored and raised again when the C function has returned."""
         former, captures = self._former, self._captures
         wanted = former.mask & 1 << severity
         calls: list[Callable[[], object]] = []

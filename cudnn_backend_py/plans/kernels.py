@@ -144,7 +144,7 @@ def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _may_read_global_data(section: str, body: bytes) -> bool:
-    """Return whether a section may contain code that locates global data."""
+    """Return whether a section may contain code that reads global data."""
     if not section.startswith(".text."):
         return section.startswith(_RELOCATION_SECTIONS) and bool(body)
     return len(body) % 16 > 0 or any(

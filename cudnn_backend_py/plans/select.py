@@ -289,7 +289,7 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
 def _list_configs(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
 ) -> Iterator[EngineConfig]:
-    """Yield configs; add cuDNN's messages about others to `found`."""
+    """Yield the configs of the modes of a selection, and add cuDNN's refusals of others to `found`."""
     if selection.knobs and selection.engine is not None:
         yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
@@ -314,7 +314,7 @@ def _list_configs(
 
 
 def _try_library_choice(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
-    """Yield the config that a library selects without querying the heuristics."""
+    """Yield the engine config that a library selects for the graph without heuristics, if there is one."""
     try:
         if (config := question.selected()) is not None:
             yield config
@@ -448,7 +448,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 
 def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
-    """Return the error for a selection without a match; it says who refused and quotes cuDNN."""
+    """Return the error for a selection without a match: counts of configs refused by cuDNN and by the selection."""
     from ..target.environment import find_refusal_problem  # only for a refusal
 
     target = question.target

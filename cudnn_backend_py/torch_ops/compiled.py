@@ -1,4 +1,4 @@
-"""The compiled step of torch's operators, and the recipes by which it runs plans.
+"""The compiled step, C++ code that runs operator calls without Python, and the recipes by which it runs plans.
 
 ``compiled.cpp`` says what it does. A call it has no plan for, or that is not plain eager execution, it answers with
 None: the operator's Python does it then, and teaches it the plan that ran. Nothing but time depends on it.
@@ -48,7 +48,7 @@ Notice = Callable[[int, tuple[int, int, int]], int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The instructions by which the compiled step runs a plan, for one thread and one stream.
+    """A recipe: instructions by which the compiled step runs a plan, for one thread and one stream.
 
     A number is an int, or (base, factor, slot) for ``base + factor * slot``: slots hold those numbers of a call in
     which calls of one plan may differ. A place is (where it is written, kind, index, offset or number) with the
@@ -213,7 +213,7 @@ _DIFFERENTIABLE_TENSORS, _OPTIONAL_TENSORS = ("q", "k", "v", "bias", "sink"), ("
 
 
 def select_operator(named: Mapping[str, Any]) -> int:
-    """Return which of the operators a call with these tensors belongs to."""
+    """Return the number of the operator (dense, packed, paged) for a call with these tensors."""
     cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
     if named["block_table"] is not None:
         return PAGED if cu_q is None else PAGED_PACKED
@@ -360,11 +360,11 @@ class _VariableNumbers:
         )
 
     def make_place(self, slot: int, value: int) -> Any:
-        """Return where the kernel's arguments get a number from, or the number itself if it is fixed."""
+        """Return the source of a number in the kernel's arguments, or the number itself if it never changes."""
         return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
 
     def make_piece_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
-        """Return the bytes of a piece of workspace, `each` per token; `count` is the call's number of tokens."""
+        """Return the bytes of a part of the workspace: `each` bytes per token for the `count` tokens of a call."""
         return (
             (0, each * self._get_head_factor(slot), slot)
             if slot is not None and slot in self.variable_slots
@@ -372,7 +372,7 @@ class _VariableNumbers:
         )
 
     def _get_head_factor(self, slot: int | None) -> int:
-        """Return how many sequences one sequence of the tensors becomes when heads are folded (also for tokens)."""
+        """Return the factor by which folding heads into sequences multiplies a number such as the batch."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
     def make_multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
@@ -409,7 +409,7 @@ class _VariableNumbers:
     def make_limits(
         self, plan: ClassPlan, options: OperatorOptions, bounds: ClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return the (slot, least, most) of the calls of this class, without those of a smaller class."""
+        """Return (slot, minimum, maximum) of each variable number for calls of this class and not of a smaller one."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else smallest_class_bounds(plan.problem, most)
         ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
@@ -499,7 +499,7 @@ class CompiledStep:
         options: tuple[Any, ...],
         wanted: int = 0,
     ) -> None:
-        """Give the step the recipe of the strategy that just ran, once its shape recurs or if other shapes share it.
+        """Teach the step the recipe of the strategy that just ran, if its shape recurs or other shapes share it.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """

@@ -256,7 +256,7 @@ def _has_heads_first(x: Any) -> bool:
 
 
 def _allocate_stats(q: Any) -> Any:
-    """Return memory for statistics, [b, h, s, 1] or [h, t] float32, laid out as q."""
+    """Return uninitialized memory for statistics, [b, h, s, 1] or [h, t] float32, in the layout of q."""
     import torch
 
     if q.dim() == 3:

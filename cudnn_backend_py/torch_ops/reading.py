@@ -1,4 +1,4 @@
-"""The tensors of a call viewed as sequences of tokens, which the plan of a shape class runs.
+"""View the tensors of a call as sequences of tokens, in the form that a plan for a shape class accepts.
 
 Dense tensors whose heads are inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
 tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
@@ -57,7 +57,7 @@ class SequenceView(NamedTuple):
 
     @property
     def needed(self) -> ClassBounds:
-        """The bounds that a class must have at least."""
+        """The smallest bounds that a shape class needs for the call."""
         return ClassBounds(self.batch, self.least_q, self.max_kv)
 
 
@@ -123,7 +123,7 @@ def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> Clas
 
 
 def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
-    """Return whether cuDNN's kernels for single queries run a call, and correctly.
+    """Return whether cuDNN's kernels for single queries support a call and compute it correctly.
 
     Of ragged sequences with grouped heads they do not write all statistics.
     """
@@ -182,7 +182,7 @@ def describe_problem(backward: bool, named: Mapping[str, Any], reading: Sequence
 
 
 def _count_heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
-    """Return how many heads become sequences of their own; 1 if they stay heads."""
+    """Return how many heads are treated as separate sequences; 1 if none are."""
     heads = named["q"].shape[1]
     plain = all(named.get(name) is None for name in _PER_HEAD_TENSORS) and all(
         named[x].shape[1] == heads for x in moved

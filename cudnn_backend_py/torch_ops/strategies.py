@@ -69,11 +69,11 @@ class Strategy(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes by its recipe, too."""
+        """Whether the compiled step can run calls of other shapes by the same recipe."""
 
     @property
     def best_key(self) -> Any:
-        """The key that distinguishes its recipes from those of another class that the same plan serves meanwhile."""
+        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs its calls; None if the plan was evicted meanwhile."""
@@ -208,7 +208,7 @@ class _EmptyAttention:
         self._outputs = _OUTPUTS[backward]
 
     def run(self, named: TensorsByName) -> None:
-        """Write zeros, and the statistics of rows without keys."""
+        """Fill the outputs with zeros, and the statistics with the value for rows without keys."""
         for name in self._outputs:
             if named.get(name) is not None:
                 named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
@@ -292,7 +292,7 @@ class _ExactStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """As in :class:`Strategy`; None until the plan is built."""
+        """How often the recipe was offered to the compiled step, by caller; None until the plan is built."""
         return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
@@ -424,7 +424,7 @@ class _ClassStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """As in :class:`Strategy`; None where the compiled step cannot run the calls."""
+        """How often the recipe was offered to the compiled step, by caller; None if that cannot run the calls."""
         plan = self._slot.plan
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
@@ -519,7 +519,7 @@ def _is_small_usable_in_place(name: str, x: Any) -> bool:
 
 
 class _AdaptiveStrategy:
-    """A class plan at first; for a recurring shape the exact plan, once it is built in the background."""
+    """Runs calls by the plan of a shape class; a recurring shape by its exact plan, once built in the background."""
 
     def __init__(
         self,
@@ -546,12 +546,12 @@ class _AdaptiveStrategy:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes by its recipe, too."""
+        """Whether the compiled step can run calls of other shapes by the same recipe."""
         return self._current_strategy.is_shared
 
     @property
     def best_key(self) -> Any:
-        """The key that distinguishes its recipes from others of the same plan."""
+        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
         return self._current_strategy.best_key
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
@@ -594,7 +594,7 @@ class _ReportReceiver:
         self._last = (0, 0, 0)
 
     def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
-        """Note `unreported` more calls of the last shape, and one of this; return how many more need no report.
+        """Count `unreported` calls of the last shape and one of this; return how many further calls need no report.
 
         Negative where Python is to do this call, and to note it.
         """

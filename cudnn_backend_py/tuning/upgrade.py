@@ -1,4 +1,4 @@
-"""``time_changes``: run and time with both versions what changed between two cuDNN versions, and compare results."""
+"""Run and time graphs with changed plans in two cuDNN versions, and compare the results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Run and time with both versions what changed between two cuDNN versions, and compare the results.
+    """Run and time the graphs with changed plans in both cuDNN versions, and compare the results.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -145,7 +145,7 @@ def _start_both_versions(versions: tuple[str | None, str | None], held: ExitStac
 
 
 def _needs_remeasuring(us: TimePair) -> bool:
-    """Return whether a difference is so large that it is measured again: it may be noise between processes."""
+    """Return whether two times differ so much that they must be measured again, as processes differ by chance."""
     old, new = us
     return old is not None and new is not None and not 1 / _REMEASURE_RATIO <= new / old <= _REMEASURE_RATIO
 

@@ -54,7 +54,7 @@ class PlanOrRefusal:
         return "" if self.config is None else self.config.tag
 
     def get_arithmetic(self) -> Arithmetic:
-        """Return the arithmetic that the engine may use."""
+        """Return the precision and tensor-core use that the engine's numerical notes allow."""
         return Arithmetic.from_notes(
             None if self.config is None else [note.name for note in self.config.numerical_notes]
         )

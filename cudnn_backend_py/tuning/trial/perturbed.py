@@ -173,7 +173,7 @@ class PerturbedRun(Run):
         return super().round_to_type(values, data_type)
 
     def round_undivided(self, values: FloatArray, sums: FloatArray, data_type: DataType) -> FloatArray:
-        """Return the quotients with another rounding, as small score errors may change an exponential's rounding."""
+        """Return quotients rounded as if scores had small errors, which change the rounding of exponentials."""
         if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
             values = self._perturb_rounding(values * sums, data_type) / sums
@@ -306,7 +306,7 @@ class PerturbedRun(Run):
         return values if rule.output_change >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
 
     def _perturb_float32_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
-        """Return values perturbed by about their rounding error in float32."""
+        """Return values with random changes as large as their rounding error in float32."""
         inexact = values.astype(np.float32) != values
         if data_type is DataType.DOUBLE or not inexact.any():
             return values
@@ -314,7 +314,7 @@ class PerturbedRun(Run):
         return np.where(inexact & np.isfinite(values), values + shift, values)
 
     def _perturb_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
-        """Return values perturbed by about their rounding error."""
+        """Return values with random changes as large as their rounding error in a type."""
         inexact = np.isfinite(values) & (round_to(values, data_type) != values)
         if not inexact.any():
             return values

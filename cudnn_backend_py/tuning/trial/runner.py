@@ -147,7 +147,7 @@ class Runner:
     def _make_unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
-        """Return the trial of a graph at which the process ended outside any config."""
+        """Return the trial of a graph during which the process ended, not while it ran an engine config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
         line = make_command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
