@@ -87,7 +87,7 @@ def test_objects_that_are_not_device_buffers_are_refused(source: object, message
     assert str(raised.value) == message
 
 
-HALF_TENSOR = make_tensor("q", 4, 8, data_type=DataType.HALF_TENSOR, strides=(16, 1))
+HALF_TENSOR = make_tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) 
         (
             HALF_TENSOR,
             DeviceBuffer(4096, 224, 32, "float32"),
-            "buffer-type: buffer 'q' has elements of 32 bits (float32), HALF_TENSOR has 16",
+            "buffer-type: buffer 'q' has elements of 32 bits (float32), HALF has 16",
         ),
         (
             HALF_TENSOR,
             DeviceBuffer(4096, 224, 16, "bfloat16"),
-            "buffer-type: buffer 'q' holds bfloat16, HALF_TENSOR is needed",
+            "buffer-type: buffer 'q' holds bfloat16, HALF is needed",
         ),
-        (HALF_TENSOR, DeviceBuffer(4096, 224, 16, "<i2"), "buffer-type: buffer 'q' holds <i2, HALF_TENSOR is needed"),
+        (HALF_TENSOR, DeviceBuffer(4096, 224, 16, "<i2"), "buffer-type: buffer 'q' holds <i2, HALF is needed"),
         (
             HALF_TENSOR,
             DeviceBuffer(4096, 111, 16, "float16"),
@@ -166,8 +166,8 @@ def make_by_value_tensor(data_type: DataType) -> Tensor:
         (DataType.FLOAT, 3, np.float32),
         (DataType.FLOAT, -np.inf, np.float32),
         (DataType.FLOAT, np.float64(0.1), np.float32),
-        (DataType.HALF_TENSOR, np.array([[0.5]]), np.float16),
-        (DataType.HALF_TENSOR, 1e9, np.float16),
+        (DataType.HALF, np.array([[0.5]]), np.float16),
+        (DataType.HALF, 1e9, np.float16),
         (DataType.DOUBLE, 0.1, np.float64),
         (DataType.INT32, 7, np.int32),
         (DataType.INT32, 7.0, np.int32),
@@ -265,7 +265,7 @@ def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
 @pytest.mark.parametrize(
     ("data_type", "dtype"),
     [
-        (DataType.HALF_TENSOR, np.float16),
+        (DataType.HALF, np.float16),
         (DataType.BFLOAT16, np.uint16),
         (DataType.DOUBLE, np.float64),
         (DataType.INT64, np.int64),

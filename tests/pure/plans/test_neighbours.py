@@ -7,7 +7,7 @@ from cudnn_backend_py.plans.engine import Knob
 from cudnn_backend_py.plans.neighbours import list_neighbouring_knobs
 
 TILE_KNOB = Knob(KnobType.TILE_M, 0, 4, 1)
-STAGES_KNOB = Knob(KnobType.STAGES_KNOB, 0, 8, 4)
+STAGES_KNOB = Knob(KnobType.STAGES, 0, 8, 4)
 
 
 def test_neighbours_change_one_knob_with_the_nearest_values_first() -> None:
@@ -15,7 +15,7 @@ def test_neighbours_change_one_knob_with_the_nearest_values_first() -> None:
     found = list(list_neighbouring_knobs((TILE_KNOB, STAGES_KNOB), [seed], values=2))
     assert found[:2] == [{}, {KnobType.TILE_M: 3}]
     assert {choice[KnobType.TILE_M] for choice in found[2:4]} == {2, 4}
-    assert found[4:] == [{KnobType.TILE_M: 3, KnobType.STAGES_KNOB: value} for value in (0, 4)]
+    assert found[4:] == [{KnobType.TILE_M: 3, KnobType.STAGES: value} for value in (0, 4)]
 
 
 def test_neighbours_without_seeds_leave_the_knobs_to_cudnn() -> None:
