@@ -97,18 +97,18 @@ class CallRecorder:
 @contextmanager
 def record_calls() -> Iterator[CallRecorder]:
     """Record the cuDNN calls of this process in the block."""
-    bind, recorder, lib = Library._bind, CallRecorder(), library()
+    bind, recorder, lib = Library._make_checked_function, CallRecorder(), library()
 
     def forget_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
             delattr(lib, name)  # bound again at its next use
 
     forget_functions()
-    Library._bind = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
+    Library._make_checked_function = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
-        Library._bind = bind  # type: ignore[method-assign]
+        Library._make_checked_function = bind  # type: ignore[method-assign]
         forget_functions()
 
 

@@ -16,9 +16,9 @@ from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.problems import Direction
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Bound
-from cudnn_backend_py.execution.timing import Batch, repeat
+from cudnn_backend_py.execution.timing import Batch, make_repeated_batch
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.native.fast_call import load_compiled_library
 
 from .frontend_graph import build_frontend_attention
 
@@ -75,7 +75,7 @@ class FrontendContender:
         found: dict[str, Batch] = {}
         for form, arguments in forms.items():
             if arguments is not None:
-                found[f"{form}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
+                found[f"{form}, same"] = make_repeated_batch(partial(graph.execute, *arguments(sets[0])))
                 found[f"{form}, fresh"] = make_batches_with_new_arguments(
                     graph.execute, [arguments(one) for one in sets]
                 )
@@ -133,7 +133,7 @@ def make_c_loop(bound: Bound) -> Batch:
     execute = ctypes.cast(function, ctypes.c_void_p)
 
     def run(_batch: int, calls: int) -> float:
-        nanoseconds = int(compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
+        nanoseconds = int(load_compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
         if nanoseconds < 0:
             raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
         return nanoseconds

@@ -24,7 +24,7 @@ from cudnn_backend_py.cli.compare.contenders import make_buffers
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_problem
 from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.execution.timing import repeat, rotate
+from cudnn_backend_py.execution.timing import make_repeated_batch, rotate_items
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.terminal import open_console
 
@@ -52,7 +52,7 @@ def measure_execute_times(theirs: FrontendContender, direction: Direction) -> di
         graph.execute(*arguments(sets[0]))
         torch.cuda.synchronize()
         results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
-        contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
+        contenders[f"{name}, same"] = make_repeated_batch(partial(graph.execute, *arguments(sets[0])))
         contenders[f"{name}, fresh"] = make_batches_with_new_arguments(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
     return {
@@ -67,7 +67,7 @@ def measure_first_results(folder: str | None, count: int) -> Iterator[dict[str, 
     """
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in MODES}
     for number in range(-1, count):  # the first run of each reads files and does not count
-        for way in rotate(list(MODES), number):
+        for way in rotate_items(list(MODES), number):
             figures = _run_fresh_process(way, folder)
             if number >= 0:
                 runs[way].append(figures)

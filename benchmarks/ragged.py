@@ -12,11 +12,11 @@ from typing import Any
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
-from cudnn_backend_py.execution.timing import Batch, repeat
+from cudnn_backend_py.execution.timing import Batch, make_repeated_batch
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
@@ -40,9 +40,9 @@ def measure_ragged_calls(
     sets = [_make_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
-    contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
-    contenders["same pointers"] = repeat(bound)
-    contenders["same buffers, by position"] = repeat(partial(executable, *rows[0]))
+    contenders: dict[str, Batch] = {} if load_compiled_library() is None else {"C loop": make_c_loop(bound)}
+    contenders["same pointers"] = make_repeated_batch(bound)
+    contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *rows[0]))
     contenders["fresh pointers"] = make_batches_with_new_arguments(executable, rows * effort.host_batches)
     if frontend is not None:
         graph, tensors = frontend.build(problem, "forward")

@@ -47,11 +47,11 @@ from cudnn_backend_py.cli.compare.timing import (
 )
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Executable
-from cudnn_backend_py.execution.timing import Batch, repeat, rotate
+from cudnn_backend_py.execution.timing import Batch, make_repeated_batch, rotate_items
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.plan import Plan
@@ -116,14 +116,16 @@ def _make_host_contenders(
     )
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
-    contenders = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
-    contenders["same pointers"] = repeat(bound)
-    contenders["same buffers, by position"] = repeat(partial(executable, *(first[name] for name in order)))
+    contenders = {} if load_compiled_library() is None else {"C loop": make_c_loop(bound)}
+    contenders["same pointers"] = make_repeated_batch(bound)
+    contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *(first[name] for name in order)))
     contenders["fresh pointers"] = make_batches_with_new_arguments(
         executable, [tuple(one[name] for name in order) for one in sets]
     )
     try:
-        contenders["CUDA graph"] = repeat(executable.cuda_graph(**{name: first[name] for name in order}).launch)
+        contenders["CUDA graph"] = make_repeated_batch(
+            executable.cuda_graph(**{name: first[name] for name in order}).launch
+        )
     except CudnnBackendError as error:
         print(f"CUDA graph not measured: {error}", file=sys.stderr)
     for name, module in {"our frontend": FrontendContender(our_frontend), "cudnn-frontend": frontend}.items():
@@ -135,7 +137,7 @@ def _make_host_contenders(
     if direction == "backward":
         operator = prepare_backward_call(operator, (q, k, v), first)
     wait_for_background_plans(operator)
-    contenders["torch operator"] = repeat(operator)
+    contenders["torch operator"] = make_repeated_batch(operator)
     for name, call, context in make_torch_calls(SMALL_PROBLEM, direction, first):
         contenders[name] = make_batches_in_context(context, call)
     torch.cuda.synchronize()
@@ -245,7 +247,7 @@ def measure_fresh_processes(
         options = [f"--{name}={value}" for name, value in given.items()]
         _run_child("disk cache", warm, options)  # fills the cache
         for number in range(effort.children):
-            for way in rotate(ways, number):
+            for way in rotate_items(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
                 runs[way].append(_run_child(way, cache, options))
     return {way: _select_median_run(found) for way, found in runs.items()}

@@ -30,7 +30,7 @@ from cudnn_backend_py.cli.compare.timing import (
 )
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
-from cudnn_backend_py.execution.timing import repeat
+from cudnn_backend_py.execution.timing import make_repeated_batch
 from cudnn_backend_py.info import start_record, write_record
 
 from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
@@ -252,7 +252,7 @@ def time_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
     for call in calls.values():
         wait_for_background_plans(call)
     on_gpu = measure_gpu_times(calls, rounds, ahead_us=KEEP_BUSY_US)
-    on_host = measure_host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
+    on_host = measure_host_times({name: make_repeated_batch(call) for name, call in calls.items()}, rounds, 20)
     return {
         "problem": str(problem),
         "gpu": {name: summarize_microseconds(timing) for name, timing in on_gpu.items()},

@@ -28,7 +28,7 @@ from cudnn_backend_py.cli.compare.timing import KEEP_BUSY_US, measure_gpu_times,
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.executable import Executable
-from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
@@ -150,7 +150,7 @@ def _repeat_shapes(shapes: Sequence[Attention]) -> None:
     for _ in range(CALLS_BEFORE_EXACT_PLAN - 1):
         for call in calls:
             call()
-    shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
+    get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
 
 
 def _compute_ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
@@ -209,7 +209,7 @@ def run(options: argparse.Namespace) -> None:
                 made.append(_ShapeCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
                 refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
-        shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
+        get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {
         **start_record("shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),

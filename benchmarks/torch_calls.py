@@ -25,7 +25,7 @@ from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import best_class_bounds, class_graph, class_problem
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.terminal import WordTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
@@ -204,7 +204,7 @@ def measure_all_calls(
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)
             timed = {name: make_batches_in_context(*made) for name, made in contenders.items()}
-            if problem.startswith("packed") and way == PASS_NAMES[0] and compiled_library() is not None:
+            if problem.startswith("packed") and way == PASS_NAMES[0] and load_compiled_library() is not None:
                 timed["C loop"] = make_packed_loop()
             times = measure_host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: summarize_microseconds(timing) for name, timing in times.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 from .errors import CudnnBackendError
 from .native import Library, load_driver, loaded_library
-from .native.fast_call import compiled_library
+from .native.fast_call import load_compiled_library
 from .printable import printable
 from .system.version import __version__, cuda_version_text
 from .target import list_profiles, read_device
@@ -57,7 +57,7 @@ def collect_info() -> dict[str, Any]:
     ]
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
     facts["driver version"] = driver.version or "none"
-    facts["compiled call"] = "not built: calls take the longer way" if compiled_library() is None else "built"
+    facts["compiled call"] = "not built: calls take the longer way" if load_compiled_library() is None else "built"
     facts["gpus"] = "none in this process"
     if driver.devices:
         names = [] if lib is None else [read_device(index)["deviceName"] for index in range(driver.devices)]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cudnn_backend_py.native.find import CUDNN_SONAME, cudnn_places
+from cudnn_backend_py.native.find import CUDNN_SONAME, find_cudnn_places
 from tests.support.chromium import find_chromium
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind,
 
 def _library_absence() -> str | None:
     """Return why there is no libcudnn, None if there is one; a broken one is not absent."""
-    places = [place.path for place in cudnn_places()]
+    places = [place.path for place in find_cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
         return None
     if (

@@ -35,7 +35,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
-from cudnn_backend_py.native.values import show
+from cudnn_backend_py.native.values import format_value
 from cudnn_backend_py.plans.lower import lower
 from tests.support.hostile import disguise_value, draw_hostile_value
 from tests.support.zoo import VARIED_GRAPHS
@@ -311,10 +311,12 @@ class RandomCaller:
         if (type(value) is list or type(value) is tuple) and len(value) < 20:
             return (
                 "("
-                + ", ".join(self.format_value(item) if type(item) is Descriptor else show(item) for item in value)
+                + ", ".join(
+                    self.format_value(item) if type(item) is Descriptor else format_value(item) for item in value
+                )
                 + ")"
             )
-        return show(value)
+        return format_value(value)
 
     def make_method_call(
         self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any
@@ -340,9 +342,9 @@ class RandomCaller:
     ) -> None:
         """Write the call to the log, make it, and count its outcome."""
         number = sum(self.calls.values())
-        of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
+        of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else format_value(attribute)
         subject = f"{self.format_descriptor(descriptor)} {of} {self.format_value(value)[:300]}"
-        text = f"{number} {verb} {subject} type={show(element_type)}"
+        text = f"{number} {verb} {subject} type={format_value(element_type)}"
         self.log.write(text)
         self.log.flush()
         self.calls[descriptor.kind.name] += 1

@@ -21,7 +21,7 @@ import numpy as np
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.execution.any_shape import Shapes
-from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.graph.attention.shape_class import bounds_for_call
 from cudnn_backend_py.info import start_record, write_record
 
@@ -191,7 +191,7 @@ def _build_classes(calls: _ShapeCalls) -> None:
         for batch, seq in find_class_bounds():
             calls(batch, seq)
             torch.cuda.synchronize()
-        shared_pool().wait(_BUILD_TIME_LIMIT_S)
+        get_shared_pool().wait(_BUILD_TIME_LIMIT_S)
 
 
 def _summarize_torch_times(calls: _ShapeCalls, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, ...]]:

@@ -16,10 +16,10 @@ from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.problem import TensorLayout
 from ..system.version import version_numbers
-from ..torch_ops.arguments import TENSORS, OperatorOptions, data_type_of, has_supported_strides
+from ..torch_ops.arguments import TENSORS, OperatorOptions, get_data_type, has_supported_strides
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
-from ..torch_ops.reading import MOVED, describe_problem, read_call
+from ..torch_ops.reading import TOKEN_TENSORS, describe_problem, read_call
 
 __all__ = [
     "READERS",
@@ -159,7 +159,7 @@ def _check_tensors_supported(*tensors: Any) -> None:
     if any(x.is_nested or x.numel() == 0 for x in tensors):
         raise UncheckedCallError("nested or empty tensors")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise UncheckedCallError(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
+        raise UncheckedCallError(f"the audit does not check attention in {str(q.dtype).removeprefix('torch.')}")
 
 
 # for the case
@@ -182,14 +182,16 @@ def build_call_graph(
     try:
         if call.is_dense:
             held = {
-                name: x if name in MOVED[True] and has_supported_strides(x) else x.contiguous()
+                name: x if name in TOKEN_TENSORS[True] and has_supported_strides(x) else x.contiguous()
                 for name, x in held.items()
             }
-            facts = {name: TensorLayout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
+            facts = {
+                name: TensorLayout(tuple(x.shape), tuple(x.stride()), get_data_type(x)) for name, x in held.items()
+            }
             problem = make_problem(facts, call.options, backward=backward)
         else:
             held = {name: _put_tokens_first(name, x) for name, x in held.items()}
-            named = {**dict.fromkeys((*TENSORS, *MOVED[True], "stats")), **held}
+            named = {**dict.fromkeys((*TENSORS, *TOKEN_TENSORS[True], "stats")), **held}
             problem = replace(
                 describe_problem(backward, named, read_call(backward, named, call.options)), ragged=held["q"].dim() == 3
             )
@@ -203,7 +205,7 @@ def build_call_graph(
 
 def _put_tokens_first(name: str, x: Any) -> Any:
     """Return Q, O and similar tensors with tokens before heads in memory, and pages unchanged."""
-    if name in MOVED[True] and x.dim() == 4:
+    if name in TOKEN_TENSORS[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
     return x.contiguous()
 
@@ -227,7 +229,7 @@ def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"page_table_k": table, "page_table_v": table}
         if q.dim() == 4:
             found["seq_len_q"] = torch.full_like(held["seq_len_kv"], q.shape[2])
-    return {name: x if name in MOVED[True] else x.contiguous() for name, x in found.items()}
+    return {name: x if name in TOKEN_TENSORS[True] else x.contiguous() for name, x in found.items()}
 
 
 def copy_memory(x: Any) -> Any:

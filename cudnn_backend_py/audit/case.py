@@ -30,7 +30,7 @@ from ..printable import shown
 from ..system.private_folder import PrivateFolder, user_folder
 from ..system.strict import parse_json
 from ..system.typed import read_fields
-from ..tuning.agreement import has_storage
+from ..tuning.agreement import is_one_numpy_element
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_case_folder", "load_case"]
 
@@ -147,7 +147,7 @@ class Case:
 
 def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
     """Return the numbers in a tensor's memory, given as bytes."""
-    kind = storage_type(tensor.data_type) if has_storage(tensor.data_type) else np.dtype(np.uint8)
+    kind = storage_type(tensor.data_type) if is_one_numpy_element(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
     return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
 

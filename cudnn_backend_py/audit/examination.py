@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..known_issues import find_reported_issues, name_failure
-from ..native.find import cudnn_places
+from ..native.find import find_cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, leading_numbers, version_numbers
@@ -303,7 +303,7 @@ class _Examination:
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
-        if any(place.path and _is_same_file(place.path, self.case.library) for place in cudnn_places()):
+        if any(place.path and _is_same_file(place.path, self.case.library) for place in find_cudnn_places()):
             return self.case.library
         there = [item.name for item in list_installed() if self._is_own_version(item.name)]
         if not there:

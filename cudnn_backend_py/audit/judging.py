@@ -24,7 +24,7 @@ from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
 from ..system.child import ONE_THREAD, AnswerWriter, LastingChild, serve
-from ..tuning.trial.expectation import expectation
+from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
 from .part import CasePart, select_part
 
@@ -150,7 +150,7 @@ def judge_part(part: CasePart) -> dict[str, str]:
     GraphError
         What the interpreter refuses.
     """
-    expected = expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
+    expected = compute_expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
     if not expected:
         raise GraphError(
             "its results depend on random numbers that are known only in distribution", code="audit-random"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..graph import Graph
-from ..tuning.trial.reproduce import encode_word
+from ..tuning.trial.reproduce import encode_graph
 from .case import Case
 
 __all__ = ["MOST_EMBEDDED", "draft_known_issue", "write_program"]
@@ -34,7 +34,7 @@ import numpy as np
 
 from cudnn_backend_py import Graph
 from cudnn_backend_py.tuning.trial import run_graph
-from cudnn_backend_py.tuning.trial.reproduce import decode_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_graph
 
 GRAPH = (
 {word}
@@ -44,7 +44,7 @@ DATA = {data}  # "uniform" and "integers" are made up from the seed
 
 def graph() -> Graph:
     """Return the graph, for cudnn-backend run and explain too."""
-    return decode_word(GRAPH)
+    return decode_graph(GRAPH)
 
 
 def main() -> int:
@@ -95,7 +95,7 @@ What the condition is has to be found out: as it is it holds for this graph alon
 
 from cudnn_backend_py.graph.attention.known_issue import KnownIssue
 from cudnn_backend_py.system.version import Window
-from cudnn_backend_py.tuning.trial.reproduce import decode_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_graph
 
 GRAPH = (
 {word}
@@ -112,7 +112,7 @@ FAULT = KnownIssue(
     sm=({sm},),
     engines=({engine},),
     depends_on={depends!r},
-    graph=lambda graph: graph == decode_word(GRAPH),
+    graph=lambda graph: graph == decode_graph(GRAPH),
 )
 '''
 
@@ -158,7 +158,7 @@ def write_program(
         title=_escape_docstring(title),
         words="\n".join(textwrap.wrap(_escape_docstring(words), 110)),
         graph=_escape_docstring(str(graph)),
-        word=_format_lines(encode_word(graph)),
+        word=_format_lines(encode_graph(graph)),
         data=repr(data),
         given=text,
         tag=tag,
@@ -195,7 +195,7 @@ def draft_known_issue(graph: Graph, case: Case, known: ReproductionFacts, words:
         evidence += f"; {', '.join(known.right_versions)} right"
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
-        word=_format_lines(encode_word(graph)),
+        word=_format_lines(encode_graph(graph)),
         row=f"audited-{case.name[5:11]}",
         what=", ".join(dict.fromkeys(op.display_name() for op in graph.ops)),
         effect=words,

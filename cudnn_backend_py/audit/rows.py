@@ -5,7 +5,7 @@ not all finite, if there is one: found by the GPU, as the rest is drawn by it. O
 and dV for one head of keys where its scores are at most :data:`MOST_SCORES`.
 
 The bound is that of :mod:`~cudnn_backend_py.tuning.trial.bound`, with its unit roundoffs u(T) and its factors, written
-out for attention instead of measured by shaking: :data:`WIDTH` times
+out for attention instead of measured by shaking: :data:`SPREAD_FACTOR` times
 
 * 2 u(T) of the result, once for its rounding;
 * 2 u(T) of each probability (and of each dS), whose signs are random: the root of the sum of squares of the terms;
@@ -29,8 +29,8 @@ import torch
 from ..generated.enums import DataType
 from ..graph.formats import largest_finite
 from ..torch_ops.arguments import OperatorOptions
-from ..tuning.trial.bound import WIDTH
-from ..tuning.trial.rules import ROUNDINGS, roundoff
+from ..tuning.trial.bound import SPREAD_FACTOR
+from ..tuning.trial.rules import ROUNDING_FACTOR, get_unit_roundoff
 
 __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
 
@@ -59,9 +59,9 @@ class _ErrorProperties:
     @classmethod
     def of_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
         kind = _TYPES[dtype]
-        unit = roundoff(kind)
+        unit = get_unit_roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
-            unit = roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
+            unit = get_unit_roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
         return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest_finite(kind))
 
 
@@ -268,12 +268,12 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     found = _softmax(rows, *_multiply_rows(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = _weighted_sum(found.p, v)
-    unit, sizes = ROUNDINGS * rows.kind.unit, v.abs()
+    unit, sizes = ROUNDING_FACTOR * rows.kind.unit, v.abs()
     bound = unit * wanted.abs() + unit * _weighted_sum(found.p.square(), v.square()).sqrt()
     bound = bound + _weighted_sum(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
     return {
         "o": _compare_output(
-            rows.select_query_rows(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+            rows.select_query_rows(o), wanted, SPREAD_FACTOR * bound, rows.kind, found.kept.any(1)[:, None], rows.head
         )
     }
 
@@ -324,7 +324,9 @@ def _score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) ->
     ds = p * (dp - delta)
     moved = unit * (p * sizes).sum(1, keepdim=True) + 2.0**-20 * delta.abs()  # delta is of an O that was rounded
     together = ds.abs() * found.error + p * (moved + 2.0**-20 * sizes) + rows.kind.least * (1 + sizes)
-    return _ScoreGradients((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
+    return _ScoreGradients(
+        (ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDING_FACTOR * unit * ds.abs(), together
+    )
 
 
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
@@ -334,12 +336,12 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
     slopes = _score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))
     k = k.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = rows.scale * _weighted_sum(slopes.ds, k)
-    bound = ROUNDINGS * rows.kind.unit * wanted.abs() + rows.kind.least
+    bound = ROUNDING_FACTOR * rows.kind.unit * wanted.abs() + rows.kind.least
     bound = bound + abs(rows.scale) * (
         _weighted_sum(slopes.apart.square(), k.square()).sqrt() + _weighted_sum(slopes.together, k.abs())
     )
     return _compare_output(
-        rows.select_query_rows(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+        rows.select_query_rows(dq), wanted, 2 * SPREAD_FACTOR * bound, rows.kind, found.kept.any(1)[:, None], rows.head
     )
 
 
@@ -365,15 +367,19 @@ def _check_head(
     found = _softmax(rows, queries @ keys.T, queries.abs() @ keys.abs().T)
     slopes = _score_gradients(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
     facts: dict[str, Any] = {}
-    unit, seen = ROUNDINGS * rows.kind.unit, (rows.j < rows.len_kv[0])[:, None]
+    unit, seen = ROUNDING_FACTOR * rows.kind.unit, (rows.j < rows.len_kv[0])[:, None]
     if "dv" in given:
         wanted, p = found.p.T @ d_out, found.p
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
-        facts["dv"] = _compare_output(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dv"] = _compare_output(
+            given["dv"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head[:1]
+        )
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
-        facts["dk"] = _compare_output(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dk"] = _compare_output(
+            given["dk"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head[:1]
+        )
     return facts

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph
-from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
+from ..native.cuda import is_capturing, query_pointer, relaxed_capture
 from ..native.find import find_loaded
 from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
@@ -479,7 +479,7 @@ class _SampledLaunch:
                 continue
             size, address = tensor.span_bytes, self._at[tensor.uid]
             if tensor.ragged_offset is not None:
-                size = min(size, pointer_facts(address).bytes_left or size)
+                size = min(size, query_pointer(address).bytes_left or size)
             self._images[tensor.name] = torch.as_tensor(_GpuMemory(address, size), device="cuda").clone()
         if written:
             self._there = torch.cuda.Event()

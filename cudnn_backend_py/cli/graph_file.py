@@ -84,11 +84,11 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         ``log-file``.
     """
     from ..importers.files import read_graph_data
-    from ..tuning.trial.reproduce import PREFIX, decode_word
+    from ..tuning.trial.reproduce import PREFIX, decode_graph
 
     found: list[Graph | GraphError | None]
     if path.startswith(PREFIX):
-        found = [decode_word(path)]
+        found = [decode_graph(path)]
     elif path.endswith(".py") and os.path.isfile(path):
         found = [_run_graph_file(path)]
     else:

@@ -146,10 +146,10 @@ def _delete_folders() -> Iterator[tuple[Path, int]]:
     """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
-    from ..native.version_store import default_root
+    from ..native.version_store import get_default_root
     from ..system.private_folder import user_folder
 
-    for folder in (user_folder("answers"), user_folder("torch"), default_root() / "digests"):
+    for folder in (user_folder("answers"), user_folder("torch"), get_default_root() / "digests"):
         if folder.is_dir() and not folder.is_symlink():
             size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
             shutil.rmtree(folder)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..generated.enums import DescriptorType
 from ..graph import Graph
 from ..native import Library
-from ..native.environment import absent_engines
+from ..native.environment import find_absent_engine_libraries
 from ..target import Target
 from .verdict import Basis, Cause
 
@@ -62,7 +62,7 @@ CUDA_13_ENGINE_REMARK = (
 def find_missing_engine_libraries(graph: Graph, target: Target) -> tuple[str, ...]:
     """Return the sub-libraries that this wheel lacks and whose engines might support the graph."""
     lib = target.library
-    absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
+    absent = find_absent_engine_libraries(lib.path, tuple(lib.version), lib.cuda_version // 1000)
     if not absent:
         return ()
     wanted = {

@@ -21,7 +21,7 @@ from ..known_issues import find_ending_problems, find_known_issues
 from ..native import loaded_library
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
-from ..plans.lower import newer_parts
+from ..plans.lower import find_newer_features
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..plans.select import Selection, select
@@ -225,7 +225,7 @@ class _Judgement:
         """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
         library = self.target.library
-        newer = newer_parts(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
+        newer = find_newer_features(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
         if len(newer) > 1:
             needed = [
                 f"{name} needs cuDNN {version_text(since)}"
@@ -474,11 +474,11 @@ class _Judgement:
     def _judge_by_executing(
         self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]
     ) -> Verdict:
-        from ..execution.run import trial_run  # with NumPy, which no other question needs
+        from ..execution.run import run_on_zeros  # with NumPy, which no other question needs
 
         self.step(f"execute of {plan.tag}")
         try:
-            trial_run(plan)
+            run_on_zeros(plan)
         except EnvironmentNotReady as error:
             cause = Cause(error.code, error.headline, Basis.MEASURED, "", error.sections.get("fix", ""))
             return self._make_verdict(Outcome.NOT_JUDGED, "environment", control, candidates, loose, cause)

@@ -15,7 +15,7 @@ from ..graph import Graph, graph_from_json
 from ..graph.guard import collect_reports
 from ..known_issues import find_known_issues
 from ..native import loaded_library
-from ..plans.refusals import furthest_reason
+from ..plans.refusals import find_furthest_reason
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.version import Version
 from ..target import Profile, open_target
@@ -120,11 +120,11 @@ class Judge:
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
         described = self._query_child_with_limit(replace(question, target=profile, version=question.setup), limit_s)
-        cause, own = described.cause, furthest_reason(verdict.candidates)
+        cause, own = described.cause, find_furthest_reason(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
             return verdict
-        if furthest_reason(described.candidates) != own:
+        if find_furthest_reason(described.candidates) != own:
             return verdict
         return replace(
             verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _JUDGED_ON_DESCRIBED_GPU])))

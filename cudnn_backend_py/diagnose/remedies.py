@@ -21,7 +21,7 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
 from ..known_issues import find_objections
 from ..plans.engine import OperationGraph, heur_mode
-from ..plans.refusals import furthest_reason, read_refusals
+from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.changes import Change, Effect, changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
@@ -841,7 +841,7 @@ class _RemedySearch:
                 answer = question.heuristics(mode)
                 if answer.configs:
                     return self._check_support(graph, target, what)
-                reason = furthest_reason(read_refusals(answer.answer.text))
+                reason = find_furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
             if any(True for _ in question.configs(())):
                 return self._check_support(graph, target, what)

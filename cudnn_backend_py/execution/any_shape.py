@@ -39,31 +39,31 @@ from ..plans.build import build
 from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
-from .buffers import dims_and_strides
+from .buffers import read_dims_and_strides
 from .class_plan import ClassPlan, Sequences
-from .executable import Executable, framework_stream
-from .plan_pool import PlanPool, Slot, shared_pool
-from .returning import OFTEN, RecurringShapes
+from .executable import Executable, find_stream_getter
+from .plan_pool import PlanPool, Slot, get_shared_pool
+from .returning import CALLS_IN_A_ROW, RecurringShapes
 
 __all__ = [
-    "OFTEN",
+    "CALLS_IN_A_ROW",
     "POLICIES",
     "AnyShape",
     "RelatedPlans",
     "Shapes",
+    "explain_exact_plans_only",
     "find_class",
     "is_lasting_refusal",
-    "why_exact_plans_only",
 ]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
 
-_SHAPES_KEPT = 4096
-_OUT_OF_MEMORY = (Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED, Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
-_OF_Q = ("q", "o", "do", "dq")
-_MOVED = (*_OF_Q, "k", "v", "dk", "dv")
-_Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
+_MAX_CACHED_SHAPES = 4096
+_OUT_OF_MEMORY_STATUSES = (Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED, Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+_Q_TENSORS = ("q", "o", "do", "dq")
+_TOKEN_TENSORS = (*_Q_TENSORS, "k", "v", "dk", "dv")
+_DimsAndStrides = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
 class RelatedPlans:
@@ -88,7 +88,7 @@ class RelatedPlans:
     ) -> None:
         self.problem, self.target, self.backward, self.workspace = problem, target, backward, workspace
         self._pool = pool
-        self._families: dict[bool, str] = {}
+        self._family_keys: dict[bool, str] = {}
 
     def find(self, needed: ClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
         """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
@@ -110,9 +110,9 @@ class RelatedPlans:
         CudnnBackendError
             Why there is no class.
         """
-        pool = shared_pool() if self._pool is None else self._pool
+        pool = get_shared_pool() if self._pool is None else self._pool
         bounds = best_class_bounds(self.problem, needed)
-        family = self._family_key(decoding=bounds.q == 1)
+        family = self._make_family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
         if held is not None:
@@ -122,15 +122,15 @@ class RelatedPlans:
         for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].contains_call(*needed) else None
             if held is not None:
-                pool.build_soon(key, make, _device_ordinal(self.target))
+                pool.build_in_background(key, make, _get_device_ordinal(self.target))
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
     def find_exact(self, needed: ClassBounds, stream: int) -> tuple[Slot, Any]:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
-        pool = shared_pool() if self._pool is None else self._pool
+        pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
-        key = (f"exact {self._family_key(decoding=needed.q == 1)}", needed)
+        key = (f"exact {self._make_family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: ClassBounds) -> ClassPlan:
@@ -138,12 +138,12 @@ class RelatedPlans:
         whole = class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
-    def _family_key(self, *, decoding: bool) -> str:
-        found = self._families.get(decoding)
+    def _make_family_key(self, *, decoding: bool) -> str:
+        found = self._family_keys.get(decoding)
         if found is None:
             smallest = class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
-            self._families[decoding] = found
+            self._family_keys[decoding] = found
         return found
 
 
@@ -170,11 +170,11 @@ def is_lasting_refusal(error: CudnnBackendError) -> bool:
     Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
     """
     if isinstance(error, CudnnStatusError):
-        return error.status not in _OUT_OF_MEMORY
+        return error.status not in _OUT_OF_MEMORY_STATUSES
     return isinstance(error, (NotSupported, GraphError))
 
 
-def _device_ordinal(target: Target) -> int:
+def _get_device_ordinal(target: Target) -> int:
     assert target.handle is not None  # plans of described targets do not run
     return target.handle.device or 0
 
@@ -208,15 +208,15 @@ class AnyShape:
             raise UsageError(f"shapes must be one of {', '.join(POLICIES)}, got {shapes!r}", code="wrong-argument")
         self.problem, self.shapes = problem, shapes
         self.target, self.backward, self.workspace = target, backward, workspace
-        self.pool = shared_pool() if pool is None else pool
+        self.pool = get_shared_pool() if pool is None else pool
         if not target.is_live:
             raise EnvironmentNotReady(
                 f"{target.name} is a described target, on which plans cannot run",
                 code="plan-without-device",
                 fix="call it on a machine with the GPU and target None",
             )
-        self.returning = RecurringShapes()
-        self._ways: OrderedDict[Any, _Strategy] = OrderedDict()
+        self.recurring_shapes = RecurringShapes()
+        self._strategies: OrderedDict[Any, _Strategy] = OrderedDict()
         self._lock = threading.Lock()
 
     @cached_property
@@ -226,16 +226,16 @@ class AnyShape:
 
     @cached_property
     def why_exact(self) -> str:
-        """Why each shape needs a plan of its own, whatever the policy; empty if a class serves all shapes."""
-        return why_exact_plans_only(self.problem, self.target, backward=self.backward)
+        """Why each shape needs a plan of its own with any policy; empty if one plan can serve many shapes."""
+        return explain_exact_plans_only(self.problem, self.target, backward=self.backward)
 
     @cached_property
     def _arguments(self) -> Arguments:
-        return Arguments(_exact_graph(self.problem, self.target, self.backward))
+        return Arguments(_make_exact_graph(self.problem, self.target, self.backward))
 
     @cached_property
-    def _moved_names(self) -> list[str]:
-        return [name for name in (*_MOVED, "stats") if name in self.names]
+    def _shape_tensor_names(self) -> list[str]:
+        return [name for name in (*_TOKEN_TENSORS, "stats") if name in self.names]
 
     def __repr__(self) -> str:
         return brief(f"AnyShape {self.shapes}: {', '.join(self.names)}")
@@ -252,23 +252,25 @@ class AnyShape:
             Why there is no plan for such a shape.
         """
         by_name = self._arguments.resolve(self._arguments.merge(buffers, named))
-        key = tuple(dims_and_strides(by_name[name]) for name in self._moved_names)
-        getter = framework_stream(by_name["q"])
+        key = tuple(read_dims_and_strides(by_name[name]) for name in self._shape_tensor_names)
+        getter = find_stream_getter(by_name["q"])
         stream = 0 if getter is None else getter()
-        way = self._ways.get(key)
-        if way is None:
-            way = self._add_strategy(key, self._strategy_for(dict(zip(self._moved_names, key, strict=True)), stream))
-        way.run(by_name, stream)
+        strategy = self._strategies.get(key)
+        if strategy is None:
+            strategy = self._add_strategy(
+                key, self._choose_strategy(dict(zip(self._shape_tensor_names, key, strict=True)), stream)
+            )
+        strategy.run(by_name, stream)
 
-    def _add_strategy(self, key: Any, way: _Strategy) -> _Strategy:
+    def _add_strategy(self, key: Any, strategy: _Strategy) -> _Strategy:
         with self._lock:
-            self._ways[key] = way
-            if len(self._ways) > _SHAPES_KEPT:
-                self._ways.popitem(last=False)
-            return way
+            self._strategies[key] = strategy
+            if len(self._strategies) > _MAX_CACHED_SHAPES:
+                self._strategies.popitem(last=False)
+            return strategy
 
-    def _strategy_for(self, facts: Mapping[str, _Facts], stream: int) -> _Strategy:
-        problem = _call_problem(self.problem, facts)
+    def _choose_strategy(self, facts: Mapping[str, _DimsAndStrides], stream: int) -> _Strategy:
+        problem = _make_call_problem(self.problem, facts)
         if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
             try:
                 return _ClassStrategy(self, problem, facts, stream)
@@ -279,31 +281,31 @@ class AnyShape:
 
 
 class _Strategy(Protocol):
-    """A strategy to run calls with tensors of certain shapes: by an exact plan or by a class plan."""
+    """Runs calls of certain shapes: by a plan for one shape, or by a plan for many."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 
 
 class _ExactStrategy:
-    """A strategy that runs calls of one shape by its exact plan."""
+    """Runs calls of one shape by a plan built for exactly this shape."""
 
     def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
         self._pool = owner.pool
         self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
-        self.make = partial(_build_exact, owner, problem)
-        self._held: Slot | None = None
+        self.make = partial(_build_exact_plan, owner, problem)
+        self._slot: Slot | None = None
         if stream is not None:
-            self._held = self._pool.get_or_build(self.key, self.make, stream)
+            self._slot = self._pool.get_or_build(self.key, self.make, stream)
 
     def is_built(self) -> bool:
         """Return whether the plan is built."""
         return self._pool.find(self.key) is not None
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None:
-        held = self._held
+        held = self._slot
         plan = None if held is None else held.plan
         if held is None or plan is None:
-            held = self._held = self._pool.get_or_build(self.key, self.make, stream)
+            held = self._slot = self._pool.get_or_build(self.key, self.make, stream)
             plan = held.plan
         held.used = self._pool.now
         if not plan.captured and is_capturing(stream):
@@ -312,17 +314,17 @@ class _ExactStrategy:
 
 
 class _ClassStrategy:
-    """A strategy that runs calls by a class plan; with the adaptive policy, a recurring shape by its exact plan."""
+    """Runs calls by a plan for many shapes; if adaptive, recurring shapes by a plan for that shape alone."""
 
-    def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
+    def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
         self._owner, self._problem = owner, problem
         self._needed = ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
-        self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
+        self._multipliers = {name: _compute_sequence_stride(name, *fact) for name, fact in facts.items()}
         self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
-        self._held, self._best = self._find_plan(stream)
+        self._slot, self._best = self._find_plan(stream)
         self._exact = _ExactStrategy(owner, problem, None) if self._is_adaptive else None
         self._is_requested = False
-        self._takes_exact = False
+        self._uses_exact = False
 
     def _find_plan(self, stream: int) -> tuple[Slot, Any]:
         owner = self._owner
@@ -337,13 +339,13 @@ class _ClassStrategy:
         )
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None:
-        if self._takes_exact and self._exact is not None:
+        if self._uses_exact and self._exact is not None:
             self._exact.run(by_name, stream)
             return
-        pool, held = self._owner.pool, self._held
+        pool, held = self._owner.pool, self._slot
         if held.plan is None or (held.key != self._best and pool.find(self._best) is not None):
             held, self._best = self._find_plan(stream)
-            self._held = held
+            self._slot = held
         plan = held.plan
         if plan is None:  # it had to go this very moment
             self.run(by_name, stream)
@@ -359,19 +361,19 @@ class _ClassStrategy:
             self._request_exact_plan(self._exact, stream)
 
     def _request_exact_plan(self, exact: _ExactStrategy, stream: int) -> None:
-        """Request the exact plan of a recurring shape; use it once it is built, but not within a capture."""
+        """Request a plan for exactly this shape if it recurs; use it once it is built, but not within a capture."""
         if self._is_requested:
-            self._takes_exact = exact.is_built() and not is_capturing(stream)
+            self._uses_exact = exact.is_built() and not is_capturing(stream)
             return
-        returning = self._owner.returning
-        returning.count_call(self._needed)
-        if not returning.calls_left(self._needed):
-            self._owner.pool.build_soon(exact.key, exact.make, _device_ordinal(self._owner.target))
+        recurring_shapes = self._owner.recurring_shapes
+        recurring_shapes.count_call(self._needed)
+        if not recurring_shapes.count_calls_left(self._needed):
+            self._owner.pool.build_in_background(exact.key, exact.make, _get_device_ordinal(self._owner.target))
             self._is_requested = True
 
 
-def why_exact_plans_only(problem: Attention, target: Target, *, backward: bool) -> str:
-    """Return why :class:`AnyShape` needs a plan for each shape; an empty text where a class serves all."""
+def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bool) -> str:
+    """Return why :class:`AnyShape` needs one plan per shape; empty if one plan serves many shapes."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
@@ -380,18 +382,20 @@ def why_exact_plans_only(problem: Attention, target: Target, *, backward: bool) 
 
 
 def _may_switch_plans(problem: Attention) -> bool:
-    """Return whether an exact plan may replace the class plan; with dropout it would draw another mask."""
+    """Return whether a plan built for a call's exact shape may replace one that serves many shapes.
+
+    Not with dropout, for which it would draw another mask, nor where results must be deterministic."""
     return not (problem.dropout or problem.deterministic)
 
 
-def _exact_graph(problem: Attention, target: Target, backward: bool) -> Graph:
+def _make_exact_graph(problem: Attention, target: Target, backward: bool) -> Graph:
     make = sdpa_backward if backward else sdpa_forward
     return make(problem, version=target.library.version, sm=target.sm)
 
 
-def _build_exact(owner: AnyShape, problem: Attention) -> Executable:
+def _build_exact_plan(owner: AnyShape, problem: Attention) -> Executable:
     target = owner.target
-    graph = _exact_graph(problem, target, owner.backward)
+    graph = _make_exact_graph(problem, target, owner.backward)
     chosen = find_selection(graph, target.library.version, target.sm) if problem.deterministic else None
     engine, knobs = (None, None) if chosen is None else (chosen.engine, dict(chosen.knobs))
     plan = build(graph, target, engine=engine, knobs=knobs)
@@ -401,7 +405,7 @@ def _build_exact(owner: AnyShape, problem: Attention) -> Executable:
 # tensors of a call
 
 
-def _call_problem(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
+def _make_call_problem(problem: Attention, facts: Mapping[str, _DimsAndStrides]) -> Attention:
     """Return the problem of a call's tensors.
 
     Raises
@@ -409,8 +413,8 @@ def _call_problem(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     UsageError
         ``buffer-dims``.
     """
-    (batch, _, seq_q, _), (_, _, seq_kv, _) = (_dims_and_strides_of_rank_4(name, facts[name][0]) for name in ("q", "k"))
-    layout = {name: _dims_and_strides_of_rank_4(name, strides) for name, (_, strides) in facts.items()}
+    (batch, _, seq_q, _), (_, _, seq_kv, _) = (_check_rank_4(name, facts[name][0]) for name in ("q", "k"))
+    layout = {name: _check_rank_4(name, strides) for name, (_, strides) in facts.items()}
     found = replace(problem, batch=batch, seq_q=seq_q, seq_kv=seq_kv, layout=layout)
     for name, (dims, _) in facts.items():
         if dims != found.dims(name):
@@ -421,14 +425,14 @@ def _call_problem(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     return found
 
 
-def _dims_and_strides_of_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _check_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
     if len(numbers) != 4:
         raise UsageError(f"buffer {name!r} must have 4 dims (b, h, s, d), got {len(numbers)}", code="buffer-dims")
     b, h, s, d = numbers
     return b, h, s, d
 
 
-def _is_token_major(facts: Mapping[str, _Facts]) -> bool:
+def _is_token_major(facts: Mapping[str, _DimsAndStrides]) -> bool:
     """Return whether all tensors of a call, including statistics as b, s, h, can be read as ragged."""
     for name, (dims, strides) in facts.items():
         found = read_token_strides(dims, strides)
@@ -439,7 +443,7 @@ def _is_token_major(facts: Mapping[str, _Facts]) -> bool:
     return True
 
 
-def _sequence_stride(name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def _compute_sequence_stride(name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> int:
     found = read_token_strides(dims, strides)
     assert found is not None, name  # looked at before
     return found.batch

@@ -14,13 +14,13 @@ from ..native.fast_call import DlpackExchange
 __all__ = [
     "DL_TYPES",
     "DeviceBuffer",
-    "buffer_address",
-    "device_buffer",
-    "dims_and_strides",
-    "dlpack_facts",
-    "dlpack_type_code",
     "find_exchange",
-    "host_address",
+    "get_buffer_address",
+    "get_dlpack_type_code",
+    "get_host_address",
+    "read_device_buffer",
+    "read_dims_and_strides",
+    "read_dlpack_facts",
     "use_reader",
 ]
 
@@ -67,9 +67,9 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_get_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_capsule_pointer.restype = ctypes.c_void_p
+_get_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 _INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
@@ -95,19 +95,19 @@ def find_exchange(kind: type) -> DlpackExchange | None:
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:
         return None
-    found = ctypes.cast(_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
+    found = ctypes.cast(_get_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
     if found.major != 1 or not found.read or not found.current_stream:
         return None
-    read, fetch = _readers.get(kind, (found.read, None))
+    read, fetch = _compiled_readers.get(kind, (found.read, None))
     return DlpackExchange(kind, read, fetch, found.current_stream)
 
 
-_readers: dict[type, tuple[int, int]] = {}
+_compiled_readers: dict[type, tuple[int, int]] = {}
 
 
 def use_reader(kind: type, read: int, fetch: int) -> None:
     """Register faster C functions that read objects of a Python type in place of its framework's DLPack functions."""
-    _readers[kind] = read, fetch
+    _compiled_readers[kind] = read, fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class TensorFacts:
     on_host: bool
 
 
-def host_address(array: Any) -> int:
+def get_host_address(array: Any) -> int:
     """Return the host address of a NumPy array's data."""
     return int(array.ctypes.data)
 
 
-def buffer_address(source: Any, name: str) -> int:
+def get_buffer_address(source: Any, name: str) -> int:
     """Return the device address of a buffer; integer addresses and torch tensors are not checked.
 
     Raises
@@ -138,10 +138,10 @@ def buffer_address(source: Any, name: str) -> int:
     try:
         return int(source.data_ptr())
     except AttributeError:
-        return device_buffer(source, name).ptr
+        return read_device_buffer(source, name).ptr
 
 
-def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
+def read_device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
     """Return the device buffer of `source`; with `host`, host memory is accepted as well.
 
     Raises
@@ -174,51 +174,51 @@ def _read_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
             code="buffer-not-on-device",
             fix="move it to the GPU, or give a NumPy array to be copied",
         )
-    tensor = _dl_tensor(source, on_host)
+    tensor = _read_dl_tensor(source, on_host)
     rank = tensor.ndim
     shape = tensor.shape[:rank]
     strides = tensor.strides[:rank] if tensor.strides else None
     bits = tensor.dtype.bits * tensor.dtype.lanes
-    size = _span_elements(shape, strides) * bits // 8
+    size = _count_span_elements(shape, strides) * bits // 8
     place = None if on_host else tensor.device.ordinal
-    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _type_text(tensor), place)
+    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _format_type(tensor), place)
 
 
-def dlpack_facts(source: Any) -> TensorFacts:
+def read_dlpack_facts(source: Any) -> TensorFacts:
     """Return dims, strides and type of a DLPack object."""
     kind, _ = source.__dlpack_device__()
     on_host = int(kind) in (DL_CPU, DL_CUDA_HOST)
-    tensor = _dl_tensor(source, on_host)
+    tensor = _read_dl_tensor(source, on_host)
     rank = tensor.ndim
     dims = tuple(tensor.shape[:rank])
     strides = tuple(tensor.strides[:rank]) if tensor.strides else packed_strides(dims)[:rank]
-    return TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
+    return TensorFacts(dims, strides, _format_type(tensor), int(kind) == DL_CPU)
 
 
-def dims_and_strides(source: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def read_dims_and_strides(source: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return dims and strides, in elements, of a torch tensor or another DLPack object."""
     try:
         return tuple(source.shape), source.stride()
     except (AttributeError, TypeError):  # not torch's
-        facts = dlpack_facts(source)
+        facts = read_dlpack_facts(source)
         return facts.dims, facts.strides
 
 
-def _dl_tensor(source: Any, on_host: bool) -> Any:
+def _read_dl_tensor(source: Any, on_host: bool) -> Any:
     """Return the DLTensor of an object; `source` keeps the memory it points to."""
     detached = source.detach() if hasattr(source, "detach") else source
-    capsule = detached.__dlpack__() if on_host else _device_capsule(detached)
-    tensor: Any = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    capsule = detached.__dlpack__() if on_host else _make_device_capsule(detached)
+    tensor: Any = ctypes.cast(_get_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     tensor.capsule = capsule  # stays unconsumed, owns the DLTensor, and frees it with this value
     return tensor
 
 
-def _type_text(tensor: Any) -> str:
+def _format_type(tensor: Any) -> str:
     code = tensor.dtype.code
     return f"{DL_TYPES[code] if code < len(DL_TYPES) else code}{tensor.dtype.bits}"
 
 
-def _device_capsule(source: Any) -> Any:
+def _make_device_capsule(source: Any) -> Any:
     """Return a DLPack capsule without synchronizing; for JAX, make the default stream wait for the array."""
     try:
         return source.__dlpack__(stream=-1)
@@ -230,7 +230,7 @@ def _device_capsule(source: Any) -> Any:
         return source.__dlpack__(stream=DL_LEGACY_STREAM)
 
 
-def dlpack_type_code(kind: str) -> int:
+def get_dlpack_type_code(kind: str) -> int:
     """Return DLPack's type code of a type's name such as ``float``."""
     return DL_TYPES.index(kind)
 
@@ -241,11 +241,11 @@ def _read_array_interface(source: Any) -> DeviceBuffer:
     item_bytes = int(type_text[2:])
     strides = interface.get("strides")
     elements = None if strides is None else [stride // item_bytes for stride in strides]
-    size = _span_elements(interface["shape"], elements) * item_bytes
+    size = _count_span_elements(interface["shape"], elements) * item_bytes
     return DeviceBuffer(int(interface["data"][0]), size, item_bytes * 8, type_text)
 
 
-def _span_elements(shape: Any, strides: Any) -> int:
+def _count_span_elements(shape: Any, strides: Any) -> int:
     """Return the number of elements from the first to the last one; `strides` None means row-major."""
     count: int = 1
     for dim in shape:

@@ -11,20 +11,20 @@ from ..generated.enums import DataType
 from ..graph.booleans import PACK_BOOLEANS
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.ir import Tensor
-from ..native.cuda import pointer_facts
+from ..native.cuda import query_pointer
 from ..native.fast_call import BufferRequirement
-from .buffers import DL_TYPES, DeviceBuffer, device_buffer, dlpack_type_code
+from .buffers import DL_TYPES, DeviceBuffer, get_dlpack_type_code, read_device_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "buffer_requirements",
     "check_buffer",
+    "compute_scratch_offsets",
+    "get_buffer_requirements",
     "locate_buffer",
     "locate_workspace",
-    "scalar_array",
-    "scratch_offsets",
+    "make_scalar_array",
 ]
 
 
@@ -39,7 +39,7 @@ _SCALAR_TYPES = {
 SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's workspace
 
 
-def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
+def compute_scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
     """Return the offsets of scratch tensors placed before a plan's workspace, by uid, and their total bytes."""
     offsets: dict[int, int] = {}
     size = 0
@@ -50,7 +50,7 @@ def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
     return offsets, size
 
 
-def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
+def make_scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
     """Return the number for a by-value tensor as a host array.
 
     Raises
@@ -96,10 +96,10 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
         ``buffer-not-understood``, ``buffer-not-on-device``, ``buffer-of-another-device``, ``null-pointer``, and those
         of :func:`check_buffer`.
     """
-    buffer, name = device_buffer(source, tensor.name), tensor.name
+    buffer, name = read_device_buffer(source, tensor.name), tensor.name
     check_buffer(tensor, buffer)
     if device is not None:
-        facts = pointer_facts(buffer.ptr)
+        facts = query_pointer(buffer.ptr)
         if facts.kind == "unknown":
             raise UsageError(
                 f"buffer {name!r} is at {buffer.ptr:#x}, which is not GPU memory",
@@ -129,7 +129,7 @@ def locate_workspace(source: Any, needed_bytes: int) -> int:
         raise UsageError(
             f"the workspace hook returned None, but {needed_bytes} bytes are needed", code="workspace-missing"
         )
-    buffer = device_buffer(source, "workspace")
+    buffer = read_device_buffer(source, "workspace")
     if buffer.size_bytes is not None and buffer.size_bytes < needed_bytes:
         raise UsageError(
             f"the workspace must have {needed_bytes} bytes, got {buffer.size_bytes}", code="buffer-too-small"
@@ -146,7 +146,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``.
     """
     name = tensor.name
-    span_bytes, alignment, bits, codes = buffer_requirements(tensor)
+    span_bytes, alignment, bits, codes = get_buffer_requirements(tensor)
     if buffer.ptr % alignment:
         raise UsageError(
             f"buffer {name!r} is at {buffer.ptr:#x}, a multiple of {alignment} bytes is needed",
@@ -162,7 +162,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         codes
         and buffer.element_bits is not None
         and buffer.kind is not None
-        and dlpack_type_code(buffer.kind) not in codes
+        and get_dlpack_type_code(buffer.kind) not in codes
     ):
         packed = tensor.data_type is DataType.BOOLEAN
         raise UsageError(
@@ -181,22 +181,22 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         )
 
 
-def buffer_requirements(tensor: Tensor) -> BufferRequirement:
+def get_buffer_requirements(tensor: Tensor) -> BufferRequirement:
     """Return the bytes, alignment and type that a buffer of a tensor needs."""
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
-    return BufferRequirement(span_bytes, tensor.alignment, *_needed_type(tensor.data_type))
+    return BufferRequirement(span_bytes, tensor.alignment, *_get_needed_type(tensor.data_type))
 
 
 @cache
-def _needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
+def _get_needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
     """Return the bits of an element and the DLPack type codes that fit; 0 bits and no codes if any type fits.
 
     Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.
     """
     bits, every = ELEMENT_BITS[data_type], frozenset(range(32))
     if bits < 8:
-        return 0, every - {dlpack_type_code("bool")} if data_type is DataType.BOOLEAN else frozenset()
+        return 0, every - {get_dlpack_type_code("bool")} if data_type is DataType.BOOLEAN else frozenset()
     kind = DATA_TYPES[data_type].dlpack.rstrip("0123456789")
-    known = frozenset(map(dlpack_type_code, DL_TYPES))
-    return bits, every - (known - {dlpack_type_code(kind), dlpack_type_code("uint")} if kind else frozenset())
+    known = frozenset(map(get_dlpack_type_code, DL_TYPES))
+    return bits, every - (known - {get_dlpack_type_code(kind), get_dlpack_type_code("uint")} if kind else frozenset())

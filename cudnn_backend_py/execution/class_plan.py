@@ -28,10 +28,18 @@ from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import PREPARED, ClassBounds, class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
-from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
+from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, PrepareKernel
+from ..native.prepare import (
+    MAX_CLEARED_TENSORS,
+    MAX_RAGGED_TENSORS,
+    Q_ROWS_READ,
+    THREADS_PER_BLOCK,
+    TOKENS_OF_KV,
+    TOKENS_OF_Q,
+    PrepareKernel,
+)
 from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
@@ -39,24 +47,32 @@ from ..plans.plan import Plan
 from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
-from .buffers import buffer_address, dims_and_strides
-from .checks import SCRATCH_ALIGNMENT, scalar_array
-from .executable import allocate_torch_memory, framework_stream
-from .stream_state import live_handle, thread_handle
+from .buffers import get_buffer_address, read_dims_and_strides
+from .checks import SCRATCH_ALIGNMENT, make_scalar_array
+from .executable import allocate_torch_memory, find_stream_getter
+from .stream_state import get_live_handle, get_thread_handle
 
 __all__ = ["ClassPlan", "Sequences"]
 
-_OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
+_KV_TENSORS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
 _MINUS_INFINITY = 0xFF800000  # as float32
-_CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
-_MOST_BLOCKS = 256
-_PACKS_KEPT = 64
-_SMALL_KEYS, _SMALL_WORK = 256, 3 << 28  # keys, products of queries and keys of all heads
+_VALUES_OF_UNWRITTEN_ROWS = {
+    "o": 0,
+    "stats": _MINUS_INFINITY,
+    "max": _MINUS_INFINITY,
+    "sum_exp": 0,
+    "dq": 0,
+    "dk": 0,
+    "dv": 0,
+}
+_MAX_BLOCKS = 256
+_MAX_CACHED_PACKS = 64
+_MAX_SMALL_KEYS, _MAX_SMALL_PRODUCTS = 256, 3 << 28  # keys, products of queries and keys of all heads
 
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How many sequences a call has, and the length of each.
+    """The number of sequences of a call and their lengths.
 
     Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
     keeps the addresses of these tensors, and reads what is there at each replay.
@@ -143,7 +159,7 @@ class ClassPlan:
     ) -> None:
         self.problem, self.bounds = problem, ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build_plan(problem, target, backward, (engine, knobs))
-        self.device = live_handle(self.plan).device or 0
+        self.device = get_live_handle(self.plan).device or 0
         self._read_graph(self.plan.graph, backward)
         allocate = partial(allocate_torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
@@ -167,16 +183,18 @@ class ClassPlan:
         self.scratch = [Scratch.of(x) for x in held]
         self.names = tuple(x.name for x in given)
         self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
-        self._numbers = [scalar_array(x, x.value) for x in numbers]
-        self.number_places = [int(array.ctypes.data) for array in self._numbers]
+        self._scalar_arrays = [make_scalar_array(x, x.value) for x in numbers]
+        self.number_places = [int(array.ctypes.data) for array in self._scalar_arrays]
         self.tables, self.table_bytes = _lay_out_tables(prepared)
-        self.table_places = [self.tables[_table_name(x)] for x in prepared]
-        self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
+        self.table_places = [self.tables[_get_table_name(x)] for x in prepared]
+        self._ragged_names = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
-        self._paging = problem.page_size or 1, pages
-        self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
+        self._page_size_and_count = problem.page_size or 1, pages
+        self._min_blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS_PER_BLOCK), _MAX_BLOCKS)
         written = {x.uid for x in graph.outputs}
-        self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
+        self._tensors_to_clear = [
+            (i, x) for i, x in enumerate(given) if x.uid in written and x.name in _VALUES_OF_UNWRITTEN_ROWS
+        ]
         self._backward = backward
 
     def __repr__(self) -> str:
@@ -210,43 +228,43 @@ class ClassPlan:
                 code="class-bounds",
             )
         given = self._collect_addresses(buffers)
-        state = self.state()
+        state = self.get_state()
         captures = is_capturing(state.stream)
         self.captured = self.captured or captures
         scratch, size = self._lay_out_scratch(s)
         base, _held = self._get_workspace(state, size + self.plan.workspace_bytes)
         keeps = s.is_uniform and not captures
-        tables = state.tables(self.make_tables) if keeps else base
+        tables = state.tables(self.allocate_tables) if keeps else base
         addresses = (
             *given,
             *[tables + offset for offset in self.table_places],
             *self.number_places,
             *[base + offset for offset in scratch],
         )
-        row = self.prepared_row(
+        row = self.make_prepare_row(
             s,
             (s.batch, s.max_q, s.max_kv),
             (
-                _address_or_zero(s.cu_q),
-                _address_or_zero(s.len_q),
-                _address_or_zero(s.cu_kv),
-                _address_or_zero(s.len_kv),
+                _get_address_or_zero(s.cu_q),
+                _get_address_or_zero(s.len_q),
+                _get_address_or_zero(s.cu_kv),
+                _get_address_or_zero(s.len_kv),
             ),
             multipliers,
-            _table_arguments(s.block_table),
+            _get_table_arguments(s.block_table),
             {name: tables + offset for name, offset in self.tables.items()},
             given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
-        blocks = self.blocks(s, s.batch)
+        blocks = self.count_blocks(s, s.batch)
         # A fresh thread, such as one of torch's autograd, may have no context yet.
-        if current_context() == state.context:
+        if get_current_context() == state.context:
             state.run(blocks, row, addresses, workspace, keeps=keeps)
         else:
             with in_context(state.context):
                 state.run(blocks, row, addresses, workspace, keeps=keeps)
 
-    def prepared_row(
+    def make_prepare_row(
         self,
         s: Sequences,
         numbers: tuple[Any, Any, Any],
@@ -258,7 +276,7 @@ class ClassPlan:
         *,
         to_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return the arguments of the kernel before the plan, as in :data:`~cudnn_backend_py.native.prepare.ROW`.
+        """Return the arguments of the kernel that runs before the plan, in the order of ``prepare.ARGUMENT_ROW``.
 
         Parameters
         ----------
@@ -277,49 +295,49 @@ class ClassPlan:
         """
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
-        for name in self._ragged:
-            ragged += (places["ragged_" + name], multipliers[name], self._offset_unit(name))
+        for name in self._ragged_names:
+            ragged += (places["ragged_" + name], multipliers[name], self._get_offset_unit(name))
         return (
             *(batch, self.bounds.batch),
             *(cu_q, len_q, max_q, places["seq_len_q"]),
             *(cu_kv, len_kv, max_kv, places["seq_len_kv"]),
-            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
+            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged_names)),
             *ragged,
-            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
+            *[0] * (3 * (MAX_RAGGED_TENSORS - len(self._ragged_names))),
             *table,
-            *self._paging,
+            *self._page_size_and_count,
             places.get("page_table", 0),
-            *self._rows_to_clear(s, given, multipliers, to_words),
+            *self._list_rows_to_clear(s, given, multipliers, to_words),
         )
 
-    def _offset_unit(self, name: str) -> int:
+    def _get_offset_unit(self, name: str) -> int:
         """Return the unit of a tensor's ragged offsets.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
         offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.
         """
-        if name in _OF_KEYS:
+        if name in _KV_TENSORS:
             return TOKENS_OF_KV
-        return READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
+        return Q_ROWS_READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
-    def blocks(self, s: Sequences, batch: int) -> int:
+    def count_blocks(self, s: Sequences, batch: int) -> int:
         """Return the number of thread blocks of the kernel that precedes the plan, for at most `batch` sequences."""
-        return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
+        return max(self._min_blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
 
     def _collect_addresses(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the given buffers in the order of ``names``."""
         if self._current_stream is None:
             each = buffers.values() if isinstance(buffers, Mapping) else buffers
-            found = (framework_stream(buffer) for buffer in each if buffer is not None)
+            found = (find_stream_getter(buffer) for buffer in each if buffer is not None)
             self._current_stream = next((getter for getter in found if getter is not None), int)
         if not isinstance(buffers, Mapping):
-            return [buffer_address(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
+            return [get_buffer_address(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
         missing = [name for name in self.names if buffers.get(name) is None]
         if missing:
             raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
-        return [buffer_address(buffers[name], name) for name in self.names]
+        return [get_buffer_address(buffers[name], name) for name in self.names]
 
-    def state(self) -> _StreamState:
+    def get_state(self) -> _StreamState:
         """Return this thread's state for the current stream."""
         assert self._current_stream is not None  # set with the first buffers
         stream = self._current_stream()
@@ -331,30 +349,30 @@ class ClassPlan:
             self.streams.add(stream)
         return found
 
-    def _rows_to_clear(
+    def _list_rows_to_clear(
         self,
         s: Sequences,
         given: Sequence[Any],
         multipliers: Mapping[str, Any],
         to_words: Callable[[Any, float], Any],
     ) -> Iterator[Any]:
-        """Yield the trailing kernel arguments: which tensors have rows that the plan does not write.
+        """Yield the last kernel arguments: the tensors with rows that the plan does not write and the kernel clears.
 
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
         """
-        some = _is_padded(s) or (not self._backward and s.cu_kv is not None)
-        yield len(self._cleared) if some else 0
+        some = _has_padding(s) or (not self._backward and s.cu_kv is not None)
+        yield len(self._tensors_to_clear) if some else 0
         count = 0
-        for at, tensor in self._cleared if some else ():
+        for at, tensor in self._tensors_to_clear if some else ():
             words = ELEMENT_BITS[tensor.data_type] / 32
             _, heads, _, dim = tensor.dims
             _, head, token, _ = tensor.strides
             multiplier = to_words(multipliers["stats" if dim == 1 else tensor.name], words)
             token, head = int(token * words), int(head * words)
-            yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
-            yield _CLEARED[tensor.name]
+            yield from (given[at], multiplier, int(tensor.name in _KV_TENSORS), token, head, heads, int(dim * words))
+            yield _VALUES_OF_UNWRITTEN_ROWS[tensor.name]
             count += 1
-        yield from [0] * (8 * (MOST_CLEARED - count))
+        yield from [0] * (8 * (MAX_CLEARED_TENSORS - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return the offsets of scratch tensors after the tables in a workspace, and the offset of its rest."""
@@ -364,7 +382,7 @@ class ClassPlan:
             size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
 
-    def make_tables(self, stream: int) -> OwnTables:
+    def allocate_tables(self, stream: int) -> OwnTables:
         """Allocate memory for :attr:`tables` that the plan owns, as a framework may count its own allocations."""
         free = self._free_tables.setdefault(stream, [])
         return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
@@ -377,7 +395,7 @@ class ClassPlan:
                 state.own = self._memory.allocate(state.own_bytes)
             return state.own, None
         held = self._allocate(size)
-        return buffer_address(held, "workspace"), held
+        return get_buffer_address(held, "workspace"), held
 
     def close(self) -> None:
         """Free everything but the plan, which may be shared; work on the device must have finished."""
@@ -406,10 +424,12 @@ class _StreamState:
 
     def __init__(self, owner: ClassPlan, stream: int) -> None:
         plan = owner.plan
-        holder = thread_handle(plan)
+        holder = get_thread_handle(plan)
         self.stream, self.context = stream, holder.context
-        self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
-        self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
+        self.launcher = Launcher(plan.descriptor, owner.uids, kept=_MAX_CACHED_PACKS)
+        self.launch = Launch(
+            plan.target.library, holder.state, stream, plan.descriptor.pointer, may_need_context_switch=False
+        )
         with in_context(self.context):
             self._prepare = PrepareKernel(stream)
         self.own = self.own_bytes = 0
@@ -458,7 +478,7 @@ def _has_small_sequences(p: Attention, target: Target, backward: bool) -> bool:
     """
     work = p.batch * p.heads * p.seq_q * p.seq_kv * p.head_dim
     plain = p.page_size is None and not p.dropout
-    return plain and not backward and target.sm == 90 and p.seq_kv <= _SMALL_KEYS and work <= _SMALL_WORK
+    return plain and not backward and target.sm == 90 and p.seq_kv <= _MAX_SMALL_KEYS and work <= _MAX_SMALL_PRODUCTS
 
 
 def _choose_small_tile_config(graph: Graph, target: Target) -> tuple[int | None, Knobs | None]:
@@ -467,7 +487,7 @@ def _choose_small_tile_config(graph: Graph, target: Target) -> tuple[int | None,
     return (free[-1].engine, free[-1].knobs) if free else (None, None)
 
 
-def _table_name(tensor: Tensor) -> str:
+def _get_table_name(tensor: Tensor) -> str:
     """Return the name of a tensor's block table; K and V share one."""
     return "page_table" if tensor.name.startswith("page_table") else tensor.name
 
@@ -477,8 +497,8 @@ def _lay_out_tables(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     places: dict[str, int] = {}
     size = 0
     for tensor in tensors:
-        if _table_name(tensor) not in places:
-            places[_table_name(tensor)] = size
+        if _get_table_name(tensor) not in places:
+            places[_get_table_name(tensor)] = size
             size += _round_up(tensor.span_bytes)
     return places, size
 
@@ -494,7 +514,7 @@ class Scratch(NamedTuple):
         if tensor.ragged_offset is None:
             return cls(tensor.span_bytes, "")
         owner = tensor.ragged_offset.name.removeprefix("ragged_")
-        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
+        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _KV_TENSORS else "q")
 
     def count(self, s: Sequences) -> int:
         """Return the number of tokens that a call needs memory for, or 1 if the size is fixed."""
@@ -509,20 +529,20 @@ def _round_up(size: int) -> int:
     return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
 
 
-def _is_padded(s: Sequences) -> bool:
+def _has_padding(s: Sequences) -> bool:
     return s.len_q is not None or s.len_kv is not None
 
 
-def _address_or_zero(tensor: Any) -> int:
-    return 0 if tensor is None else buffer_address(tensor, "lengths")
+def _get_address_or_zero(tensor: Any) -> int:
+    return 0 if tensor is None else get_buffer_address(tensor, "lengths")
 
 
-def _table_arguments(table: Any) -> tuple[int, int, int]:
+def _get_table_arguments(table: Any) -> tuple[int, int, int]:
     """Return the address of a block table, the elements from one row to the next, and its columns."""
     if table is None:
         return 0, 0, 0
     try:
         return table.data_ptr(), table.stride(0), table.shape[1]
     except AttributeError:  # not torch's
-        (_, columns), strides = dims_and_strides(table)
-        return buffer_address(table, "block_table"), strides[0], columns
+        (_, columns), strides = read_dims_and_strides(table)
+        return get_buffer_address(table, "block_table"), strides[0], columns

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import UsageError
-from ..native.cuda import CudaGraphHandle, current_context, in_context
+from ..native.cuda import CudaGraphHandle, get_current_context, in_context
 from .stream_state import StreamState
 
 __all__ = ["CudaGraph"]
@@ -16,11 +16,11 @@ __all__ = ["CudaGraph"]
 class CudaGraphSource(Protocol):
     """The interface of an executable that a CUDA graph is made from."""
 
-    may_be_elsewhere: bool
+    may_need_context_switch: bool
 
-    def state_for(self, buffers: Any) -> StreamState: ...
+    def get_stream_state(self, buffers: Any) -> StreamState: ...
 
-    def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]: ...
+    def get_variant_pack(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]: ...
 
     def resolve(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -30,22 +30,22 @@ class CudaGraph:
 
     def __init__(self, executable: CudaGraphSource, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
-        state = executable.state_for(by_name.values())
+        state = executable.get_stream_state(by_name.values())
         self._context = state.holder.context
-        self._elsewhere = executable.may_be_elsewhere
+        self._may_need_context_switch = executable.may_need_context_switch
         self._held: list[Any] = []
         with in_context(self._context):
             self._graph = CudaGraphHandle()
             finalizer: Any = weakref.finalize(self, self._graph.close)
             finalizer.atexit = False
-            pack = self._pack(state, by_name)
+            pack = self._get_pack(state, by_name)
             state.launcher.populate(state.holder.handle, pack, self.address)
             self._graph.instantiate()
         self._stream = state.stream
-        self._go = self._graph.bind_launch(self._stream)
+        self._launch_function = self._graph.bind_launch(self._stream)
 
-    def _pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
-        pack, held = self._executable.pack_for(state, by_name)
+    def _get_pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
+        pack, held = self._executable.get_variant_pack(state, by_name)
         self._held = [pack, held, by_name]
         return pack
 
@@ -65,11 +65,11 @@ class CudaGraph:
         self._check_open()
         executable = self._executable
         by_name = executable.resolve(buffers, named)
-        state = executable.state_for(by_name.values())
+        state = executable.get_stream_state(by_name.values())
         with in_context(self._context):
-            state.launcher.update(state.holder.handle, self._pack(state, by_name), self.address)
+            state.launcher.update(state.holder.handle, self._get_pack(state, by_name), self.address)
             self._graph.update()
-        self._go = self._graph.bind_launch(self._stream)
+        self._launch_function = self._graph.bind_launch(self._stream)
 
     def launch(self, stream: int | None = None) -> None:
         """Launch the graph on a stream; by default on the stream that was current when it was made.
@@ -79,11 +79,11 @@ class CudaGraph:
         CudnnBackendError
             ``cuda-driver``, ``cuda-graph-closed``.
         """
-        if stream is not None or (self._elsewhere and current_context() != self._context):
+        if stream is not None or (self._may_need_context_switch and get_current_context() != self._context):
             self._check_open()
             with in_context(self._context):
                 self._graph.launch(self._stream if stream is None else stream)
-        elif self._go():
+        elif self._launch_function():
             self._graph.launch(self._stream)
 
     __call__ = launch
@@ -92,7 +92,7 @@ class CudaGraph:
         """Destroy the graph; work already on the device is not interrupted."""
         self._graph.close()
         self._held.clear()
-        self._go = self._check_open
+        self._launch_function = self._check_open
 
     def _check_open(self) -> int:
         if not self.address:

@@ -26,30 +26,30 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, TupleCall, compiled_library, use_compiled_call
+from ..native.fast_call import STREAM_CHANGED, TupleCall, load_compiled_library, use_compiled_call
 from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
 from .arguments import Arguments
-from .buffers import buffer_address, find_exchange
-from .checks import buffer_requirements, locate_buffer, locate_workspace, scalar_array, scratch_offsets
+from .buffers import find_exchange, get_buffer_address
+from .checks import compute_scratch_offsets, get_buffer_requirements, locate_buffer, locate_workspace, make_scalar_array
 from .cuda_graph import CudaGraph
 from .run import execute
-from .stream_state import StreamState, _thread, live_handle
+from .stream_state import StreamState, _thread_state, get_live_handle
 
-__all__ = ["Bound", "Executable", "allocate_torch_memory", "framework_stream"]
+__all__ = ["Bound", "Executable", "allocate_torch_memory", "find_stream_getter"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
-SCALARS_KEPT = 64
+MAX_CACHED_SCALARS = 64
 
 
-_live: weakref.WeakSet[Executable] = weakref.WeakSet()
+_live_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     """Make the first call in a forked child raise, since a CUDA context does not survive a fork."""
-    _thread.__dict__.clear()
-    for executable in list(_live):
+    _thread_state.__dict__.clear()
+    for executable in list(_live_executables):
         executable.forget_gpu()
 
 
@@ -104,38 +104,40 @@ class Executable(ShownAsHtml):
     """
 
     def __init__(self, plan: Plan, *, workspace: Workspace = None, check: bool = True, stream: Any = None) -> None:
-        self.device = self._device = live_handle(plan).device or 0
+        self.device = self._device = get_live_handle(plan).device or 0
         self.streams: set[int] = set()
         self.captured = False
         self.plan = plan
-        self.may_be_elsewhere = plan.target.library.driver.devices > 1
+        self.may_need_context_switch = plan.target.library.driver.devices > 1
         self._arguments = Arguments(plan.graph)
         self._given, self._held = self._arguments.given, self._arguments.held
         self.names = self._arguments.names
         self.uids = tuple(tensor.uid for tensor in self._given + self._held)
         self._count = len(self.names)
         # How many buffers by position need no second look: numbers have no address.
-        self._quick = -1 if any(tensor.by_value for tensor in self._given) else self._count
-        self._misaligned = max([1, *(tensor.alignment for tensor in self._given)]) - 1
-        self._kinds: list[Any] | None = None
-        self._offsets, self._scratch_bytes = scratch_offsets(self._held)
+        self._unchecked_buffer_count = -1 if any(tensor.by_value for tensor in self._given) else self._count
+        self._alignment_mask = max([1, *(tensor.alignment for tensor in self._given)]) - 1
+        self._last_signatures: list[Any] | None = None
+        self._offsets, self._scratch_bytes = compute_scratch_offsets(self._held)
         self.workspace_bytes = self._scratch_bytes + plan.workspace_bytes
         self._scalars = {
-            tensor.uid: scalar_array(tensor, tensor.value) for tensor in self._held if tensor.uid not in self._offsets
+            tensor.uid: make_scalar_array(tensor, tensor.value)
+            for tensor in self._held
+            if tensor.uid not in self._offsets
         }
         self._by_value = self._arguments.by_value
-        self._numbers: dict[tuple[int, float | int], Any] = {}
+        self._scalar_arrays: dict[tuple[int, float | int], Any] = {}
         self._check = check
         self._given_workspace: tuple[int, Any] | None = None
         self._allocate = self._make_allocator(workspace)
-        self._is_torchs = isinstance(workspace, str)
+        self._uses_torch_workspace = isinstance(workspace, str)
         self._stream = _make_stream_getter(stream)
         self._framework_decides = self._needs_buffers = stream is None
         self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
         self._fast: Any = None  # of the state that was used last, in whichever thread
         self._create_memory()
-        _live.add(self)
+        _live_executables.add(self)
 
     def __repr__(self) -> str:
         return brief(f"Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}")
@@ -154,7 +156,7 @@ class Executable(ShownAsHtml):
         CudnnStatusError
             What cuDNN refuses at launch.
         """
-        if named or len(buffers) != self._quick:
+        if named or len(buffers) != self._unchecked_buffer_count:
             ordered = self._order_buffers(buffers, named)
             if ordered is None:
                 self.run(self._arguments.merge(buffers, named))
@@ -163,9 +165,9 @@ class Executable(ShownAsHtml):
         try:
             state: StreamState = self._local.state
         except AttributeError:
-            state = self.state_for(buffers)
+            state = self.get_stream_state(buffers)
         if self._chosen_stream is not None and self._chosen_stream() != state.stream:
-            state = self.state_for(buffers)
+            state = self.get_stream_state(buffers)
         if self._allocate is not None:
             _held = self._request_workspace(state)
         if status := state.call(buffers):
@@ -173,13 +175,13 @@ class Executable(ShownAsHtml):
 
     def _call_with_checks(self, state: StreamState, buffers: tuple[Any, ...], status: int) -> None:
         """Run a call with all checks, including those that the fast path leaves out."""
-        if status == OTHER_STREAM:
-            state = self.state_for(buffers)
+        if status == STREAM_CHANGED:
+            state = self.get_stream_state(buffers)
             _held = self._request_workspace(state)
             status = state.call(buffers)
         if status >= 0:
             if status and state.fast is not None:
-                raise self.plan.target.library.status_error(status, state.fast.failed_function)
+                raise self.plan.target.library.make_status_error(status, state.fast.failed_function)
             return
         try:
             addresses = (*[buffer.data_ptr() for buffer in buffers],)
@@ -187,11 +189,11 @@ class Executable(ShownAsHtml):
             self.run(self._arguments.merge(buffers, {}))
             return
         if state.stream != self._stream():
-            state = self.state_for(buffers)
+            state = self.get_stream_state(buffers)
             _held = self._request_workspace(state)
         key = addresses if self._allocate is None else (state.base, *addresses)
         pack = state.find(key)
-        if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
+        if pack is None or (self._check and pack.checked_buffer_ids != [*map(id, buffers)]):
             pack = self._check_and_find_pack(state, key, addresses, buffers, pack)
         state.launch.run(pack)
         if state.fast is None:
@@ -199,16 +201,16 @@ class Executable(ShownAsHtml):
 
     def _enable_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
         """Let the next calls on a stream use the fast path, if there is one for buffers of this kind."""
-        functions = find_exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
+        functions = find_exchange(type(buffers[0])) if buffers and load_compiled_library() is not None else None
         if functions is None:
             return
         state.fast = TupleCall(
             state.launch,
-            state.launcher.empty_pack(),
+            state.launcher.make_empty_pack(),
             state.launcher.filler,
             functions,
             given=self._count,
-            wanted=[buffer_requirements(tensor) for tensor in self._given] if self._check else None,
+            wanted=[get_buffer_requirements(tensor) for tensor in self._given] if self._check else None,
             tail=state.extra_addresses,
             workspace=state.workspace,
             device=self._device,
@@ -223,18 +225,18 @@ class Executable(ShownAsHtml):
             return
         self._local.state = state
         asks = self._chosen_stream is not None or self._allocate is not None
-        self._fast = None if asks or state.fast is None else state.fast.subject
+        self._fast = None if asks or state.fast is None else state.fast.compiled_self
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
         by_name = self._arguments.resolve(buffers)
         if any(isinstance(by_name[name], np.ndarray) and name not in self._by_value for name in by_name):
-            stream = self._stream_for(by_name.values())
+            stream = self._get_stream(by_name.values())
             copied: dict[str | int, Any] = dict(by_name.items())
             execute(self.plan, copied, stream=stream or None)
             return
-        state = self.state_for(by_name.values())
-        pack, _held = self.pack_for(state, by_name)
+        state = self.get_stream_state(by_name.values())
+        pack, _held = self.get_variant_pack(state, by_name)
         state.launch.run(pack)
 
     def bind(self, *buffers: Any, **named: Any) -> Bound:
@@ -244,8 +246,8 @@ class Executable(ShownAsHtml):
         the engine has such a graph.
         """
         by_name = self.resolve(buffers, named)
-        state = self.state_for(by_name.values())
-        pack, held = self.pack_for(state, by_name)
+        state = self.get_stream_state(by_name.values())
+        pack, held = self.get_variant_pack(state, by_name)
         return Bound._bind(self, state, pack, (by_name, held))
 
     def cuda_graph(self, *buffers: Any, **named: Any) -> CudaGraph:
@@ -283,7 +285,7 @@ class Executable(ShownAsHtml):
 
     def _order_buffers(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Return the buffers by position if they need no further check, else None."""
-        if len(buffers) + len(named) != self._quick:
+        if len(buffers) + len(named) != self._unchecked_buffer_count:
             return None
         try:
             return (*buffers, *[named[name] for name in self.names[len(buffers) :]])
@@ -296,9 +298,9 @@ class Executable(ShownAsHtml):
 
     # states, streams, workspaces
 
-    def state_for(self, buffers: Any) -> StreamState:
+    def get_stream_state(self, buffers: Any) -> StreamState:
         """Return this thread's state for the current stream."""
-        stream = self._stream_for(buffers)
+        stream = self._get_stream(buffers)
         states: dict[int, StreamState] = self._local.__dict__.setdefault("states", {})
         state = states.get(stream)
         if state is None:
@@ -312,10 +314,10 @@ class Executable(ShownAsHtml):
         self._remember_state(state)
         return state
 
-    def _stream_for(self, buffers: Any) -> int:
+    def _get_stream(self, buffers: Any) -> int:
         """Return the stream to run on; the framework of the first buffers decides."""
         if self._needs_buffers:
-            found = next((getter for buffer in buffers if (getter := framework_stream(buffer)) is not None), None)
+            found = next((getter for buffer in buffers if (getter := find_stream_getter(buffer)) is not None), None)
             if found is not None:
                 self._stream = found
                 self._needs_buffers = False
@@ -342,14 +344,14 @@ class Executable(ShownAsHtml):
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
-        base = held.data_ptr() if self._is_torchs else locate_workspace(held, self.workspace_bytes)
+        base = held.data_ptr() if self._uses_torch_workspace else locate_workspace(held, self.workspace_bytes)
         if base != state.base:
             state.replace_workspace(self, base)
         return held
 
     # variant packs
 
-    def extra_addresses(self, base: int) -> tuple[int, ...]:
+    def get_extra_addresses(self, base: int) -> tuple[int, ...]:
         """Return the addresses of tensors that the caller does not give: scratch tensors, host numbers."""
         return tuple(
             base + self._offsets[tensor.uid]
@@ -368,7 +370,7 @@ class Executable(ShownAsHtml):
         """The workspace offsets of tensors that the caller does not give (None for numbers), and their total bytes."""
         return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
-    def plan_workspace(self, base: int) -> int:
+    def get_plan_workspace(self, base: int) -> int:
         """Return the address of the plan's own workspace inside one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
@@ -384,14 +386,14 @@ class Executable(ShownAsHtml):
         if pack is None:
             launcher = state.launcher
             pack = launcher.cache_pack(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
-        pack.seen = [*map(id, buffers)]
+        pack.checked_buffer_ids = [*map(id, buffers)]
         return pack
 
     def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
         """Check torch tensors: in full, unless they are like the last ones and aligned for any tensor."""
-        kinds = [_tensor_signature(buffer) for buffer in buffers]
-        if kinds == self._kinds:
-            wrong = self._misaligned
+        kinds = [_make_tensor_signature(buffer) for buffer in buffers]
+        if kinds == self._last_signatures:
+            wrong = self._alignment_mask
             for address in addresses:
                 if address & wrong or not address:
                     break
@@ -399,9 +401,9 @@ class Executable(ShownAsHtml):
                 return
         for tensor, buffer in zip(self._given, buffers, strict=True):
             locate_buffer(tensor, buffer, self._device)
-        self._kinds = kinds
+        self._last_signatures = kinds
 
-    def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
+    def get_variant_pack(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the variant pack of these buffers, and the object that keeps the workspace alive."""
         held = self._request_workspace(state)
         places: dict[int, int] = {}
@@ -409,39 +411,39 @@ class Executable(ShownAsHtml):
         for name, buffer in by_name.items():
             tensor = self._arguments[name]
             if tensor.by_value:
-                numbers.append(self._shared_scalar_array(tensor, buffer))
+                numbers.append(self._get_shared_scalar_array(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
-                places[tensor.uid] = buffer_address(buffer, name)
+                places[tensor.uid] = get_buffer_address(buffer, name)
         extra_addresses = zip(self._held, state.extra_addresses, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in extra_addresses]
         key = (state.workspace, *row)
         pack = state.find(key)
-        seen = {name: _identity_key(by_name[name]) for name in self.names}
-        if self._check and (pack is None or pack.seen != seen):
+        seen = {name: _make_identity_key(by_name[name]) for name in self.names}
+        if self._check and (pack is None or pack.checked_buffer_ids != seen):
             for name, buffer in by_name.items():
                 if name not in self._by_value:
                     locate_buffer(self._arguments[name], buffer, self._device)
         if pack is None:
             pack = state.launcher.cache_pack(key, state.launcher.row(*row), state.workspace)
-        pack.holds, pack.seen = numbers, seen
+        pack.holds, pack.checked_buffer_ids = numbers, seen
         return pack, held
 
-    def _shared_scalar_array(self, tensor: Tensor, value: Any) -> Any:
+    def _get_shared_scalar_array(self, tensor: Tensor, value: Any) -> Any:
         """Return a host array of one number; equal numbers share an array, as packs point to it."""
         try:
             key = (tensor.uid, value)
-            array = self._numbers.get(key)
+            array = self._scalar_arrays.get(key)
         except TypeError:  # an array of one number
             key = (tensor.uid, np.asarray(value).item())
-            array = self._numbers.get(key)
+            array = self._scalar_arrays.get(key)
         if array is None:
-            array = scalar_array(tensor, value)
-            if len(self._numbers) >= SCALARS_KEPT:
+            array = make_scalar_array(tensor, value)
+            if len(self._scalar_arrays) >= MAX_CACHED_SCALARS:
                 # Packs hold the arrays they point to, so this forgets numbers and frees none in use.
-                self._numbers.clear()
-            self._numbers[key] = array
+                self._scalar_arrays.clear()
+            self._scalar_arrays[key] = array
         return array
 
 
@@ -477,13 +479,13 @@ class Bound(partial[None]):
         return made
 
 
-def _default_stream() -> int:
+def _get_default_stream() -> int:
     return 0
 
 
 def _make_stream_getter(stream: Any) -> Callable[[], int]:
     if stream is None:
-        return _default_stream
+        return _get_default_stream
     if callable(stream) and not hasattr(stream, "cuda_stream"):
         getter: Callable[[], int] = stream
         return getter
@@ -496,7 +498,7 @@ def _make_stream_getter(stream: Any) -> Callable[[], int]:
     return partial(int, address)
 
 
-def framework_stream(buffer: Any) -> Callable[[], int] | None:
+def find_stream_getter(buffer: Any) -> Callable[[], int] | None:
     """Return the function that reads the current stream of the buffer's framework; None without one."""
     family = type(buffer).__module__.partition(".")[0]
     if family == "torch" and getattr(buffer, "is_cuda", False):
@@ -513,14 +515,14 @@ def allocate_torch_memory(device: int, size_bytes: int) -> Any:
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
 
-def _tensor_signature(tensor: Any) -> Any:
-    """Return everything but the address that decides whether a torch tensor fits; a unique value for other objects."""
+def _make_tensor_signature(tensor: Any) -> Any:
+    """Return the checked properties of a torch tensor, except its address; a unique value for other objects."""
     try:
         return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     except (AttributeError, TypeError):
         return object()
 
 
-def _identity_key(buffer: Any) -> int:
+def _make_identity_key(buffer: Any) -> int:
     """Return a key that distinguishes objects; an address is its own key."""
     return buffer if type(buffer) is int else id(buffer)

@@ -110,7 +110,7 @@ def plan(
         return AnyShape(graph, shared_target(target), backward=backward, shapes=shapes, workspace=workspace)
     if shapes != "exact":
         raise UsageError(
-            f"a graph holds its shapes, so shapes={shapes!r} has no meaning for it",
+            f"a graph has fixed shapes, so shapes={shapes!r} does not apply to it",
             code="shapes-of-a-graph",
             fix="give the attention problem: plan(attention.Attention(...), shapes='any')",
         )

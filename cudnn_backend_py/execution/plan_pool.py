@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from ..errors import UsageError
 from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
-__all__ = ["PlanPool", "Slot", "refuse_during_capture", "shared_pool"]
+__all__ = ["PlanPool", "Slot", "get_shared_pool", "refuse_during_capture"]
 
-_MOST = 256
-_NOTHING = ("", lambda: None, 0)
-_WAITING = 64  # builds in the background; more are left out, and requested again
+_MAX_PLANS = 256
+_NO_JOB = ("", lambda: None, 0)
+_MAX_QUEUED_BUILDS = 64  # builds in the background; more are left out, and requested again
 
 
 class PooledPlan(Protocol):
@@ -35,7 +35,7 @@ class PooledPlan(Protocol):
 
 
 class Slot:
-    """The place of one plan in a pool. Callers read the plan from it for each call and note the time.
+    """Holder of one plan of a pool. Callers read the plan from it for each call and store the time of use.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Slot:
 
 
 class Watcher(Protocol):
-    """The interface of an object that runs plans of a pool without reading them from their slots."""
+    """Interface of an object that runs plans of a pool without a lookup; the pool queries it for their use."""
 
     def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""
@@ -76,27 +76,27 @@ class PlanPool:
         A clock that goes on with each plan that is added.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MAX_PLANS) -> None:
         self.now = 0
-        self._most = most
+        self._max_plans = most
         self._lock = threading.RLock()
-        self._held: dict[Hashable, Slot] = {}
+        self._slots: dict[Hashable, Slot] = {}
         self._building: dict[Hashable, threading.Lock] = {}
-        self._leaving: list[_EvictedPlan] = []
+        self._evicted: list[_EvictedPlan] = []
         self._watchers: list[Watcher] = []
         self._background = _BackgroundBuilder(self)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._slots)
 
     def find(self, key: Hashable) -> Slot | None:
         """Return the slot of a plan in the pool."""
-        return self._held.get(key)
+        return self._slots.get(key)
 
     def list_keys(self) -> list[Any]:
         """Return the keys of the plans in the pool."""
         with self._lock:
-            return list(self._held)
+            return list(self._slots)
 
     def get_or_build(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Slot:
         """Return the slot of a plan, building the plan if necessary; concurrent requests build it once.
@@ -113,14 +113,14 @@ class PlanPool:
         CudnnBackendError
             What `make` raises.
         """
-        found = self._held.get(key)
+        found = self._slots.get(key)
         if found is not None:
             return found
         refuse_during_capture(stream)
         with self._lock:
             turn = self._building.setdefault(key, threading.Lock())
         with turn:
-            found = self._held.get(key)
+            found = self._slots.get(key)
             if found is None:
                 with relaxed_capture():
                     found = self._add_plan(key, make())
@@ -128,7 +128,7 @@ class PlanPool:
             self._building.pop(key, None)
         return found
 
-    def build_soon(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+    def build_in_background(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
         """Build a plan in the background unless it is in the pool; a plan that failed to build is not tried again.
 
         Parameters
@@ -136,7 +136,7 @@ class PlanPool:
         device
             Ordinal of the GPU that is current while it is made.
         """
-        if key not in self._held:
+        if key not in self._slots:
             self._background.request_build(key, make, device)
 
     def has_failed(self, key: Hashable) -> bool:
@@ -155,7 +155,7 @@ class PlanPool:
     def clear(self) -> None:
         """Drop all plans, including those of CUDA graphs, which must not be replayed afterwards."""
         with self._lock:
-            for held in list(self._held.values()):
+            for held in list(self._slots.values()):
                 held.plan.captured = False
                 self._evict(held)
             self._destroy_finished()
@@ -163,29 +163,29 @@ class PlanPool:
     def _add_plan(self, key: Hashable, plan: Any) -> Slot:
         with self._lock:
             self.now += 1
-            found = self._held[key] = Slot(key, plan, self.now)
-            mine = [held for held in self._held.values() if not held.plan.captured]
-            if len(mine) > self._most:
+            found = self._slots[key] = Slot(key, plan, self.now)
+            mine = [held for held in self._slots.values() if not held.plan.captured]
+            if len(mine) > self._max_plans:
                 for held in mine:
                     if any(watcher.has_run(held.plan) for watcher in self._watchers):
                         held.used = self.now
-            for held in sorted(mine, key=_last_use_time)[: max(0, len(mine) - self._most)]:
+            for held in sorted(mine, key=_get_last_use_time)[: max(0, len(mine) - self._max_plans)]:
                 self._evict(held)
             self._destroy_finished()
             return found
 
     def _evict(self, held: Slot) -> None:
-        del self._held[held.key]
+        del self._slots[held.key]
         for watcher in self._watchers:
             watcher.forget(held.plan)
-        self._leaving.append(_EvictedPlan(held))
+        self._evicted.append(_EvictedPlan(held))
 
     def _destroy_finished(self) -> None:
         """Destroy the evicted plans that have no work left on the device."""
-        self._leaving = [item for item in self._leaving if not item.destroy_if_idle()]
+        self._evicted = [item for item in self._evicted if not item.destroy_if_idle()]
 
 
-def _last_use_time(held: Slot) -> int:
+def _get_last_use_time(held: Slot) -> int:
     return held.used
 
 
@@ -202,7 +202,7 @@ class _EvictedPlan:
             return False
         if self._fence is None:
             streams = list(self._plan.streams)
-            if getrefcount(self._plan) > _ONLY_HERE or any(map(is_capturing, streams)):
+            if getrefcount(self._plan) > _UNSHARED_REFCOUNT or any(map(is_capturing, streams)):
                 return False
             with on_device(self._plan.device):
                 self._fence = Fence(streams)
@@ -224,7 +224,7 @@ def _count_references() -> int:
     return getrefcount(Holder.value)
 
 
-_ONLY_HERE = _count_references()
+_UNSHARED_REFCOUNT = _count_references()
 
 
 def refuse_during_capture(stream: int) -> None:
@@ -237,7 +237,7 @@ def refuse_during_capture(stream: int) -> None:
     """
     if is_capturing(stream):
         raise UsageError(
-            "a plan must be built while a CUDA graph is captured",
+            "no plan is built for these shapes, and none can be built while a CUDA graph is captured",
             code="plan-in-capture",
             fix="make the same call once before the capture, on any stream; this capture stays valid",
         )
@@ -248,8 +248,8 @@ class _BackgroundBuilder:
 
     def __init__(self, pool: PlanPool) -> None:
         self._pool = pool
-        self._jobs: queue.Queue[tuple[Hashable, Callable[[], Any], int]] = queue.Queue(_WAITING)
-        self._asked: set[Hashable] = set()
+        self._jobs: queue.Queue[tuple[Hashable, Callable[[], Any], int]] = queue.Queue(_MAX_QUEUED_BUILDS)
+        self._requested: set[Hashable] = set()
         self._failed: set[Hashable] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -257,11 +257,11 @@ class _BackgroundBuilder:
 
     def request_build(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
         with self._changed:
-            if key in self._asked or key in self._failed:
+            if key in self._requested or key in self._failed:
                 return
             with suppress(queue.Full):
                 self._jobs.put_nowait((key, make, device))
-                self._asked.add(key)
+                self._requested.add(key)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run_worker, name="cudnn-backend-plans", daemon=True)
                 self._thread.start()
@@ -272,13 +272,13 @@ class _BackgroundBuilder:
 
     def wait(self, seconds: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._asked, seconds)
+            return self._changed.wait_for(lambda: not self._requested, seconds)
 
     def _stop(self) -> None:
         """Let the thread finish its current plan: libraries must not be unloaded while it runs."""
         self._is_ending = True
         with suppress(queue.Full):
-            self._jobs.put_nowait(_NOTHING)
+            self._jobs.put_nowait(_NO_JOB)
         if self._thread is not None:
             self._thread.join()
 
@@ -294,26 +294,26 @@ class _BackgroundBuilder:
                 self._failed.add(key)
             finally:
                 with self._changed:
-                    self._asked.discard(key)
+                    self._requested.discard(key)
                     self._changed.notify_all()
 
 
-_shared: list[PlanPool] = []
-_sharing = threading.Lock()
+_shared_pools: list[PlanPool] = []
+_shared_pools_lock = threading.Lock()
 
 
-def shared_pool() -> PlanPool:
+def get_shared_pool() -> PlanPool:
     """Return the pool of this process."""
-    with _sharing:
-        if not _shared:
-            _shared.append(PlanPool())
-        return _shared[0]
+    with _shared_pools_lock:
+        if not _shared_pools:
+            _shared_pools.append(PlanPool())
+        return _shared_pools[0]
 
 
 def _after_fork() -> None:
-    _abandoned.extend(_shared)  # CUDA does not survive a fork: nothing of it is destroyed
-    _shared.clear()
+    _pools_of_parent.extend(_shared_pools)  # CUDA does not survive a fork: nothing of it is destroyed
+    _shared_pools.clear()
 
 
-_abandoned: list[PlanPool] = []
+_pools_of_parent: list[PlanPool] = []
 os.register_at_fork(after_in_child=_after_fork)

@@ -12,16 +12,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
-__all__ = ["KEPT", "OFTEN", "VISITS", "RecurringShapes"]
+__all__ = ["CALLS_IN_A_ROW", "MAX_COUNTED_SHAPES", "VISITS_OF_RECURRING_SHAPE", "RecurringShapes"]
 
-VISITS = 3  # of a shape that comes back
-OFTEN = 8  # calls in a row of a shape that does, where there was no other shape before
-LONG = 256  # calls in a row that are enough, however long visits used to be
-KEPT = 64  # shapes: with a plan for each pass, they fill a pool
+VISITS_OF_RECURRING_SHAPE = 3  # of a shape that comes back
+CALLS_IN_A_ROW = 8  # calls in a row of a shape that does, where there was no other shape before
+LONG_RUN_CALLS = 256  # calls in a row that are enough, however long visits used to be
+MAX_COUNTED_SHAPES = 64  # shapes: with a plan for each pass, they fill a pool
 
 
 class RecurringShapes:
-    """Counts how often each of the last :data:`KEPT` shapes recurs. Threads may share it."""
+    """Counts how often each of the last :data:`MAX_COUNTED_SHAPES` shapes recurs. Threads may share it."""
 
     def __init__(self) -> None:
         self._visits: OrderedDict[Hashable, int] = OrderedDict()
@@ -37,7 +37,7 @@ class RecurringShapes:
                 self._longest = max(self._longest, self._run)
                 self._last, self._run = shape, 0
                 self._visits[shape] = self._visits.pop(shape, 0) + 1
-                if len(self._visits) > KEPT:
+                if len(self._visits) > MAX_COUNTED_SHAPES:
                     self._visits.popitem(last=False)
             self._run += 1
 
@@ -47,14 +47,14 @@ class RecurringShapes:
             if shape == self._last:
                 self._run += calls
 
-    def calls_left(self, shape: Hashable) -> int:
+    def count_calls_left(self, shape: Hashable) -> int:
         """Return how many consecutive calls make a shape recurring; 0 if it already is."""
         with self._lock:
             goes_on = shape == self._last
             visits = self._visits.get(shape, 0)
-            if visits >= VISITS:
+            if visits >= VISITS_OF_RECURRING_SHAPE:
                 return 0
-            if not goes_on and visits + 1 == VISITS:
+            if not goes_on and visits + 1 == VISITS_OF_RECURRING_SHAPE:
                 return 1
             run, longest = (self._run, self._longest) if goes_on else (0, max(self._longest, self._run))
-            return max(0, max(OFTEN, min(2 * longest + 1, LONG)) - run)
+            return max(0, max(CALLS_IN_A_ROW, min(2 * longest + 1, LONG_RUN_CALLS)) - run)

@@ -23,13 +23,13 @@ from ..native import Descriptor, Handle
 from ..native.cuda import Memory
 from ..plans.plan import Plan
 from .arguments import Arguments
-from .checks import locate_buffer, scalar_array
-from .stream_state import live_handle
+from .checks import locate_buffer, make_scalar_array
+from .stream_state import get_live_handle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["VariantPack", "execute", "trial_run", "variant_pack"]
+__all__ = ["VariantPack", "execute", "run_on_zeros", "variant_pack"]
 
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
@@ -78,7 +78,7 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     uids, pointers, holds = [], [], []
     for tensor in plan.graph.variant_pack_tensors:
         if tensor.by_value:
-            array = scalar_array(tensor, by_name.get(tensor.name, tensor.value))
+            array = make_scalar_array(tensor, by_name.get(tensor.name, tensor.value))
             holds.append(array)
             pointers.append(int(array.ctypes.data))
         else:
@@ -124,7 +124,7 @@ def execute(
     CudnnStatusError
         What cuDNN refuses at launch.
     """
-    handle = live_handle(plan)
+    handle = get_live_handle(plan)
     by_name = Arguments(plan.graph).resolve(buffers)
     with Memory(handle.device or 0) as memory:
         placed: dict[str | int, Any] = {}
@@ -140,7 +140,7 @@ def execute(
                     placed[tensor.uid] = buffer
                 continue
             image = _to_memory_image(tensor, buffer)
-            address = memory.copy_in(image)
+            address = memory.copy_to_device(image)
             placed[tensor.uid] = address
             if tensor.uid in written:
                 back.append((tensor, buffer, address))
@@ -153,7 +153,7 @@ def execute(
                 memory.synchronize(handle.stream)
         for tensor, array, address in back:
             image = np.empty(array.size if _is_ragged_memory(tensor, array) else tensor.span_elements, array.dtype)
-            memory.copy_out(address, image)
+            memory.copy_to_host(address, image)
             _copy_back(tensor, array, image)
 
 
@@ -171,7 +171,7 @@ def _use_stream(handle: Handle, stream: int | None) -> Iterator[None]:
         handle.set_stream(before)
 
 
-def trial_run(plan: Plan) -> None:
+def run_on_zeros(plan: Plan) -> None:
     """Run a plan once on zeroed memory and wait, to see whether it can be launched and finishes.
 
     Raises
@@ -183,7 +183,7 @@ def trial_run(plan: Plan) -> None:
     CudnnBackendError
         ``cuda-driver``: the kernel failed; the CUDA context of this process may be lost.
     """
-    handle = live_handle(plan)
+    handle = get_live_handle(plan)
     with Memory(handle.device or 0) as memory:
         buffers: dict[str | int, Any] = {
             tensor.uid: 0 if tensor.by_value else memory.zeros(tensor.span_bytes)
@@ -201,7 +201,7 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
             f"array {tensor.name!r} is {array.dtype.name}{'' if array.dtype.isnative else ' in foreign byte order'}, "
             f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
             code="array-type",
-            fix=None if accepted else "hand over device memory with its elements packed, the first in the lowest bits",
+            fix=None if accepted else "give device memory with packed elements, the first one in the lowest bits",
         )
     if array.shape != tensor.dims and not _is_ragged_memory(tensor, array):
         raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")

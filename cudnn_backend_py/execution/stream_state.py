@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from ..errors import EnvironmentNotReady
 from ..native import Handle
 from ..native.cuda import on_device
-from ..native.fast_call import LOOK_CLOSER, HandleState, Launch, TupleCall
+from ..native.fast_call import NEEDS_PYTHON, HandleState, Launch, TupleCall
 from ..native.launch import Launcher
 from ..plans.plan import Plan
 
-__all__ = ["StreamState", "ThreadHandle", "live_handle", "thread_handle"]
+__all__ = ["StreamState", "ThreadHandle", "get_live_handle", "get_thread_handle"]
 
 
-def live_handle(plan: Plan) -> Handle:
+def get_live_handle(plan: Plan) -> Handle:
     """Return the handle of the GPU that a plan runs on.
 
     Raises
@@ -26,7 +26,7 @@ def live_handle(plan: Plan) -> Handle:
     """
     if plan.target.handle is None:
         raise EnvironmentNotReady(
-            f"this plan was made for the described target {plan.target.name}, on which plans cannot run",
+            f"this plan was built for the described target {plan.target.name}, on which plans cannot run",
             code="plan-without-device",
             fix="save it and load it on a machine with the GPU, or build it there with target None",
         )
@@ -39,18 +39,18 @@ class ThreadHandle:
     def __init__(self, plan: Plan, device: int) -> None:
         with on_device(device):
             self.handle = Handle(on=plan.target.library)
-            self.state = HandleState.for_handle(self.handle.pointer)
+            self.state = HandleState.from_handle(self.handle.pointer)
         self.context = int(self.state.context)
 
 
-_thread = threading.local()
+_thread_state = threading.local()
 
 
-def thread_handle(plan: Plan) -> ThreadHandle:
+def get_thread_handle(plan: Plan) -> ThreadHandle:
     handle = plan.target.handle
     assert handle is not None
     _ = handle.owner  # says so after a fork, or if the target was closed
-    held: dict[int | None, ThreadHandle] = _thread.__dict__.setdefault("handles", {})
+    held: dict[int | None, ThreadHandle] = _thread_state.__dict__.setdefault("handles", {})
     if handle.device not in held:
         held[handle.device] = ThreadHandle(plan, handle.device or 0)
     return held[handle.device]
@@ -61,18 +61,18 @@ class StateOwner(Protocol):
 
     plan: Plan
     uids: tuple[int, ...]
-    may_be_elsewhere: bool
+    may_need_context_switch: bool
 
-    def extra_addresses(self, base: int) -> tuple[int, ...]: ...
+    def get_extra_addresses(self, base: int) -> tuple[int, ...]: ...
 
-    def plan_workspace(self, base: int) -> int: ...
+    def get_plan_workspace(self, base: int) -> int: ...
 
 
 class StreamState:
     """One thread's state to run one executable on one stream: a handle, variant packs, a workspace."""
 
     def __init__(self, owner: StateOwner, stream: int, base: int) -> None:
-        self.holder = thread_handle(owner.plan)
+        self.holder = get_thread_handle(owner.plan)
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
         self.find = self.launcher.find
@@ -81,20 +81,20 @@ class StreamState:
             self.holder.state,
             stream,
             owner.plan.descriptor.pointer,
-            may_be_elsewhere=owner.may_be_elsewhere,
+            may_need_context_switch=owner.may_need_context_switch,
         )
         self.fast: TupleCall | None = None
         self.replace_workspace(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = call_with_checks
+        self.call: Callable[[tuple[Any, ...]], int] = require_checks
 
     def replace_workspace(self, owner: StateOwner, base: int) -> None:
         """Replace the workspace of the state."""
         self.base = base
-        self.extra_addresses = owner.extra_addresses(base)
-        self.workspace = owner.plan_workspace(base)
+        self.extra_addresses = owner.get_extra_addresses(base)
+        self.workspace = owner.get_plan_workspace(base)
         if self.fast is not None:
             self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
-def call_with_checks(_buffers: tuple[Any, ...]) -> int:
-    return LOOK_CLOSER
+def require_checks(_buffers: tuple[Any, ...]) -> int:
+    return NEEDS_PYTHON

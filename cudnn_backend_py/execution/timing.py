@@ -9,12 +9,21 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Self, TypeVar
 
-from ..native.cuda import Memory, Timer, l2_bytes
+from ..native.cuda import Memory, Timer, query_l2_bytes
 
-__all__ = ["AHEAD", "Batch", "GpuClock", "gpu_time", "host_times", "repeat", "rotate", "without_garbage_collection"]
+__all__ = [
+    "FLUSHES_AHEAD",
+    "Batch",
+    "GpuClock",
+    "make_repeated_batch",
+    "measure_gpu_time",
+    "rotate_items",
+    "time_host_calls",
+    "without_garbage_collection",
+]
 
-AHEAD = 8  # flushes before a sample: some 0.2 ms, in which the host queues the launch of a plan
-_WARM_UP = 3
+FLUSHES_AHEAD = 8  # flushes before a sample: some 0.2 ms, in which the host queues the launch of a plan
+_WARM_UP_BATCHES = 3
 
 Item = TypeVar("Item")
 #: Makes calls, given the number of its batch and how many calls; returns the nanoseconds they took on the host.
@@ -41,9 +50,9 @@ class GpuClock:
     """
 
     def __init__(self, device: int, runs: int = 2) -> None:
-        self.l2_bytes = l2_bytes(device)
+        self.l2_bytes = query_l2_bytes(device)
         self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
-        self._flush = 0  # allocated by the first flush
+        self._flush_address = 0  # allocated by the first flush
         self._memory, self._timer, self._runs = Memory(device), Timer(device, runs + 1), runs
 
     def __enter__(self) -> Self:
@@ -57,27 +66,27 @@ class GpuClock:
         self._timer.close()
         self._memory.free()
 
-    def sample(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
+    def time_runs(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
         """Return the microseconds of consecutive runs; only the first one starts with a cold L2 cache.
 
         Parameters
         ----------
         flushes
-            How often the L2 cache is flushed before the first run, which is not cold where this is 0; :data:`AHEAD`
+            How often the L2 cache is flushed before the first run, which is warm if this is 0; :data:`FLUSHES_AHEAD`
             also lets the host queue the launches.
         """
         if flushes:
-            self._flush = self._flush or self._memory.allocate(self._flush_bytes)
+            self._flush_address = self._flush_address or self._memory.allocate(self._flush_bytes)
         for _ in range(flushes):
-            self._memory.clear(self._flush, self._flush_bytes, stream)
-        self._timer.mark(0, stream)
+            self._memory.clear(self._flush_address, self._flush_bytes, stream)
+        self._timer.record(0, stream)
         for run in range(self._runs):
             launch()
-            self._timer.mark(run + 1, stream)
-        return [self._timer.microseconds(run, run + 1) for run in range(self._runs)]
+            self._timer.record(run + 1, stream)
+        return [self._timer.measure_microseconds(run, run + 1) for run in range(self._runs)]
 
 
-def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
+def measure_gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
     """Return the median GPU time of `run`, in microseconds, with a warm L2 cache.
 
     Raises
@@ -85,13 +94,13 @@ def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats
     CudnnBackendError
         ``cuda-driver``.
     """
-    for _ in range(_WARM_UP):
+    for _ in range(_WARM_UP_BATCHES):
         run()
     with GpuClock(device, repeats) as clock:
-        return median(clock.sample(run, stream, flushes=0))
+        return median(clock.time_runs(run, stream, flushes=0))
 
 
-def host_times(
+def time_host_calls(
     contenders: Mapping[str, Batch], batches: int, calls: int, wait: Callable[[], object]
 ) -> dict[str, list[float]]:
     """Return host microseconds per call, one value per batch; the first three batches warm up.
@@ -101,16 +110,16 @@ def host_times(
     times: dict[str, list[float]] = {name: [] for name in contenders}
     with without_garbage_collection():
         for number in range(batches):
-            for name in rotate(list(contenders), number):
+            for name in rotate_items(list(contenders), number):
                 wait()
                 nanoseconds = contenders[name](number, calls)
-                if number >= _WARM_UP:
+                if number >= _WARM_UP_BATCHES:
                     times[name].append(nanoseconds / calls / 1e3)
         wait()
     return times
 
 
-def repeat(call: Callable[[], object]) -> Batch:
+def make_repeated_batch(call: Callable[[], object]) -> Batch:
     """Return a batch function that repeats the same call."""
 
     def run(_batch: int, calls: int) -> float:
@@ -122,7 +131,7 @@ def repeat(call: Callable[[], object]) -> Batch:
     return run
 
 
-def rotate(items: Sequence[Item], by: int) -> list[Item]:
+def rotate_items(items: Sequence[Item], by: int) -> list[Item]:
     """Return the items rotated by one position, so that contenders take turns at the start of a round."""
     by %= max(1, len(items))
     return [*items[by:], *items[:by]]

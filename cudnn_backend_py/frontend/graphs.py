@@ -884,7 +884,7 @@ class pygraph(
         RuntimeError
             No plan is built, the target is described, or cuDNN refuses a launch.
         """
-        from ..execution.timing import gpu_time
+        from ..execution.timing import measure_gpu_time
 
         chosen: Any = handle or self._handle
         pack = self._make_variant_pack(variant_pack, None)
@@ -893,7 +893,7 @@ class pygraph(
             runner = self._get_runner(index)
             runner.check_handle(chosen)
             with convert_errors(FrontendRuntimeError, f"plan {index} could not be timed"):
-                times[index] = gpu_time(
+                times[index] = measure_gpu_time(
                     partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
         self._plans.candidate = min(times, key=times.__getitem__)

@@ -260,9 +260,11 @@ class PlanList:
             return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
             return None
-        from ..plans.select import find_excess
+        from ..plans.select import find_exceeded_limit
 
-        return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
+        return find_exceeded_limit(
+            config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit
+        )
 
     def _name_exclusion_reason(self, index: int) -> str | None:
         for name in self.barred_names:

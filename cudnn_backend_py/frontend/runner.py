@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import device_buffer, find_exchange, host_address
-from ..execution.checks import scalar_array, scratch_offsets
-from ..execution.stream_state import live_handle
+from ..execution.buffers import find_exchange, get_host_address, read_device_buffer
+from ..execution.checks import compute_scratch_offsets, make_scalar_array
+from ..execution.stream_state import get_live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
-from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_current, release_for_destroyed_graphs
-from ..native.fast_call import LOOK_CLOSER, DictCall, compiled_library
+from ..native.cuda import Memory, get_captured_graph, keep_for_cuda_graph, make_current, release_for_destroyed_graphs
+from ..native.fast_call import NEEDS_PYTHON, DictCall, load_compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, convert_error, convert_errors
@@ -49,7 +49,7 @@ class Placement:
         read = {item.uid for item in self.tensors}  # a slice that no operation reads is none
         # uid of a slice: (uid of the whole, bytes from its start)
         self.slices = {uid: place for uid, place in slices.items() if uid in read}
-        self.offsets, self.scratch_bytes = scratch or scratch_offsets(self.tensors)
+        self.offsets, self.scratch_bytes = scratch or compute_scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:
         """Return the uids that the user's variant pack must have, including sliced tensors."""
@@ -94,7 +94,9 @@ class Runner:
         self._length = 1 + len(uids)
         # Positions: 0 is the workspace, then the tensors, then wholes that only slices of are in the graph.
         position = {uid: index for index, uid in enumerate([*uids, *extra], 1)}
-        self._values = {item.uid: scalar_array(item, item.value) for item in memory.tensors if item.value is not None}
+        self._values = {
+            item.uid: make_scalar_array(item, item.value) for item in memory.tensors if item.value is not None
+        }
         self._device: Memory | None = None
         self._template = [0] * (1 + len(position))
         for uid, array in self._values.items():
@@ -155,7 +157,7 @@ class Runner:
             raise convert_error(FrontendRuntimeError, "the launch", error) from error
         if self._mapped is not None:
             self._mapped.bind_current_context()
-        if compiled_library() is not None and not self._slices:
+        if load_compiled_library() is not None and not self._slices:
             self._enable_fast_path(pack, workspace)
 
     def _launch(self, handle: Handle, made: Any) -> None:
@@ -163,7 +165,7 @@ class Runner:
         stream = self.launcher.query_stream(handle)
         if stream is not None:  # else cuDNN says what is wrong with the handle
             make_current(stream, handle.device or 0)
-            if self._retains and (captured := captured_graph(stream)) is not None:
+            if self._retains and (captured := get_captured_graph(stream)) is not None:
                 self._keep_plan_alive(*captured)
         self._run(handle, made)
 
@@ -171,7 +173,7 @@ class Runner:
         """Let compiled code make the next calls, with plain addresses and with buffers of one framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_exchange, kinds)), None)
-        if self._length > DictCall.PLACES or (
+        if self._length > DictCall.MAX_PLACES or (
             self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):
             return
@@ -348,9 +350,9 @@ class Runner:
         import numpy as np  # few graphs have constants
 
         try:
-            memory = Memory(live_handle(self.plan).device or 0)
+            memory = Memory(get_live_handle(self.plan).device or 0)
             for at, values in self._constants:
-                self._template[at] = memory.copy_in(np.asarray(values, np.float32))
+                self._template[at] = memory.copy_to_device(np.asarray(values, np.float32))
         except CudnnBackendError as error:
             raise convert_error(
                 FrontendRuntimeError, "the graph's constants could not be copied to the device", error
@@ -389,7 +391,7 @@ class Runner:
 
 
 def _request_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
-    return LOOK_CLOSER
+    return NEEDS_PYTHON
 
 
 def _workspace_address(workspace: Any) -> int:
@@ -406,8 +408,8 @@ def _buffer_address(value: Any, name: Any) -> int:
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array
     if numpy is not None and isinstance(value, numpy.ndarray):
-        return host_address(value)
+        return get_host_address(value)
     try:
-        return device_buffer(value, what, host=True).ptr
+        return read_device_buffer(value, what, host=True).ptr
     except CudnnBackendError as error:
         raise FrontendValueError(error.headline, code=error.code, **error.sections) from None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import dlpack_facts
+from ..execution.buffers import read_dlpack_facts
 from ..printable import shown
 from .arguments import check_instance, to_float
 from .context import Context
@@ -196,5 +196,5 @@ def _read_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, 
             f"{shown(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
-    facts = dlpack_facts(source)
+    facts = read_dlpack_facts(source)
     return facts.dims, facts.strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

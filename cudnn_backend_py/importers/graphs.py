@@ -187,7 +187,7 @@ def _is_package_json(data: Any) -> bool:
 def _graph_from_package_json(data: Any) -> Graph:
     from ..plans import record  # few logs have a plan
 
-    return record.parse_record(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
+    return record.parse_record(data, "the JSON").read_graph() if record.is_plan_file(data) else graph_from_json(data)
 
 
 def _log_graph_error(headline: str, fix: str | None = None) -> GraphError:

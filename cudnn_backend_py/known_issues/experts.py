@@ -71,7 +71,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         "experts-and-matmul",
         what="a matmul of experts, and another matmul in the same graph",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="leave the other matmul to a graph of its own",
+        fix="move the other matmul to a separate graph",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.18.0 to 9.28.0 on sm_90: before it, after it, and after an activation",
         versions=versions_of_crash("experts-and-matmul"),

@@ -330,9 +330,9 @@ MATMUL: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "vector-product-select",
-        what="the product of a matrix and a vector, and BINARY_SELECT by a whole mask after it",
+        what="a matrix-vector product followed by BINARY_SELECT with a full-size mask",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="use 9.28.0 or later, or select in a graph of its own",
+        fix="use 9.28.0 or later, or move the selection to a separate graph",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured deviceless with 9.21.0, 9.22.0, 9.24.0 to 9.27.0 on sm_90, 9.24.0 on sm_80 and sm_100 too: 16 "
@@ -347,7 +347,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         "vector-product-select-among-many",
         what="the product of a matrix and a vector, and four or more operations after it, one BINARY_SELECT by a mask",
         effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes after the others",
-        fix="take another engine, or select in a graph of its own",
+        fix="take another engine, or move the selection to a separate graph",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured deviceless with 9.28.0 on sm_80, sm_90 and sm_100: 16 and 32 bits, masks in memory and computed, "

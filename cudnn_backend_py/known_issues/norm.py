@@ -96,7 +96,7 @@ NORM: tuple[KnownIssue, ...] = (
         "norm-activation-gradient",
         what="a norm of rows in float32, and the gradient of an activation that reads its result from no memory",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="use 9.24.0 or later, which refuses the graph, or leave the gradient to a graph of its own",
+        fix="use 9.24.0 or later, which refuses the graph, or move the gradient to a separate graph",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured deviceless with 9.16.0 to 9.22.0 on sm_90, layer, RMS and ada-layer norms, and on sm_80, sm_89, "

@@ -115,7 +115,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         "pooling-gradient-over-one-dim",
         what="the gradient of a pooling over one dim",
         effect="a misaligned address where channels are last; a plan of row-major images is refused when it runs",
-        fix="describe the tensors with a dim of 1 more",
+        fix="describe the tensors with an additional dim of 1",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, all modes: 24 of 24",
         graph=_has_pool_gradient_over_one_dim,
@@ -124,7 +124,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         "pooling-over-one-dim",
         what="a pooling over one dim",
         effect="NaN, or not written, where channels are last; a plan of row-major images is refused when it runs",
-        fix="describe the tensors with a dim of 1 more",
+        fix="describe the tensors with an additional dim of 1",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: float16, bfloat16, float32 and INT8, all modes, 21 of 21",
         sm=(90,),
@@ -144,7 +144,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         "bilinear-one-dim",
         what="BILINEAR resampling over one dim",
         effect="the process ends by a division by zero while engines are chosen",
-        fix="describe the tensors with a dim of 1 more",
+        fix="describe the tensors with an additional dim of 1",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.16.0 to 9.28.0 on sm_90",
         graph=make_crash_predicate("bilinear-one-dim"),
@@ -152,9 +152,9 @@ RESAMPLING: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "max-pool-gradient-of-both",
-        what="the gradient of a max pool, channels last, from its image and its result instead of an index",
+        what="the gradient of max pooling, channels last, computed from image and result instead of an index",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="give the index that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
+        fix="give it the index tensor that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
         versions=versions_of_crash("max-pool-gradient-of-both"),
@@ -163,12 +163,12 @@ RESAMPLING: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "max-pool-gradient-one-dim",
-        what="the gradient of a max pool over one dim, channels last",
+        what="the gradient of max pooling over one dim, channels last",
         effect=(
             "the process ends by a division by zero while a plan is built, where what is after the one stride in "
             "memory is 0; elsewhere the kernel is written for a stride of that"
         ),
-        fix="describe the tensors with a dim of 1 more",
+        fix="describe the tensors with an additional dim of 1",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured deviceless with 9.14.0, 9.16.0, 9.19.0, 9.21.0, 9.24.0, 9.26.0 and 9.28.0 on sm_90, 9.19.0 and "
@@ -184,7 +184,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
             "AVGPOOL_INCLUDE_PADDING of row-major images (NCHW), or its gradient, with windows that reach further into "
             "the padding after than there is before"
         ),
-        effect="such windows are divided by fewer elements than they have: 1.5 or 2.25 times what is right",
+        effect="such windows are divided by fewer elements than they have: 1.5 or 2.25 times the expected values",
         fix="lay the images out as channels last, or pad them evenly",
         source=MEASURED_ON_GPU,
         evidence=(

@@ -1,9 +1,9 @@
 """Exceptions of Python callbacks called from C: stored per thread while C runs, raised after it returns.
 
 An exception cannot pass through a C function. cuDNN's log callback calls Python: a logger or callback of the user may
-raise there, and so may a signal's handler, wherever it finds Python running. Such an exception is kept, and every way
-to call a C function of cuDNN ends in :meth:`StoredExceptions.raise_kept` where one waits. While one waits in a thread,
-the callback calls no Python there, so that there is never a second one.
+raise there, and so may a signal's handler, wherever it finds Python running. Such an exception is kept, and every call
+of a C function of cuDNN ends in :meth:`StoredExceptions.raise_stored_exception` where one is stored. As long as it
+is stored in a thread, the callback calls no Python there, so that there is never a second one.
 
 ``callbacks.c`` keeps whatever comes, since no Python runs between the call and the keeping. Without it the callback is
 one of ctypes: what is raised before or after its ``try`` is taken from ``sys.unraisablehook``, where ctypes reports it.
@@ -19,9 +19,9 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
-from .compiled import compiled_library
+from .compiled import load_compiled_library
 
-__all__ = ["LogCallback", "StoredExceptions", "exceptions"]
+__all__ = ["LogCallback", "StoredExceptions", "get_stored_exceptions"]
 
 
 class DebugInfo(ctypes.Structure):
@@ -44,29 +44,31 @@ class DebugInfo(ctypes.Structure):
 
 LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DebugInfo), ctypes.c_void_p)
 
-Receiver = Callable[[int, int | None, Any, int], None]  # of severity, user data, debug info, address of the message
+MessageReceiver = Callable[
+    [int, int | None, Any, int], None
+]  # of severity, user data, debug info, address of the message
 
 
 class StoredExceptions:
-    """Exceptions of callbacks that were stored and wait to be raised; kept by the compiled library.
+    """Exceptions of callbacks, stored by the compiled library until the C function has returned.
 
     Attributes
     ----------
-    waiting
+    pending_count
         How many there are in all threads; whoever called C looks here first.
     """
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self.waiting = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_waiting")
-        self._inside = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_inside")
-        self.raise_kept: Callable[[], None] = compiled.cudnn_backend_py_raise
+        self.pending_count = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_waiting")
+        self._is_receiving = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_inside")
+        self.raise_stored_exception: Callable[[], None] = compiled.cudnn_backend_py_raise
 
     def may_be_pending(self) -> bool:
         """Return whether an exception is stored, or may be raised at this moment."""
-        return bool(self.waiting.value or self._inside.value)
+        return bool(self.pending_count.value or self._is_receiving.value)
 
-    def make_log_callback(self, receiver: Receiver) -> Any:
+    def make_log_callback(self, receiver: MessageReceiver) -> Any:
         """Return the C callback that calls `receiver`; there is one per process, and it is never freed."""
 
         def receive(severity: int, user_data: int, info: int, message: int) -> None:
@@ -81,14 +83,14 @@ class StoredExceptions:
 
 
 class _PythonStoredExceptions(StoredExceptions):
-    """Stored exceptions that wait to be raised, in Python where there is no compiled library."""
+    """Exceptions of callbacks, stored in Python because there is no compiled library."""
 
     def __init__(self) -> None:
-        self.waiting = ctypes.c_int()
+        self.pending_count = ctypes.c_int()
         self._lock = threading.Lock()
         self._thread = threading.local()
         self._guards: set[CodeType] = set()
-        self.raise_kept = self._raise_stored
+        self.raise_stored_exception = self._raise_stored
 
     def may_be_pending(self) -> bool:
         return True  # also where a native object ends
@@ -97,7 +99,7 @@ class _PythonStoredExceptions(StoredExceptions):
         kept = self._thread.__dict__.pop("kept", None)
         if kept is not None:
             with self._lock:
-                self.waiting.value -= 1
+                self.pending_count.value -= 1
             self._thread.inside = False
             raise kept
 
@@ -105,9 +107,9 @@ class _PythonStoredExceptions(StoredExceptions):
         if "kept" not in self._thread.__dict__:
             self._thread.kept = error
             with self._lock:
-                self.waiting.value += 1
+                self.pending_count.value += 1
 
-    def make_log_callback(self, receiver: Receiver) -> Any:
+    def make_log_callback(self, receiver: MessageReceiver) -> Any:
         def receive(severity: int, user_data: int | None, info: Any, message: int) -> None:
             here = self._thread.__dict__
             if here.get("inside") or "kept" in here:
@@ -124,31 +126,31 @@ class _PythonStoredExceptions(StoredExceptions):
         return LogCallback(receive)
 
     def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
-        def guarded(*arguments: Any) -> None:
+        def call_and_store(*arguments: Any) -> None:
             try:
                 function(*arguments)
             except BaseException as error:
                 self._store(error)
 
-        self._catch_unraisable(guarded)
-        return guarded
+        self._catch_unraisable(call_and_store)
+        return call_and_store
 
     def _catch_unraisable(self, function: Callable[..., None]) -> None:
         """Store exceptions that this package's functions raise outside their ``try``."""
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
-            self._before = sys.unraisablehook
+            self._former_hook = sys.unraisablehook
             sys.unraisablehook = self._on_unraisable
 
     def _on_unraisable(self, unraisable: Any) -> None:
         if getattr(unraisable.object, "__code__", None) in self._guards:
             self._store(unraisable.exc_value or unraisable.exc_type())
         else:
-            self._before(unraisable)
+            self._former_hook(unraisable)
 
 
 @cache
-def exceptions() -> StoredExceptions:
-    """Return the exceptions of this process."""
-    compiled = compiled_library()
+def get_stored_exceptions() -> StoredExceptions:
+    """Return the store of callback exceptions of this process."""
+    compiled = load_compiled_library()
     return _PythonStoredExceptions() if compiled is None else StoredExceptions(compiled)

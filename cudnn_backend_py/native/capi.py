@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
-from .descriptor import ADDRESS_MAX, Descriptor, Handle
+from .descriptor import MAX_ADDRESS, Descriptor, Handle
 from .libcudnn import library
-from .values import is_instance, is_row, read_number, read_sequence, show, show_typed
+from .values import format_value, format_value_with_type, is_instance, is_one_dimensional, read_number, read_sequence
 
 __all__ = [
     "cudnnBackendCreateDescriptor",
@@ -54,29 +54,29 @@ __all__ = [
 
 def _read_address(value: Any, what: str) -> int:
     if value is None or (type(value) is int and value == 0):
-        raise UsageError(f"{what} needs an address, got {show(value)}", code="null-pointer")
-    return read_number(value, what, 1, ADDRESS_MAX)
+        raise UsageError(f"{what} needs an address, got {format_value(value)}", code="null-pointer")
+    return read_number(value, what, 1, MAX_ADDRESS)
 
 
 def _read_int(value: Any, what: str) -> int:
     return read_number(value, what, -(1 << 31), (1 << 32) - 1)
 
 
-_Owning = TypeVar("_Owning", Descriptor, Handle)
+_NativeObject = TypeVar("_NativeObject", Descriptor, Handle)
 
 
-def _check_native_object(value: Any, kind: type[_Owning]) -> _Owning:
+def _check_native_object(value: Any, kind: type[_NativeObject]) -> _NativeObject:
     """Return `value` if it is a descriptor or handle of this package; refuse other objects."""
     if type(value) is kind:
         return value
     null = value is None or (type(value) is int and value == 0)
     raise UsageError(
-        f"a {kind.__name__} is needed, got {show_typed(value)}",
+        f"a {kind.__name__} is needed, got {format_value_with_type(value)}",
         code="null-pointer" if null else "wrong-argument",
     )
 
 
-def _native_arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
+def _get_native_arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
     """Return pointers for the three arguments that every plan execution function takes."""
     for descriptor, kind in (
         (_check_native_object(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
@@ -163,11 +163,11 @@ def cudnnSetCallback(
     call whose message it was given, when cuDNN has returned.
     """
     if function is not None and not callable(function):
-        raise UsageError(f"cudnnCallback_t must be a function, got {show(function)}", code="wrong-argument")
+        raise UsageError(f"cudnnCallback_t must be a function, got {format_value(function)}", code="wrong-argument")
     address = None if user_data is None else _read_address(user_data, "user data")
-    from .log import log_hub  # few programs set a callback
+    from .log import get_log_hub  # few programs set a callback
 
-    log_hub(library()).listen(_read_int(mask, "a severity mask"), address, function)
+    get_log_hub(library()).listen(_read_int(mask, "a severity mask"), address, function)
 
 
 def cudnnGetCallback() -> tuple[int, int | None, int | None]:
@@ -211,13 +211,16 @@ def cudnnBackendSetAttribute(
         held = len(str.__str__(elements)) + 1
         items: Any = elements
     else:
-        if not is_row(elements):
-            raise UsageError(f"the elements must be a sequence, got {show_typed(elements)}", code="wrong-argument")
+        if not is_one_dimensional(elements):
+            raise UsageError(
+                f"the elements must be a sequence, got {format_value_with_type(elements)}", code="wrong-argument"
+            )
         items = read_sequence(elements, "elements", 0, None)
         held = len(items)
     if held != number:
         raise UsageError(
-            f"{show(attribute)}: the count is {number}, but {held} elements were given", code="wrong-element-count"
+            f"{format_value(attribute)}: the count is {number}, but {held} elements were given",
+            code="wrong-element-count",
         )
     descriptor.set(attribute, items, type=element_type)
 
@@ -247,23 +250,23 @@ def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant
     """Return the workspace in bytes this plan needs with this variant pack. Since cuDNN 9.23."""
     size = ctypes.c_size_t()
     function = library().cudnnGetExecutionPlanWorkspaceSize
-    function(*_native_arguments(handle, plan, variant_pack), ctypes.byref(size))
+    function(*_get_native_arguments(handle, plan, variant_pack), ctypes.byref(size))
     return size.value
 
 
 def cudnnBackendExecute(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> None:
     """Run a plan on the handle's stream."""
-    _native_arguments(handle, plan, variant_pack)
+    _get_native_arguments(handle, plan, variant_pack)
     plan.execute(handle, variant_pack)
 
 
 def cudnnBackendPopulateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Add the plan's nodes to a ``cudaGraph_t``, given by its address."""
     address = _read_address(graph, "cudaGraph_t")
-    library().cudnnBackendPopulateCudaGraph(*_native_arguments(handle, plan, variant_pack), address)
+    library().cudnnBackendPopulateCudaGraph(*_get_native_arguments(handle, plan, variant_pack), address)
 
 
 def cudnnBackendUpdateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Give a populated ``cudaGraph_t`` the pointers of another variant pack."""
     address = _read_address(graph, "cudaGraph_t")
-    library().cudnnBackendUpdateCudaGraph(*_native_arguments(handle, plan, variant_pack), address)
+    library().cudnnBackendUpdateCudaGraph(*_get_native_arguments(handle, plan, variant_pack), address)

@@ -15,20 +15,20 @@ __all__ = [
     "MANY_ARGUMENTS",
     "NO_ARGUMENTS",
     "ONE_ARGUMENT",
-    "SLOW",
-    "address_of",
-    "compiled_library",
+    "SLOW_ATTRIBUTE",
+    "get_function_address",
+    "load_compiled_library",
     "make_builtin",
     "make_capsule",
     "make_method",
 ]
 
-VERSION = 8  # of the structures; the compiled file has the same
+STRUCT_VERSION = 8  # of the structures; the compiled file has the same
 
-_FAST, SLOW = "_fast", "_call_in_python"  # attributes that C looks up
+_FAST_ATTRIBUTE, SLOW_ATTRIBUTE = "_fast", "_call_in_python"  # attributes that C looks up
 
 _pointer = ctypes.c_void_p
-_API = {
+_PYTHON_API_FUNCTIONS = {
     "item": "PyTuple_GetItem",
     "release": "Py_DecRef",
     "clear": "PyErr_Clear",
@@ -54,20 +54,24 @@ _API = {
     "capsule": "PyCapsule_New",
     "later": "Py_AddPendingCall",
 }
-_TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
+_TYPE_OFFSET = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
 
 
 class _PythonApi(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
+    _fields_ = tuple((name, _pointer) for name in (*_PYTHON_API_FUNCTIONS, "none", "fast", "slow", "type_at"))
 
 
-def address_of(function: Any) -> int | None:
+def get_function_address(function: Any) -> int | None:
     """Return the address of a C function."""
     return ctypes.cast(function, _pointer).value
 
 
-_python = _PythonApi(
-    *(address_of(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(SLOW), _TYPE_AT
+_python_api = _PythonApi(
+    *(get_function_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API_FUNCTIONS.values()),
+    id(None),
+    id(_FAST_ATTRIBUTE),
+    id(SLOW_ATTRIBUTE),
+    _TYPE_OFFSET,
 )
 
 
@@ -76,7 +80,7 @@ def _return_true() -> bool:
 
 
 @cache
-def compiled_library() -> Any:
+def load_compiled_library() -> Any:
     """Return the compiled functions; None if they were not built or Python runs without the GIL.
 
     That lock is what keeps two threads out of one row of addresses, and a dict as it is while it is read.
@@ -90,8 +94,8 @@ def compiled_library() -> Any:
         except (OSError, ValueError) as error:
             pass_interruption(error)
             continue
-        if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
-            library.cudnn_backend_py_connect(ctypes.byref(_python))
+        if version == STRUCT_VERSION and _pointer.from_address(id(None) + _TYPE_OFFSET).value == id(type(None)):
+            library.cudnn_backend_py_connect(ctypes.byref(_python_api))
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             library.cudnn_backend_py_listen.argtypes = [ctypes.py_object]
@@ -100,7 +104,7 @@ def compiled_library() -> Any:
     return None
 
 
-class _Method(ctypes.Structure):
+class _PyMethodDef(ctypes.Structure):
     """``PyMethodDef`` of Python's stable ABI."""
 
     _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
@@ -117,17 +121,17 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, 
 
 
 @cache
-def _method_def(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
-    address = address_of(compiled_library()[f"cudnn_backend_py_{function or name}"])
-    return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
+def _make_method_def(name: str, flags: int, function: str = "", doc: str | None = None) -> _PyMethodDef:
+    address = get_function_address(load_compiled_library()[f"cudnn_backend_py_{function or name}"])
+    return _PyMethodDef(name.encode(), address, flags, None if doc is None else doc.encode())
 
 
 def make_capsule(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
     """Return the capsule that a compiled function gets as self, followed by the objects it keeps alive."""
-    return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
+    return _new_capsule(ctypes.addressof(structure), _CAPSULE_NAMES[type(structure).__name__], None), structure, *keeps
 
 
-_names = {
+_CAPSULE_NAMES = {
     "_LaunchStruct": b"run",
     "_CallStruct": b"call",
     "_MappingStruct": b"mapping",
@@ -137,9 +141,9 @@ _names = {
 
 def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
     """Return a compiled function as a builtin function of Python, called without ctypes."""
-    return _new_function(ctypes.addressof(_method_def(name, flags)), subject, None)
+    return _new_function(ctypes.addressof(_make_method_def(name, flags)), subject, None)
 
 
 def make_method(kind: type, name: str, flags: int, function: str, doc: str) -> Any:
     """Return a compiled function as a method of a class."""
-    return _new_method(kind, ctypes.addressof(_method_def(name, flags, function, doc)))
+    return _new_method(kind, ctypes.addressof(_make_method_def(name, flags, function, doc)))

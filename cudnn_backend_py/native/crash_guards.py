@@ -15,21 +15,21 @@ from ..errors import UsageError
 from ..generated.enums import DIM_MAX, DescriptorType, OperationGraphMode
 from ..generated.enums import AttributeName as Attr
 from ..system.version import VersionTuple
-from .crashing_graphs import CRASHING_GRAPHS, Given
-from .values import show_typed
+from .crashing_graphs import CRASHING_GRAPHS, AttributeValues
+from .values import format_value_with_type
 
 __all__ = [
-    "DEVICE_NAME_BYTES",
+    "MAX_DEVICE_NAME_BYTES",
     "check_before_finalize",
     "check_before_get",
     "check_before_set",
     "check_constant",
 ]
 
-DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
+MAX_DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
 
 # 9.28: finalizing without any of these can read through a null pointer.
-_NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
+_REQUIRED_ATTRIBUTES: dict[DescriptorType, tuple[Attr, ...]] = {
     DescriptorType.ENGINECFG: (Attr.ENGINECFG_ENGINE,),
     DescriptorType.EXECUTION_PLAN: (Attr.EXECUTION_PLAN_ENGINE_CONFIG, Attr.EXECUTION_PLAN_JSON_REPRESENTATION),
     DescriptorType.OPERATIONGRAPH: (Attr.OPERATIONGRAPH_OPS,),
@@ -38,7 +38,7 @@ _NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
 
 
 def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: heuristics crash for a graph in training mode that has an inference norm."""
+    """Refuse training mode for a graph with an inference norm: the heuristics of cuDNN 9.28 crash."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
             "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN crashes cuDNN with an inference norm",
@@ -47,13 +47,15 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: an axis beyond 32 bits is truncated, passes cuDNN's check and is then used untruncated."""
+    """Check the range of a concatenation axis: cuDNN 9.28 checks only its low 32 bits, and then uses all of it."""
     if not 0 <= values[0] < DIM_MAX:
-        raise UsageError(f"axis {values[0]} is not one of the {DIM_MAX} possible dims", code="axis-out-of-range")
+        raise UsageError(
+            f"axis {values[0]} is out of range: a tensor has at most {DIM_MAX} dims", code="axis-out-of-range"
+        )
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.14 to 9.28: with logging on, cuDNN prints this many paddings and strides, past the end of a short array."""
+    """Check the number of spatial dims: when logging, cuDNN 9.14 to 9.28 reads as many paddings, past a short array."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} must be at most {DIM_MAX}, got {values[0]}", code="spatial-dims-out-of-range"
@@ -61,13 +63,13 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by the block size."""
+    """Check that a block size is not 0: cuDNN 9.28 divides the dims of a F8_128x4 scale by it."""
     if 0 in values:
         raise UsageError(f"{attribute.c_name} must be at least 1, got {list(values)}", code="block-size-not-positive")
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
-    """9.28: cuDNN reads the address as a C++ ``std::vector``, which an array of plain numbers is not."""
+    """Refuse an attribute whose value cuDNN 9.28 reads as a C++ ``std::vector``, not as an array of numbers."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",
@@ -75,16 +77,16 @@ def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
 
 
 def _check_json_depth(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: text nested about 100,000 deep overflows the stack of cuDNN's parser; Python's parser stops before."""
+    """Refuse deeply nested JSON: 100,000 levels overflow the stack of cuDNN 9.28's parser; Python's stops before."""
     _read_json_items(attribute, values[0])
 
 
 def _check_device_name_length(attribute: Attr, values: Sequence[Any]) -> None:
     for key, name in _read_json_items(attribute, values[0]):
         size = len(name.encode("utf-8", "surrogatepass")) if isinstance(name, str) else 0
-        if key == "deviceName" and size > DEVICE_NAME_BYTES:
+        if key == "deviceName" and size > MAX_DEVICE_NAME_BYTES:
             raise UsageError(
-                f"the deviceName must have at most {DEVICE_NAME_BYTES} bytes, got {size}",
+                f"the deviceName must have at most {MAX_DEVICE_NAME_BYTES} bytes, got {size}",
                 code="device-name-too-long",
             )
 
@@ -101,7 +103,7 @@ def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     return pairs
 
 
-_BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
+_CHECKS_BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_cpp_object,
     Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
     Attr.CONVOLUTION_SPATIAL_DIMS: _check_spatial_dims,
@@ -124,7 +126,7 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
         ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``block-size-not-positive``, ``device-name-too-long``,
         ``graph-mode-mismatch``, ``not-json``, ``spatial-dims-out-of-range``.
     """
-    check = _BEFORE_SET.get(attribute)
+    check = _CHECKS_BEFORE_SET.get(attribute)
     if check is not None:
         check(attribute, values)
 
@@ -139,25 +141,25 @@ def check_constant(value: Any) -> bytes:
     UsageError
         ``constant-not-bytes``.
     """
-    if type(value) is not bytes or not 1 <= len(value) <= LARGEST_ELEMENT_BYTES:
-        shown = f"{len(value)} bytes" if type(value) is bytes else show_typed(value)
+    if type(value) is not bytes or not 1 <= len(value) <= MAX_ELEMENT_BYTES:
+        shown = f"{len(value)} bytes" if type(value) is bytes else format_value_with_type(value)
         raise UsageError(
             f"{Attr.TENSOR_CONSTANT_VALUE.c_name} takes the bytes of one element, got {shown}",
             code="constant-not-bytes",
             fix="for example struct.pack('f', 0.5)",
         )
-    return value.ljust(LARGEST_ELEMENT_BYTES, b"\0")
+    return value.ljust(MAX_ELEMENT_BYTES, b"\0")
 
 
-LARGEST_ELEMENT_BYTES = 32
+MAX_ELEMENT_BYTES = 32
 
 
-def _check_tensor_size(given: Given) -> None:
+def _check_tensor_size(given: AttributeValues) -> None:
     dims = given.get(Attr.TENSOR_DIMENSIONS, ())
     strides = given.get(Attr.TENSOR_STRIDES, ())
     elements = math.prod(abs(dim) for dim in dims)
     reach = 1 + sum(abs(dim - 1) * abs(stride) for dim, stride in zip(dims, strides, strict=False))
-    if max(elements, reach) * LARGEST_ELEMENT_BYTES >= 1 << 63:
+    if max(elements, reach) * MAX_ELEMENT_BYTES >= 1 << 63:
         raise UsageError(
             f"dims {tuple(dims)} with strides {tuple(strides)} reach over {max(elements, reach)} elements, "
             "their size does not fit 64 bits",
@@ -165,8 +167,8 @@ def _check_tensor_size(given: Given) -> None:
         )
 
 
-def _check_plan_device(given: Given) -> None:
-    """9.28: a plan read from JSON has no device, but cuDNN queries it for the architecture."""
+def _check_plan_device(given: AttributeValues) -> None:
+    """Check that a plan from JSON has a device or handle, which cuDNN 9.28 queries for the architecture."""
     if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
         Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
     ):
@@ -179,7 +181,7 @@ def _check_plan_device(given: Given) -> None:
 
 
 # 9.28: with a mode set by hand cuDNN takes the graph for one of these operations without looking.
-_MODE_NEEDS = {
+_DESCRIPTOR_NEEDED_BY_MODE = {
     OperationGraphMode.CONV_FORWARD: DescriptorType.OPERATION_CONVOLUTION_FORWARD,
     OperationGraphMode.CONV_BWD_DATA: DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
     OperationGraphMode.CONV_BWD_FILTER: DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
@@ -187,10 +189,10 @@ _MODE_NEEDS = {
 }
 
 
-def _check_graph_mode(given: Given) -> None:
+def _check_graph_mode(given: AttributeValues) -> None:
     for number in given.get(Attr.OPERATIONGRAPH_MODE, ()):
         mode = OperationGraphMode(number)
-        needed = _MODE_NEEDS.get(mode)
+        needed = _DESCRIPTOR_NEEDED_BY_MODE.get(mode)
         if needed is not None and all(op.kind is not needed for op in given[Attr.OPERATIONGRAPH_OPS]):
             raise UsageError(
                 f"{mode.c_name} is for a graph with a {needed.c_name}, but this one has none",
@@ -199,21 +201,21 @@ def _check_graph_mode(given: Given) -> None:
             )
 
 
-def _refuse_crashing_graphs(given: Given, version: VersionTuple) -> None:
+def _refuse_crashing_graphs(given: AttributeValues, version: VersionTuple) -> None:
     for crash in CRASHING_GRAPHS:
         if version in crash.versions and crash.matches(given[Attr.OPERATIONGRAPH_OPS]):
-            what = f"{crash.what} ends the process inside cuDNN ({crash.code})"
+            what = f"{crash.description} ends the process inside cuDNN ({crash.code})"
             raise UsageError(what, code="graph-kills-cudnn", fix=crash.fix)
 
 
-_BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
+_CHECKS_BEFORE_FINALIZE: dict[DescriptorType, Callable[[AttributeValues], None]] = {
     DescriptorType.TENSOR: _check_tensor_size,
     DescriptorType.EXECUTION_PLAN: _check_plan_device,
     DescriptorType.OPERATIONGRAPH: _check_graph_mode,
 }
 
 
-def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTuple) -> None:
+def check_before_finalize(kind: DescriptorType, given: AttributeValues, version: VersionTuple) -> None:
     """Refuse to finalize a descriptor in a state that is known to crash cuDNN.
 
     Raises
@@ -221,11 +223,11 @@ def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTu
     UsageError
         ``attribute-missing``, ``tensor-size-overflow``, ``graph-mode-mismatch``, ``graph-kills-cudnn``.
     """
-    needed = _NEEDED.get(kind, ())
+    needed = _REQUIRED_ATTRIBUTES.get(kind, ())
     if needed and not any(attribute in given for attribute in needed):
         names = " or ".join(attribute.c_name for attribute in needed)
         raise UsageError(f"this {kind.c_name} has no {names}", code="attribute-missing", fix="set it before finalize()")
-    check = _BEFORE_FINALIZE.get(kind)
+    check = _CHECKS_BEFORE_FINALIZE.get(kind)
     if check is not None:
         check(given)
     if kind is DescriptorType.OPERATIONGRAPH:
@@ -233,8 +235,8 @@ def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTu
 
 
 # 9.28: reading it dies, whether it was set or not; asking how many elements it has dies.
-_UNREADABLE = {Attr.TENSOR_RAGGED_OFFSET_DESC}
-_UNCOUNTABLE = {Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY, Attr.KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED}
+_ATTRIBUTES_THAT_CRASH_GET = {Attr.TENSOR_RAGGED_OFFSET_DESC}
+_ATTRIBUTES_THAT_CRASH_COUNT = {Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY, Attr.KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED}
 
 
 def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
@@ -245,5 +247,5 @@ def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
     UsageError
         ``attribute-not-readable``.
     """
-    if attribute in (_UNCOUNTABLE if count_only else _UNREADABLE):
+    if attribute in (_ATTRIBUTES_THAT_CRASH_COUNT if count_only else _ATTRIBUTES_THAT_CRASH_GET):
         raise UsageError(f"reading {attribute.c_name} crashes the process inside cuDNN", code="attribute-not-readable")

@@ -22,25 +22,25 @@ __all__ = [
     "Memory",
     "PointerFacts",
     "Timer",
-    "captured_graph",
-    "context_functions",
-    "current_context",
-    "device_name",
-    "driver_error",
-    "driver_function",
+    "call_driver",
+    "get_captured_graph",
+    "get_current_context",
     "in_context",
     "is_capturing",
     "keep_for_cuda_graph",
-    "l2_bytes",
+    "load_context_functions",
+    "load_driver_function",
     "make_current",
+    "make_driver_error",
     "on_device",
-    "pointer_facts",
-    "read_device_limits",
+    "query_device_limits",
+    "query_device_name",
+    "query_l2_bytes",
+    "query_pointer",
+    "query_sm_version",
     "relaxed_capture",
     "release_for_destroyed_graphs",
     "restore_context",
-    "run_driver",
-    "sm_version",
 ]
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
@@ -63,7 +63,7 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
-_NO_DESTRUCTOR_SYNC, _MOVE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
+_NO_DESTRUCTOR_SYNC, _MOVE_REFERENCE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _SEMAPHORE_BYTES = 64  # a sem_t has 32
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
@@ -86,7 +86,7 @@ class PointerFacts(NamedTuple):
     bytes_left: int | None = None
 
 
-def pointer_facts(address: int) -> PointerFacts:
+def query_pointer(address: int) -> PointerFacts:
     """Query CUDA about an address. C: ``cuPointerGetAttribute``, ``cuMemGetAddressRange``."""
     cuda, pointer = _load_driver(), ctypes.c_uint64(address)
     kind, device = ctypes.c_uint(), ctypes.c_int()
@@ -102,13 +102,13 @@ def pointer_facts(address: int) -> PointerFacts:
     )
 
 
-def context_functions() -> tuple[Any, Any, Any]:
+def load_context_functions() -> tuple[Any, Any, Any]:
     """Return ``cuCtxGetCurrent``, ``cuCtxPushCurrent`` and ``cuCtxPopCurrent``."""
     cuda = _load_driver()
     return cuda.cuCtxGetCurrent, cuda.cuCtxPushCurrent_v2, cuda.cuCtxPopCurrent_v2
 
 
-def current_context() -> int:
+def get_current_context() -> int:
     """Return the address of the CUDA context that is current in this thread, 0 for none. C: ``cuCtxGetCurrent``."""
     context = ctypes.c_void_p()
     return context.value or 0 if not _load_driver().cuCtxGetCurrent(ctypes.byref(context)) else 0
@@ -123,20 +123,20 @@ def in_context(context: int) -> Iterator[None]:
     CudnnBackendError
         ``cuda-driver``.
     """
-    if not context or current_context() == context:
+    if not context or get_current_context() == context:
         yield
         return
-    run_driver("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+    call_driver("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
     try:
         yield
     finally:
-        run_driver("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        call_driver("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 @contextmanager
 def restore_context() -> Iterator[None]:
-    """Restore the current CUDA context after a block. C: ``cuCtxSetCurrent``."""
-    context = current_context()
+    """Make the CUDA context that is current now current again after a block. C: ``cuCtxSetCurrent``."""
+    context = get_current_context()
     try:
         yield
     finally:
@@ -144,10 +144,10 @@ def restore_context() -> Iterator[None]:
 
 
 @cache
-def _primary_context(device: int) -> int:
+def _retain_primary_context(device: int) -> int:
     """Return the address of a GPU's primary context, retained for the process. C: ``cuDevicePrimaryCtxRetain``."""
     context = ctypes.c_void_p()
-    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     return context.value or 0
 
 
@@ -168,7 +168,7 @@ def on_device(ordinal: int) -> Iterator[None]:
     if not _load_driver().cuCtxGetDevice(ctypes.byref(device)) and device.value == ordinal:
         yield
         return
-    with in_context(_primary_context(ordinal)):
+    with in_context(_retain_primary_context(ordinal)):
         yield
 
 
@@ -183,16 +183,16 @@ def make_current(stream: int, device: int) -> None:
     CudnnBackendError
         ``cuda-driver``.
     """
-    here, needed = current_context(), ctypes.c_void_p()
+    here, needed = get_current_context(), ctypes.c_void_p()
     if stream not in _DEFAULT_STREAMS:
         _load_driver().cuStreamGetCtx(ctypes.c_void_p(stream), ctypes.byref(needed))
     if needed.value is None:
         found = ctypes.c_int(-1)
         if here and not _load_driver().cuCtxGetDevice(ctypes.byref(found)) and found.value == device:
             return
-        needed.value = _primary_context(device)
+        needed.value = _retain_primary_context(device)
     if needed.value != here:
-        run_driver("cuCtxSetCurrent", needed)
+        call_driver("cuCtxSetCurrent", needed)
 
 
 @contextmanager
@@ -202,19 +202,19 @@ def relaxed_capture() -> Iterator[None]:
     C: ``cuThreadExchangeStreamCaptureMode``.
     """
     mode = ctypes.c_int(_CAPTURE_RELAXED)
-    run_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    call_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
     try:
         yield
     finally:
-        run_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        call_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
 
-def driver_function(name: str) -> Any:
+def load_driver_function(name: str) -> Any:
     """Return a function of the driver, whose status is returned unchecked."""
     return _load_driver()[name]
 
 
-def run_driver(name: str, *arguments: Any) -> None:
+def call_driver(name: str, *arguments: Any) -> None:
     """Call a function of the driver.
 
     Raises
@@ -223,10 +223,10 @@ def run_driver(name: str, *arguments: Any) -> None:
         ``cuda-driver``.
     """
     if status := _load_driver()[name](*arguments):
-        raise driver_error(name, status)
+        raise make_driver_error(name, status)
 
 
-def driver_error(name: str, status: int) -> CudnnBackendError:
+def make_driver_error(name: str, status: int) -> CudnnBackendError:
     """Return the error for a status of a driver function."""
     text = ctypes.c_char_p()
     _load_driver().cuGetErrorName(status, ctypes.byref(text))
@@ -243,7 +243,7 @@ def is_capturing(stream: int) -> bool:
     return bool(found.value) or status in _CAPTURE_ERRORS
 
 
-def captured_graph(stream: int) -> tuple[int, int] | None:
+def get_captured_graph(stream: int) -> tuple[int, int] | None:
     """Return the id of the stream's capture and the address of its ``CUgraph``; None if it is not captured.
 
     C: ``cuStreamGetCaptureInfo_v2``.
@@ -256,7 +256,7 @@ def captured_graph(stream: int) -> tuple[int, int] | None:
 
 
 # What CUDA graphs keep, by the address of a semaphore that their end raises.
-_kept: dict[int, tuple[Any, object]] = {}
+_objects_kept_for_graphs: dict[int, tuple[Any, object]] = {}
 
 
 def keep_for_cuda_graph(graph: int, what: object) -> None:
@@ -277,11 +277,11 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     libc.sem_init(raised, 0, 0)
     address = ctypes.addressof(raised)
     made = ctypes.c_void_p()
-    run_driver("cuUserObjectCreate", ctypes.byref(made), raised, libc.sem_post, 1, _NO_DESTRUCTOR_SYNC)
+    call_driver("cuUserObjectCreate", ctypes.byref(made), raised, libc.sem_post, 1, _NO_DESTRUCTOR_SYNC)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(raised))  # CUDA may write it after Python has ended
-    _kept[address] = raised, what
+    _objects_kept_for_graphs[address] = raised, what
     try:
-        run_driver("cuGraphRetainUserObject", ctypes.c_void_p(graph), made, 1, _MOVE)
+        call_driver("cuGraphRetainUserObject", ctypes.c_void_p(graph), made, 1, _MOVE_REFERENCE)
     except CudnnBackendError:
         _load_driver().cuUserObjectRelease(made, 1)
         raise
@@ -289,11 +289,11 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
 
 def release_for_destroyed_graphs() -> None:
     """Release the objects kept for CUDA graphs that no longer exist."""
-    if not _kept:
+    if not _objects_kept_for_graphs:
         return
     count, sem_getvalue = ctypes.c_int(), ctypes.CDLL(None).sem_getvalue
     ended = []
-    for address, (raised, _what) in list(_kept.items()):
+    for address, (raised, _what) in list(_objects_kept_for_graphs.items()):
         sem_getvalue(raised, ctypes.byref(count))
         if count.value > 0:
             ended.append(address)
@@ -301,19 +301,19 @@ def release_for_destroyed_graphs() -> None:
         return
     with relaxed_capture():
         for address in ended:
-            if (entry := _kept.pop(address, None)) is not None:  # no other thread was quicker
+            if (entry := _objects_kept_for_graphs.pop(address, None)) is not None:  # no other thread was quicker
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(entry[0]))
             del entry
 
 
 def _forget_parent_objects() -> None:
     """Forget, in a forked child, the objects kept for CUDA graphs of the parent."""
-    global _kept
-    _lost.append(_kept)
-    _kept = {}
+    global _objects_kept_for_graphs
+    _parent_objects.append(_objects_kept_for_graphs)
+    _objects_kept_for_graphs = {}
 
 
-_lost: list[object] = []
+_parent_objects: list[object] = []
 os.register_at_fork(after_in_child=_forget_parent_objects)
 
 
@@ -351,7 +351,7 @@ class Memory:
             return 0
         address = ctypes.c_uint64()
         with on_device(self._device), relaxed_capture():
-            run_driver("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+            call_driver("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         self._addresses.append(address.value)
         return address.value
 
@@ -360,7 +360,7 @@ class Memory:
         address = self.allocate(size_bytes)
         if size_bytes:
             with on_device(self._device):
-                run_driver("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size_bytes))
+                call_driver("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size_bytes))
         return address
 
     def clear(self, address: int, size_bytes: int, stream: int) -> None:
@@ -371,23 +371,23 @@ class Memory:
         """Set every byte of memory in stream order. C: ``cuMemsetD8Async``."""
         value, size = ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes)
         with on_device(self._device):
-            run_driver("cuMemsetD8Async", ctypes.c_uint64(address), value, size, ctypes.c_void_p(stream))
+            call_driver("cuMemsetD8Async", ctypes.c_uint64(address), value, size, ctypes.c_void_p(stream))
 
-    def copy_in(self, array: Any) -> int:
+    def copy_to_device(self, array: Any) -> int:
         """Copy a C-contiguous NumPy array into new device memory; return its address. C: ``cuMemcpyHtoD``."""
         address = self.allocate(array.nbytes)
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):
-                run_driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, size)
+                call_driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, size)
         return address
 
-    def copy_out(self, address: int, array: Any) -> None:
+    def copy_to_host(self, address: int, array: Any) -> None:
         """Copy device memory at an address into a C-contiguous NumPy array. C: ``cuMemcpyDtoH``."""
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):
-                run_driver("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
+                call_driver("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
 
     def synchronize(self, stream: int) -> None:
         """Wait until a stream is idle. C: ``cuStreamSynchronize``.
@@ -398,13 +398,13 @@ class Memory:
             ``cuda-driver``: also what a kernel of the stream failed with.
         """
         with on_device(self._device):
-            run_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
+            call_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def free(self) -> None:
         """Free all the memory, after waiting for the device; allowed while a stream is captured. C: ``cuMemFree``."""
         with on_device(self._device), relaxed_capture():
             while self._addresses:
-                run_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
+                call_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
 
 
 class Timer:
@@ -423,7 +423,7 @@ class Timer:
         self._events = [ctypes.c_void_p() for _ in range(marks)]
         with on_device(device):
             for event in self._events:
-                run_driver("cuEventCreate", ctypes.byref(event), 0)
+                call_driver("cuEventCreate", ctypes.byref(event), 0)
 
     def __enter__(self) -> Timer:
         return self
@@ -431,17 +431,17 @@ class Timer:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def mark(self, number: int, stream: int) -> None:
+    def record(self, number: int, stream: int) -> None:
         """Record an event in the stream."""
         with on_device(self._device):
-            run_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
+            call_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
 
-    def microseconds(self, first: int, last: int) -> float:
+    def measure_microseconds(self, first: int, last: int) -> float:
         """Return the GPU time between two events, after waiting for the second. C: ``cuEventElapsedTime``."""
         found = ctypes.c_float()
         with on_device(self._device):
-            run_driver("cuEventSynchronize", self._events[last])
-            run_driver("cuEventElapsedTime", ctypes.byref(found), self._events[first], self._events[last])
+            call_driver("cuEventSynchronize", self._events[last])
+            call_driver("cuEventElapsedTime", ctypes.byref(found), self._events[first], self._events[last])
         return found.value * 1e3
 
     def close(self) -> None:
@@ -462,9 +462,9 @@ class Fence:
         with relaxed_capture():
             for stream in streams:
                 event = ctypes.c_void_p()
-                run_driver("cuEventCreate", ctypes.byref(event), _EVENT_DISABLE_TIMING)
+                call_driver("cuEventCreate", ctypes.byref(event), _EVENT_DISABLE_TIMING)
                 self._events.append(event)
-                run_driver("cuEventRecord", event, ctypes.c_void_p(stream))
+                call_driver("cuEventRecord", event, ctypes.c_void_p(stream))
 
     def is_passed(self) -> bool:
         """Return whether all streams have passed their events. C: ``cuEventQuery``."""
@@ -476,31 +476,31 @@ class Fence:
             _load_driver().cuEventDestroy_v2(self._events.pop())
 
 
-def l2_bytes(device: int) -> int:
+def query_l2_bytes(device: int) -> int:
     """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
-    return _device_attribute(device, _L2_CACHE_SIZE)
+    return _query_device_attribute(device, _L2_CACHE_SIZE)
 
 
-def sm_version(device: int) -> int:
+def query_sm_version(device: int) -> int:
     """Return the architecture of a GPU, 90 for sm_90. C: ``cuDeviceGetAttribute``."""
-    return 10 * _device_attribute(device, _MAJOR) + _device_attribute(device, _MINOR)
+    return 10 * _query_device_attribute(device, _MAJOR) + _query_device_attribute(device, _MINOR)
 
 
-def read_device_limits(device: int) -> dict[str, int]:
+def query_device_limits(device: int) -> dict[str, int]:
     """Return the limits of a GPU that the driver knows, by cuDNN's names. C: ``cuDeviceGetAttribute``."""
-    return {name: _device_attribute(device, number) for name, number in _LIMITS.items()}
+    return {name: _query_device_attribute(device, number) for name, number in _LIMITS.items()}
 
 
-def device_name(device: int) -> str:
+def query_device_name(device: int) -> str:
     """Return the name of a GPU. C: ``cuDeviceGetName``."""
     text = ctypes.create_string_buffer(256)
-    run_driver("cuDeviceGetName", text, len(text), device)
+    call_driver("cuDeviceGetName", text, len(text), device)
     return text.value.decode(errors="replace")
 
 
-def _device_attribute(device: int, number: int) -> int:
+def _query_device_attribute(device: int, number: int) -> int:
     found = ctypes.c_int()
-    run_driver("cuDeviceGetAttribute", ctypes.byref(found), number, device)
+    call_driver("cuDeviceGetAttribute", ctypes.byref(found), number, device)
     return found.value
 
 
@@ -516,11 +516,11 @@ class CudaGraphHandle:
     def __init__(self) -> None:
         self._cuda = _load_driver()
         self.graph, self.executable = ctypes.c_void_p(), ctypes.c_void_p()
-        run_driver("cuGraphCreate", ctypes.byref(self.graph), 0)
+        call_driver("cuGraphCreate", ctypes.byref(self.graph), 0)
 
     def instantiate(self) -> None:
         """Create the executable graph. C: ``cuGraphInstantiateWithFlags``."""
-        run_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
+        call_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def update(self) -> None:
         """Apply changes of the graph to the executable graph; instantiate it again where CUDA cannot update it.
@@ -529,13 +529,13 @@ class CudaGraphHandle:
         """
         result = _UpdateResult()
         if self._cuda.cuGraphExecUpdate_v2(self.executable, self.graph, ctypes.byref(result)):
-            run_driver("cuGraphExecDestroy", self.executable)
+            call_driver("cuGraphExecDestroy", self.executable)
             self.executable.value = None  # what is bound holds the same object
             self.instantiate()
 
     def launch(self, stream: int) -> None:
         """Launch the executable graph on a CUDA stream. C: ``cuGraphLaunch``."""
-        run_driver("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
+        call_driver("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
 
     def bind_launch(self, stream: int) -> Callable[[], int]:
         """Return a function that launches the executable graph with the lowest host time and returns the status."""

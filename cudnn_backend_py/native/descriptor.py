@@ -22,10 +22,19 @@ from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES,
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
 from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
 from .crashing_graphs import NestedDescriptor
-from .destructors import End
+from .destructors import DestructorFactory
 from .driver import current_device
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
-from .values import C_TYPES, is_instance, read_c_array, read_elements, read_number, show, show_typed, to_c_elements
+from .values import (
+    C_TYPES,
+    format_value,
+    format_value_with_type,
+    is_instance,
+    read_c_array,
+    read_elements,
+    read_number,
+    to_c_elements,
+)
 
 __all__ = ["Descriptor", "Handle"]
 
@@ -33,15 +42,15 @@ __all__ = ["Descriptor", "Handle"]
 class _NativeOwner:
     """The owner of one native cuDNN object, which is destroyed when its last holder releases the owner."""
 
-    __slots__ = ("_end", "device", "needs", "pointer")
+    __slots__ = ("_destructor", "device", "needs", "pointer")
 
-    def __init__(self, pointer: Any, end: End) -> None:
+    def __init__(self, pointer: Any, end: DestructorFactory) -> None:
         self.pointer = pointer
         self.device: int | None = None  # ordinal of the GPU it is bound to, through a handle
         self.needs: dict[AttributeName | None, tuple[_NativeOwner, ...]] = {}
-        self._end = end((pointer, self.needs), ctypes.addressof(pointer))
+        self._destructor = end((pointer, self.needs), ctypes.addressof(pointer))
 
-    def held_pointer(self) -> Any:
+    def get_held_pointer(self) -> Any:
         """Return the pointer as an object that keeps this owner alive, also when another thread calls close()."""
         pointer = type(self.pointer)(self.pointer.value)
         pointer.owner = self
@@ -50,7 +59,7 @@ class _NativeOwner:
 
 # cuDNN 9.10.0 alone put its two new operations before these; its own log names what each number makes. 9.12 and later,
 # and the header, have them at the end.
-_RENUMBERED = {
+_RENUMBERED_ENUMERATORS = {
     DescriptorType.OPERATION_EXPAND_BAND_MATRIX: 36,
     DescriptorType.OPERATION_CONTRACT_BAND_MATRIX: 37,
     DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE: 38,
@@ -60,21 +69,21 @@ _RENUMBERED = {
 
 
 def _create_descriptor(lib: Library, kind: DescriptorType) -> _NativeOwner:
-    owner = _NativeOwner(DescriptorPointer(), lib.destructor_type("cudnnBackendDestroyDescriptor"))
-    number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
+    owner = _NativeOwner(DescriptorPointer(), lib.get_destructor_type("cudnnBackendDestroyDescriptor"))
+    number = _RENUMBERED_ENUMERATORS.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
 
 
-def _closed_error(what: str) -> UsageError:
+def _make_closed_error(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or create another one")
 
 
-def _library_or_default(on: Library | None) -> Library:
+def _get_library(on: Library | None) -> Library:
     if on is None:
         return library()
     if not is_instance(on, Library):
-        raise UsageError(f"{show_typed(on)} is not a Library", code="wrong-argument")
+        raise UsageError(f"{format_value_with_type(on)} is not a Library", code="wrong-argument")
     return on
 
 
@@ -92,9 +101,9 @@ class Handle(Native, wraps=True):
 
     def __init__(self, *, on: Library | None = None) -> None:
         self._owner: _NativeOwner | None = None
-        self._library = _library_or_default(on)
+        self._library = _get_library(on)
         self._pid = os.getpid()
-        owner = _NativeOwner(HandlePointer(), self._library.destructor_type("cudnnDestroy"))
+        owner = _NativeOwner(HandlePointer(), self._library.get_destructor_type("cudnnDestroy"))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
@@ -103,7 +112,7 @@ class Handle(Native, wraps=True):
     def owner(self) -> _NativeOwner:
         """The owner of the native handle; raises if closed or if this process was forked after its creation."""
         if self._owner is None:
-            raise _closed_error("this handle")
+            raise _make_closed_error("this handle")
         if os.getpid() != self._pid:
             raise UsageError(
                 f"this handle was made by process {self._pid}, this is process {os.getpid()}",
@@ -115,7 +124,7 @@ class Handle(Native, wraps=True):
     @property
     def pointer(self) -> HandlePointer:
         """The ``cudnnHandle_t``; the native handle lives as long as this value."""
-        pointer: HandlePointer = self.owner.held_pointer()
+        pointer: HandlePointer = self.owner.get_held_pointer()
         return pointer
 
     def set_stream(self, stream: int) -> Self:
@@ -123,7 +132,7 @@ class Handle(Native, wraps=True):
 
         C: ``cudnnSetStream``. The stream must outlive its use.
         """
-        address = read_number(stream, "cudaStream_t", 0, ADDRESS_MAX)
+        address = read_number(stream, "cudaStream_t", 0, MAX_ADDRESS)
         self._library.cudnnSetStream(self.pointer, address)
         return self
 
@@ -142,7 +151,7 @@ class Handle(Native, wraps=True):
     def close(self) -> None:
         """Release the handle; harmless when repeated."""
         self._owner = None
-        self._library.raise_kept()
+        self._library.raise_stored_exception()
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +160,7 @@ class Handle(Native, wraps=True):
         self.close()
 
 
-ADDRESS_MAX = (1 << 64) - 1
+MAX_ADDRESS = (1 << 64) - 1
 
 
 @final
@@ -171,25 +180,25 @@ class Descriptor(Native, wraps=True):
     (2, 8, 64)
     """
 
-    __slots__ = ("__weakref__", "_finalized", "_given", "_kind", "_library", "_lock", "_owner", "_unsure")
+    __slots__ = ("__weakref__", "_finalized", "_given", "_kind", "_library", "_lock", "_may_be_half_changed", "_owner")
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
         if type(kind) is not DescriptorType or DescriptorType._value2member_map_.get(kind) is not kind:
-            raise UsageError(f"{show(kind)} is not a DescriptorType", code="unknown-enumerator")
-        lib = _library_or_default(on)
+            raise UsageError(f"{format_value(kind)} is not a DescriptorType", code="unknown-enumerator")
+        lib = _get_library(on)
         if kind not in lib.enumerators[DescriptorType]:
-            raise lib.too_new(kind)
+            raise lib.make_too_new_error(kind)
         try:
             owner = _create_descriptor(lib, kind)
         except CudnnStatusError as error:
-            raise _with_descriptor_in_message(error, kind) from None
+            raise _add_descriptor_to_message(error, kind) from None
         self._set_fields(kind, lib, owner)
 
     def _set_fields(self, kind: DescriptorType, lib: Library, owner: _NativeOwner) -> None:
         self._kind = kind
         self._library = lib
         self._finalized = False
-        self._unsure = False  # whether a call that changes it was interrupted
+        self._may_be_half_changed = False  # whether a call that changes it was interrupted
         self._given: dict[AttributeName, Sequence[Any]] = {}
         self._lock = threading.RLock()  # a log callback or a garbage collection may use it in the middle of a call
         self._owner: _NativeOwner | None = owner
@@ -208,13 +217,13 @@ class Descriptor(Native, wraps=True):
         """The owner of the native descriptor; raises if closed."""
         owner = self._owner  # read once: another thread may close it
         if owner is None:
-            raise _closed_error(f"this {self._kind.c_name}")
+            raise _make_closed_error(f"this {self._kind.c_name}")
         return owner
 
     @property
     def pointer(self) -> DescriptorPointer:
         """The ``cudnnBackendDescriptor_t``; the native descriptor lives as long as this value."""
-        pointer: DescriptorPointer = self.owner.held_pointer()
+        pointer: DescriptorPointer = self.owner.get_held_pointer()
         return pointer
 
     @property
@@ -235,7 +244,7 @@ class Descriptor(Native, wraps=True):
     def close(self) -> None:
         """Release the native descriptor; harmless when repeated. A parent that uses it keeps it alive."""
         self._owner = None
-        self._library.raise_kept()
+        self._library.raise_stored_exception()
 
     def __enter__(self) -> Self:
         return self
@@ -267,9 +276,9 @@ class Descriptor(Native, wraps=True):
         CudnnStatusError
             What cuDNN itself refuses.
         """
-        facts = self._attribute_facts(attribute)
+        facts = self._get_attribute_facts(attribute)
         if facts.role == "output":
-            raise self._misuse_error(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
+            raise self._make_misuse_error(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
         if self._finalized:
             self._check_open(attribute)
         owners: tuple[_NativeOwner, ...] = ()
@@ -289,30 +298,30 @@ class Descriptor(Native, wraps=True):
             else:
                 array, given = (C_TYPES[element] * len(values))(*values), values
         except UsageError as error:
-            raise self._misuse_error(
+            raise self._make_misuse_error(
                 error.headline, error.code, attribute, error.sections.get("fix")
             ) from error.__cause__
         with self._lock:
             owner = self._owner
-            if owner is None or self._finalized or self._unsure:
+            if owner is None or self._finalized or self._may_be_half_changed:
                 owner = self._check_open(attribute)
             if owners:
-                device = self._common_device(owner, owners, attribute)
+                device = self._find_common_device(owner, owners, attribute)
                 before = owner.needs.get(attribute, ())
                 owner.needs[attribute] = before + owners
-            self._unsure = True
+            self._may_be_half_changed = True
             try:
                 self._library.cudnnBackendSetAttribute(owner.pointer, attribute, element, len(array), array)
             except CudnnStatusError as error:
                 if owners:
                     owner.needs[attribute] = before
-                self._unsure = False
-                raise _with_descriptor_in_message(error, self._kind, attribute) from None
+                self._may_be_half_changed = False
+                raise _add_descriptor_to_message(error, self._kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
                 owner.device = device
             self._given[attribute] = given
-            self._unsure = False
+            self._may_be_half_changed = False
         return self
 
     def initialize(self) -> Self:
@@ -328,11 +337,11 @@ class Descriptor(Native, wraps=True):
         """
         with self._lock:
             owner = self._check_open(None)
-            self._unsure = True
+            self._may_be_half_changed = True
             self._library.cudnnBackendInitialize(owner.pointer)
             self._given.clear()
             owner.needs.clear()
-            self._unsure = False
+            self._may_be_half_changed = False
         return self
 
     def finalize(self) -> Self:
@@ -352,23 +361,23 @@ class Descriptor(Native, wraps=True):
             try:
                 check_before_finalize(self._kind, self._given, self._library.version)
             except UsageError as error:
-                raise self._misuse_error(error.headline, error.code, None, error.sections.get("fix")) from None
-            self._unsure = True
+                raise self._make_misuse_error(error.headline, error.code, None, error.sections.get("fix")) from None
+            self._may_be_half_changed = True
             try:
                 self._library.cudnnBackendFinalize(owner.pointer)
             except CudnnStatusError as error:
-                self._unsure = False
-                raise _with_descriptor_in_message(error, self._kind) from None
+                self._may_be_half_changed = False
+                raise _add_descriptor_to_message(error, self._kind) from None
             self._finalized = True
-            self._unsure = False
+            self._may_be_half_changed = False
         return self
 
     def _check_open(self, attribute: AttributeName | None) -> _NativeOwner:
-        """Return the owner of a descriptor that can still be changed."""
+        """Check that the descriptor is neither closed nor finalized, and return its owner."""
         owner = self._check_not_interrupted()
         if self._finalized:
             this = f"this {self._kind.c_name} is"
-            raise self._misuse_error(
+            raise self._make_misuse_error(
                 f"{this} already finalized"
                 if attribute is None
                 else f"{attribute.c_name} cannot be set, {this} finalized",
@@ -380,8 +389,8 @@ class Descriptor(Native, wraps=True):
 
     def _check_not_interrupted(self) -> _NativeOwner:
         owner = self.owner
-        if self._unsure:
-            raise self._misuse_error(
+        if self._may_be_half_changed:
+            raise self._make_misuse_error(
                 f"a call that changes this {self._kind.c_name} was interrupted or is still running",
                 "descriptor-interrupted",
                 None,
@@ -401,14 +410,14 @@ class Descriptor(Native, wraps=True):
         CudnnStatusError
             What cuDNN refuses, such as reading an attribute of a descriptor that is not finalized.
         """
-        facts = self._attribute_facts(attribute)
+        facts = self._get_attribute_facts(attribute)
         element = self._choose_element_type(facts, type)
         self._check_readable(attribute)
         with self._lock:
             try:
                 return self._read_attribute(attribute, facts, element)
             except CudnnStatusError as error:
-                raise _with_descriptor_in_message(error, self._kind, attribute) from None
+                raise _add_descriptor_to_message(error, self._kind, attribute) from None
 
     def _read_attribute(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
         owner = self._check_not_interrupted()
@@ -461,7 +470,7 @@ class Descriptor(Native, wraps=True):
         ``ENGINECFG_KNOB_CHOICES`` that are there, and BAD_PARAM for ``ENGINEHEUR_OPERATION_GRAPH``: where an attribute
         has a largest count and cuDNN answers so, that many elements are requested, and those it writes are counted.
         """
-        facts = self._attribute_facts(attribute)
+        facts = self._get_attribute_facts(attribute)
         kind = self._choose_element_type(facts, element)
         self._check_readable(attribute, count_only=True)
         with self._lock:
@@ -469,7 +478,7 @@ class Descriptor(Native, wraps=True):
                 held = self._count_elements(self._check_not_interrupted(), attribute, kind)
             except CudnnStatusError as error:
                 if facts.max_count is None or error.status is not Status.BAD_PARAM:
-                    raise _with_descriptor_in_message(error, self._kind, attribute) from None
+                    raise _add_descriptor_to_message(error, self._kind, attribute) from None
                 held = 0
         if held or facts.max_count is None:
             return held
@@ -488,24 +497,24 @@ class Descriptor(Native, wraps=True):
         """
         self.check_usable(DescriptorType.EXECUTION_PLAN)
         if type(variant_pack) is not Descriptor:
-            raise self._misuse_error(f"{show(variant_pack)} is not a Descriptor", "wrong-argument", None)
+            raise self._make_misuse_error(f"{format_value(variant_pack)} is not a Descriptor", "wrong-argument", None)
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
-        plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
-        self._common_device(plan, (running,), None)
+        plan, pack, running = self.owner, variant_pack.owner, _get_handle_owner(handle)
+        self._find_common_device(plan, (running,), None)
         try:
             self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
-            raise _with_descriptor_in_message(error, self._kind) from None
+            raise _add_descriptor_to_message(error, self._kind) from None
 
     # checks
 
-    def _common_device(
+    def _find_common_device(
         self, owner: _NativeOwner, others: Sequence[_NativeOwner], attribute: AttributeName | None
     ) -> int | None:
         """Return the GPU that all of these belong to; None if none is bound to a GPU."""
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
-            raise self._misuse_error(
+            raise self._make_misuse_error(
                 f"this {self._kind.c_name} is bound to GPU {owner.device}, the given objects to GPU "
                 f"{', '.join(sorted(str(item.device) for item in others if item.device != owner.device))}",
                 "handle-of-another-device",
@@ -523,36 +532,38 @@ class Descriptor(Native, wraps=True):
             ``wrong-descriptor-kind``, ``descriptor-closed``, ``descriptor-not-finalized``.
         """
         if self._kind is not kind:
-            raise self._misuse_error(
+            raise self._make_misuse_error(
                 f"a {kind.c_name} is needed, but this is a {self._kind.c_name}", "wrong-descriptor-kind", None
             )
         _ = self.owner
         if not self._finalized:
-            raise self._misuse_error(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
+            raise self._make_misuse_error(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
-    def _attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
+    def _get_attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
         facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
         if facts is None or facts.attribute is not attribute:
-            raise self._misuse_error(f"{show(attribute)} is not an AttributeName", "unknown-enumerator", None)
+            raise self._make_misuse_error(
+                f"{format_value(attribute)} is not an AttributeName", "unknown-enumerator", None
+            )
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
             known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self._kind])
-            raise self._misuse_error(
+            raise self._make_misuse_error(
                 f"{attribute.c_name} is an attribute of {owners}, not of {self._kind.c_name}",
                 "attribute-of-another-descriptor",
                 attribute,
                 fix=f"the attributes of this descriptor are {known}",
             )
         if facts.since > self._library.version:
-            error = self._library.too_new(attribute)
-            raise self._misuse_error(error.headline, error.code, attribute, error.sections.get("fix"))
+            error = self._library.make_too_new_error(attribute)
+            raise self._make_misuse_error(error.headline, error.code, attribute, error.sections.get("fix"))
         return facts
 
     def _check_readable(self, attribute: AttributeName, *, count_only: bool = False) -> None:
         try:
             check_before_get(attribute, count_only=count_only)
         except UsageError as error:
-            raise self._misuse_error(error.headline, error.code, attribute) from None
+            raise self._make_misuse_error(error.headline, error.code, attribute) from None
 
     def _choose_element_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:
@@ -561,8 +572,10 @@ class Descriptor(Native, wraps=True):
             if kind is asked:
                 return kind
         accepted = " or ".join(kind.c_name for kind in facts.types)
-        raise self._misuse_error(
-            f"{facts.attribute.c_name} needs {accepted}, got {show(asked)}", "wrong-element-type", facts.attribute
+        raise self._make_misuse_error(
+            f"{facts.attribute.c_name} needs {accepted}, got {format_value(asked)}",
+            "wrong-element-type",
+            facts.attribute,
         )
 
     def _convert_values(
@@ -588,7 +601,7 @@ class Descriptor(Native, wraps=True):
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             return [self._check_child(value, facts) for value in values]
         if kind is AttributeType.HANDLE:
-            return [(_handle_owner(value), None) for value in values]
+            return [(_get_handle_owner(value), None) for value in values]
         if kind is AttributeType.CHAR or facts.attribute is AttributeName.TENSOR_CONSTANT_VALUE:
             return values
         return to_c_elements(values, kind, self._library)
@@ -596,12 +609,14 @@ class Descriptor(Native, wraps=True):
     def _check_child(self, value: Any, facts: AttributeFacts) -> tuple[_NativeOwner, NestedDescriptor]:
         if type(value) is not Descriptor:
             raise UsageError(
-                f"{show_typed(value)} is not a Descriptor of kind {_kind_names(facts)}", code="wrong-element-type"
+                f"{format_value_with_type(value)} is not a Descriptor of kind {_format_kind_names(facts)}",
+                code="wrong-element-type",
             )
         owner = value.owner
         if facts.element and value._kind not in facts.element:
             raise UsageError(
-                f"{facts.attribute.c_name} takes a descriptor of kind {_kind_names(facts)}, got {value._kind.name}",
+                f"{facts.attribute.c_name} takes a descriptor of kind {_format_kind_names(facts)}, "
+                f"got {value._kind.name}",
                 code="wrong-descriptor-kind",
             )
         if value is self:
@@ -613,24 +628,24 @@ class Descriptor(Native, wraps=True):
             )
         return owner, NestedDescriptor(value._kind, value._given)
 
-    def _misuse_error(
+    def _make_misuse_error(
         self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None
     ) -> UsageError:
         where = f"{self._kind.c_name}, {attribute.c_name}" if attribute is not None else self._kind.c_name
         return UsageError(headline, code=code, where=f"{where}; checked before any cuDNN call", fix=fix)
 
 
-def _kind_names(facts: AttributeFacts) -> str:
+def _format_kind_names(facts: AttributeFacts) -> str:
     return " or ".join(kind.name for kind in facts.element) or "any kind"
 
 
-def _handle_owner(value: Any) -> _NativeOwner:
+def _get_handle_owner(value: Any) -> _NativeOwner:
     if type(value) is not Handle:
-        raise UsageError(f"{show_typed(value)} is not a Handle", code="wrong-element-type")
+        raise UsageError(f"{format_value_with_type(value)} is not a Handle", code="wrong-element-type")
     return value.owner
 
 
-def _with_descriptor_in_message(
+def _add_descriptor_to_message(
     error: CudnnStatusError, kind: DescriptorType, attribute: AttributeName | None = None
 ) -> CudnnStatusError:
     """Return the same exception with the descriptor and attribute added to its message."""

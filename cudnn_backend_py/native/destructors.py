@@ -14,15 +14,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from .callbacks import exceptions
-from .compiled import MANY_ARGUMENTS, address_of, compiled_library, make_builtin, make_capsule
-from .cuda import driver_function, relaxed_capture, restore_context
+from .callbacks import get_stored_exceptions
+from .compiled import MANY_ARGUMENTS, get_function_address, load_compiled_library, make_builtin, make_capsule
+from .cuda import load_driver_function, relaxed_capture, restore_context
 
-__all__ = ["End", "make_destructor_type"]
+__all__ = ["DestructorFactory", "make_destructor_type"]
 
 #: Takes what a native object needs, and the address of the pointer to it, in memory that is among that. Returns an
 #: object with whose end the native object ends: the one the pointer leads to then, if any.
-End = Callable[[tuple[object, ...], int], object]
+DestructorFactory = Callable[[tuple[object, ...], int], object]
 
 
 class _DestructorStruct(ctypes.Structure):
@@ -34,7 +34,7 @@ class _DestructorStruct(ctypes.Structure):
 
 def make_destructor_type(
     destroy: Any, *, is_brief: bool = False, beside_captures: bool = False, keeps_context: bool = False
-) -> End:
+) -> DestructorFactory:
     """Return a factory of objects that call `destroy` when their last reference is gone.
 
     Never at interpreter exit, and never in a forked child: its copy may be of a moment in which another thread held a
@@ -51,23 +51,23 @@ def make_destructor_type(
     keeps_context
         Whether `destroy` changes the current CUDA context, which must stay.
     """
-    if compiled_library() is None:
-        return lambda keeps, address: _guarded_destructor_type()(
+    if load_compiled_library() is None:
+        return lambda keeps, address: _make_guarded_destructor_type()(
             (keeps, address, destroy, beside_captures, keeps_context, os.getpid())
         )
     end = _DestructorStruct(
-        address_of(destroy),
-        address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
-        address_of(driver_function("cuCtxGetCurrent")) if keeps_context else None,
-        address_of(driver_function("cuCtxSetCurrent")) if keeps_context else None,
+        get_function_address(destroy),
+        get_function_address(load_driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
+        get_function_address(load_driver_function("cuCtxGetCurrent")) if keeps_context else None,
+        get_function_address(load_driver_function("cuCtxSetCurrent")) if keeps_context else None,
         is_brief,
     )
-    _kept.append((end, destroy))
-    made: End = make_builtin("hold", MANY_ARGUMENTS, make_capsule(end))
+    _kept_structs.append((end, destroy))
+    made: DestructorFactory = make_builtin("hold", MANY_ARGUMENTS, make_capsule(end))
     return made
 
 
-_kept: list[object] = []  # for ever, as native objects may
+_kept_structs: list[object] = []  # for ever, as native objects may
 
 
 class _PythonDestructor(tuple[Any, ...]):
@@ -96,6 +96,6 @@ class _PythonDestructor(tuple[Any, ...]):
 
 
 @cache
-def _guarded_destructor_type() -> type[_PythonDestructor]:
-    _PythonDestructor.__del__ = exceptions().store_exceptions(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
+def _make_guarded_destructor_type() -> type[_PythonDestructor]:
+    _PythonDestructor.__del__ = get_stored_exceptions().store_exceptions(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
     return _PythonDestructor

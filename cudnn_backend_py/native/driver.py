@@ -19,9 +19,9 @@ from .find import find_compiled_libraries, find_loaded
 __all__ = ["Driver", "current_device", "load_driver", "prefer_stub"]
 
 SONAME = "libcuda.so.1"
-STUB_MARK = "cudnn_backend_py_driver_stub"
+STUB_SYMBOL = "cudnn_backend_py_driver_stub"
 CUDA_SUCCESS = 0
-_NEEDED = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
+_REQUIRED_FUNCTIONS = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
 
 _lock = threading.Lock()
 _driver: Driver | None = None
@@ -42,7 +42,7 @@ class Driver(NamedTuple):
     note: str = ""
 
 
-def stub_path() -> Path | None:
+def find_stub() -> Path | None:
     """Return the driver stub built with the package, or None if its build failed."""
     return next(iter(find_compiled_libraries("_driver_stub")), None)
 
@@ -69,7 +69,7 @@ def prefer_stub() -> Driver:
     global _driver
     with _lock:
         if _driver is None and not find_loaded("libcuda.so"):
-            _driver = _load_stub("it was preferred")
+            _driver = _load_stub("a process without GPU was requested")
     driver = load_driver()
     if driver.kind != "stub":
         raise EnvironmentNotReady(
@@ -87,19 +87,19 @@ def _load_real_or_stub() -> Driver:
     except OSError as absent:
         pass_interruption(absent)
         return _load_stub(str(absent))
-    if hasattr(library, STUB_MARK):
+    if hasattr(library, STUB_SYMBOL):
         return Driver("stub", SONAME, _query_version(library), 0, "found on the loader path")
     path = next(iter(find_loaded("libcuda.so")), SONAME)
-    missing = [name for name in _NEEDED if not hasattr(library, name)]
+    missing = [name for name in _REQUIRED_FUNCTIONS if not hasattr(library, name)]
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")
     version = _query_version(library)
-    note = "cuDriverGetVersion does not answer" if version is None else ""
+    note = "cuDriverGetVersion failed" if version is None else ""
     return Driver("real", path, version, _count_devices(library), note)
 
 
 def _load_stub(why: str) -> Driver:
-    path = stub_path()
+    path = find_stub()
     if path is None:
         note = f"{why}; the driver stub was not built with this installation (it needs a C compiler)"
         return Driver("missing", None, None, 0, note)

@@ -19,15 +19,15 @@ from .find import find_loaded
 
 __all__ = [
     "Nvrtc",
-    "absent_engines",
+    "find_absent_engine_libraries",
+    "find_sublibraries",
+    "get_loader_error",
     "initialize_driver",
-    "loader_error",
-    "loader_folders",
-    "loader_preloads",
-    "mapped_cudnn_libraries",
+    "list_loader_folders",
+    "list_loader_preloads",
+    "list_mapped_cudnn_libraries",
+    "parse_version_in_file_name",
     "query_nvrtc",
-    "sublibraries",
-    "version_in_file_name",
 ]
 
 # Takes next to no time to compile, and cannot be compiled without the library of builtins.
@@ -35,8 +35,8 @@ _EMPTY_KERNEL = b"__global__ void nothing() {}"
 _NVRTC_SUCCESS = 0
 # Sub-libraries with engines that a libcudnn works without: since which cuDNN, and for which CUDA, they hold any. In
 # wheels of CUDA 12 libcudnn_engines_tensor_ir is an empty shell (2 MB, not 250; no engine answers from it).
-_ENGINES = {"engines_precompiled": ((9, 0, 0), 12), "engines_tensor_ir": ((9, 22, 0), 13)}
-_SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
+_ENGINE_LIBRARIES = {"engines_precompiled": ((9, 0, 0), 12), "engines_tensor_ir": ((9, 22, 0), 13)}
+_SUBLIBRARY_PATTERN = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def initialize_driver() -> int | None:
 
 
 @lru_cache
-def loader_error(path: str) -> str:
+def get_loader_error(path: str) -> str:
     """Load a cuDNN library by its path and return the loader's error, empty if it loads.
 
     cuDNN loads it anyway sooner or later, so nothing is loaded that would not be.
@@ -123,7 +123,7 @@ def loader_error(path: str) -> str:
     return ""
 
 
-def sublibraries(folder: Path) -> dict[str, list[Path]]:
+def find_sublibraries(folder: Path) -> dict[str, list[Path]]:
     """Return the sub-libraries of cuDNN in a folder by name (``graph``, ``engines_precompiled`` ...).
 
     A name has several files where versions are next to each other, or links with and without the full version.
@@ -135,62 +135,62 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
         pass_interruption(error)
         return {}
     for name in names:
-        match = _SUBLIBRARY.fullmatch(name)
+        match = _SUBLIBRARY_PATTERN.fullmatch(name)
         if match and (folder / name).exists():
             found.setdefault(match["name"], []).append(folder / name)
     return found
 
 
 @lru_cache
-def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tuple[str, ...]:
+def find_absent_engine_libraries(path: str, version: tuple[int, ...], cuda_major: int) -> tuple[str, ...]:
     """Return the engine sub-libraries missing next to the libcudnn at `path`, by name.
 
     A jit wheel has ``engines_runtime_compiled`` alone, and so has a full one that lost files: what such a library
     refuses, the absent engines were not judged. Nothing is absent where no sub-library is next to it at all:
     then they are elsewhere.
     """
-    present = sublibraries(Path(path).parent)
+    present = find_sublibraries(Path(path).parent)
     if not present:
         return ()
-    expected = (name for name, (since, cuda) in _ENGINES.items() if version >= since and cuda_major >= cuda)
+    expected = (name for name, (since, cuda) in _ENGINE_LIBRARIES.items() if version >= since and cuda_major >= cuda)
     return tuple(name for name in expected if name not in present)
 
 
-def mapped_cudnn_libraries() -> tuple[list[str], list[str]]:
+def list_mapped_cudnn_libraries() -> tuple[list[str], list[str]]:
     """Return the paths of every libcudnn and cuDNN sub-library mapped into this process.
 
     Source: ``/proc/self/maps``.
     """
     paths = find_loaded("libcudnn")
-    sub = [path for path in paths if _SUBLIBRARY.fullmatch(Path(path).name)]
+    sub = [path for path in paths if _SUBLIBRARY_PATTERN.fullmatch(Path(path).name)]
     return [path for path in paths if Path(path).name.startswith("libcudnn.so")], sub
 
 
-def version_in_file_name(path: Path) -> tuple[int, ...] | None:
+def parse_version_in_file_name(path: Path) -> tuple[int, ...] | None:
     """Return the full version in the resolved file name of a path, ``(9, 19, 0)``; None without one."""
-    match = _SUBLIBRARY.fullmatch(path.resolve().name)
+    match = _SUBLIBRARY_PATTERN.fullmatch(path.resolve().name)
     if match is None or match["version"] is None:
         return None
     version = version_numbers(match["version"])
     return version if len(version) > 1 else None
 
 
-def loader_folders() -> list[Path]:
+def list_loader_folders() -> list[Path]:
     """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder.
 
     An empty entry is the working folder. The loader reads the variable once, when a process starts.
     """
-    value = _variable_at_start("LD_LIBRARY_PATH")
+    value = _read_variable_at_start("LD_LIBRARY_PATH")
     return [Path(item).absolute() for item in re.split("[:;]", value)] if value else []
 
 
-def loader_preloads() -> list[Path]:
+def list_loader_preloads() -> list[Path]:
     """Return the files of ``LD_PRELOAD``, which the loader uses before all others."""
-    return [Path(item) for item in re.split("[: ]", _variable_at_start("LD_PRELOAD")) if item]
+    return [Path(item) for item in re.split("[: ]", _read_variable_at_start("LD_PRELOAD")) if item]
 
 
 @lru_cache
-def _variable_at_start(name: str) -> str:
+def _read_variable_at_start(name: str) -> str:
     """Return a variable as it was when this process started; its current value if the system does not report that."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")

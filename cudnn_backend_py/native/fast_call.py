@@ -1,4 +1,4 @@
-"""A whole call in one compiled function, if the package was built with a C compiler; else ctypes is used.
+"""Compiled functions that check buffers, fill a variant pack and launch a plan; ctypes does so without them.
 
 What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
@@ -20,19 +20,19 @@ from .compiled import (
     MANY_ARGUMENTS,
     NO_ARGUMENTS,
     ONE_ARGUMENT,
-    SLOW,
-    address_of,
-    compiled_library,
+    SLOW_ATTRIBUTE,
+    get_function_address,
+    load_compiled_library,
     make_builtin,
     make_capsule,
     make_method,
 )
-from .cuda import context_functions, current_context, driver_error, driver_function, in_context
+from .cuda import get_current_context, in_context, load_context_functions, load_driver_function, make_driver_error
 from .libcudnn import Library
 
 __all__ = [
-    "LOOK_CLOSER",
-    "OTHER_STREAM",
+    "NEEDS_PYTHON",
+    "STREAM_CHANGED",
     "BufferRequirement",
     "DictCall",
     "DlpackExchange",
@@ -41,11 +41,11 @@ __all__ = [
     "Launch",
     "PackFiller",
     "TupleCall",
-    "compiled_library",
+    "load_compiled_library",
     "use_compiled_call",
 ]
 
-LOOK_CLOSER, OTHER_STREAM = -1, -2
+NEEDS_PYTHON, STREAM_CHANGED = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
     "cudnnBackendSetAttribute",
@@ -70,11 +70,11 @@ class PackFiller(ctypes.Structure):
     )
 
     @classmethod
-    def for_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
+    def from_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
         """Return the filler for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
-            *(address_of(library.unchecked(name)) for name in FUNCTIONS[:3]),
+            *(get_function_address(library.get_unchecked_function(name)) for name in FUNCTIONS[:3]),
             Attr.VARIANT_PACK_UNIQUE_IDS,
             Attr.VARIANT_PACK_DATA_POINTERS,
             Attr.VARIANT_PACK_WORKSPACE,
@@ -99,9 +99,9 @@ class HandleState(ctypes.Structure):
     )
 
     @classmethod
-    def for_handle(cls, handle: ctypes.c_void_p) -> HandleState:
+    def from_handle(cls, handle: ctypes.c_void_p) -> HandleState:
         """Return the state of a handle made in the current context; the native handle stays alive with it."""
-        made = cls(handle.value, 0, current_context(), *map(address_of, context_functions()))
+        made = cls(handle.value, 0, get_current_context(), *map(get_function_address, load_context_functions()))
         made.keeps = handle
         return made
 
@@ -200,15 +200,15 @@ class DlpackExchange(NamedTuple):
 
 
 def use_compiled_call(kind: type) -> None:
-    """Let compiled code run the calls of a class's objects that have a ``_fast``, if it is available.
+    """Replace ``__call__`` of a class by compiled code, used for objects with a ``_fast``, if it is available.
 
-    That is the :attr:`TupleCall.subject` of a call, which is made if its buffers are given by position by its own
+    That is the :attr:`TupleCall.compiled_self` of a call, which is made if its buffers are given by position by its own
     thread, or None; everything else is done by what was ``__call__`` before.
     """
-    if compiled_library() is None:
+    if load_compiled_library() is None:
         return
     before = kind.__call__
-    setattr(kind, SLOW, before)
+    setattr(kind, SLOW_ATTRIBUTE, before)
     doc = f"__call__($self, /, *buffers, **named)\n--\n\n{before.__doc__}"
     made = make_method(kind, "__call__", ANY_ARGUMENTS, "run", doc)
     kind.__call__ = made  # type: ignore[method-assign]
@@ -221,11 +221,11 @@ class Launch:
     ----------
     handle
         Whoever else gives the handle a stream writes it there.
-    may_be_elsewhere
+    may_need_context_switch
         Whether the context of another GPU may be current when it is launched.
     """
 
-    __slots__ = ("_execute", "_handle", "handle", "library", "may_be_elsewhere", "plan", "stream")
+    __slots__ = ("_execute", "_handle", "handle", "library", "may_need_context_switch", "plan", "stream")
 
     def __init__(
         self,
@@ -234,11 +234,11 @@ class Launch:
         stream: int,
         plan: ctypes.c_void_p,
         *,
-        may_be_elsewhere: bool = True,
+        may_need_context_switch: bool = True,
     ) -> None:
         self.library, self.handle, self.stream, self.plan = library, handle, stream, plan
-        self.may_be_elsewhere = may_be_elsewhere
-        self._execute = library.unchecked("cudnnBackendExecute")
+        self.may_need_context_switch = may_need_context_switch
+        self._execute = library.get_unchecked_function("cudnnBackendExecute")
         self._handle = _pointer(handle.handle)
 
     @property
@@ -257,7 +257,7 @@ class Launch:
             What cuDNN refuses, told of the function that did.
         """
         handle = self.handle
-        if self.may_be_elsewhere and current_context() != handle.context:
+        if self.may_need_context_switch and get_current_context() != handle.context:
             with in_context(handle.context):
                 self._run(pack)
         else:
@@ -265,21 +265,21 @@ class Launch:
 
     def _run(self, pack: Any) -> None:
         if self.handle.stream != self.stream:
-            if status := self.library.unchecked("cudnnSetStream")(self._handle, _pointer(self.stream)):
+            if status := self.library.get_unchecked_function("cudnnSetStream")(self._handle, _pointer(self.stream)):
                 self._raise_status(SET_STREAM, status)
             self.handle.stream = self.stream
         if status := self._execute(self._handle, self.plan, pack.pointer):
             self._raise_status(EXECUTE, status)
 
     def _raise_status(self, function: int, status: int) -> None:
-        self.library.raise_kept()
+        self.library.raise_stored_exception()
         if function == PREPARE:
-            raise driver_error(FUNCTIONS[function], status)
-        raise self.library.status_error(status, FUNCTIONS[function])
+            raise make_driver_error(FUNCTIONS[function], status)
+        raise self.library.make_status_error(status, FUNCTIONS[function])
 
     def bind(self, pack: Any) -> Callable[[], None]:
         """Return a function without arguments that does what :meth:`run` does, and keeps the pack alive."""
-        if compiled_library() is None:
+        if load_compiled_library() is None:
             return partial(self.run, pack)
         bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, make_capsule(self.make_launch_struct(pack)))
         return bound
@@ -288,8 +288,8 @@ class Launch:
         """Return the C struct to launch the plan with a variant pack, after the kernel `prepare` if given."""
         fail = self._raise_status
         run = _LaunchStruct(
-            address_of(self._execute),
-            address_of(self.library.unchecked("cudnnSetStream")),
+            get_function_address(self._execute),
+            get_function_address(self.library.get_unchecked_function("cudnnSetStream")),
             ctypes.pointer(self.handle),
             self.stream,
             self.plan.value,
@@ -302,7 +302,7 @@ class Launch:
 
 
 class TupleCall:
-    """A plan on one stream, called with tuples of one framework's buffers; needs the :func:`compiled_library`.
+    """A plan on one stream, called with tuples of one framework's buffers; needs the :func:`load_compiled_library`.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
 
@@ -336,7 +336,7 @@ class TupleCall:
         if wanted is not None:
             table = (_RequirementStruct * given)(
                 *(
-                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _code_mask(item.codes))
+                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _make_code_mask(item.codes))
                     for item in wanted
                 )
             )
@@ -354,13 +354,13 @@ class TupleCall:
         self._row, self._given = row, given
         if not query_stream:
             self._call.current_stream = None
-        self._keeps = (run, run.keeps, filler, exchange, table)
+        self._kept_objects = (run, run.keeps, filler, exchange, table)
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
         #: For :func:`use_compiled_call`.
-        self.subject = make_capsule(self._call, row, *self._keeps)
-        #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
+        self.compiled_self = make_capsule(self._call, row, *self._kept_objects)
+        #: Launches with a tuple of as many buffers as are given; answers 0, NEEDS_PYTHON, STREAM_CHANGED or a status.
+        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.compiled_self)
 
     def replace_addresses(self, tail: Sequence[int], workspace: int) -> None:
         """Replace the addresses of the buffers that the caller does not give."""
@@ -375,9 +375,9 @@ class TupleCall:
 
 
 class DictCall:
-    """A plan called with a dict from tensors or uids to buffers or addresses; needs the :func:`compiled_library`.
+    """A plan called with a dict from tensors or uids to buffers or addresses; needs the :func:`load_compiled_library`.
 
-    Any thread may call it; one that comes while another is in the launch is reported LOOK_CLOSER. Holds the variant
+    Any thread may call it; one that comes while another is in the launch is reported NEEDS_PYTHON. Holds the variant
     pack and the keys, not the buffers.
 
     Parameters
@@ -397,10 +397,10 @@ class DictCall:
     own_offset
         Where the plan's own workspace begins in the one that is given; None: it needs none.
     reports_captures
-        Whether a call whose stream is being captured is reported LOOK_CLOSER, too.
+        Whether a call whose stream is being captured is reported NEEDS_PYTHON, too.
     """
 
-    PLACES = 64  # bits of a mask
+    MAX_PLACES = 64  # bits of a mask
 
     def __init__(
         self,
@@ -429,16 +429,16 @@ class DictCall:
         addresses = (ctypes.c_uint64 * len(row))(*row)
         self._mapping = _MappingStruct(
             ctypes.pointer(filler),
-            address_of(library.unchecked("cudnnBackendExecute")),
+            get_function_address(library.get_unchecked_function("cudnnBackendExecute")),
             plan.value,
             pack.pointer.value,
             None if exchange is None else id(exchange.type),
             id(int),
             None if exchange is None else exchange.read,
-            address_of(context_functions()[0]),
-            address_of(library.unchecked("cudnnGetStream")),
-            address_of(driver_function("cuStreamIsCapturing")) if reports_captures else None,
-            current_context() or None,
+            get_function_address(load_context_functions()[0]),
+            get_function_address(library.get_unchecked_function("cudnnGetStream")),
+            get_function_address(load_driver_function("cuStreamIsCapturing")) if reports_captures else None,
+            get_current_context() or None,
             ctypes.cast(table, ctypes.POINTER(_KeyStruct)),
             ctypes.cast(placed, ctypes.POINTER(_ScratchStruct)),
             ctypes.addressof(addresses),
@@ -453,7 +453,7 @@ class DictCall:
         )
         self._library = library
         self.exchange = exchange
-        #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
+        #: Launches with the address of a handle, a dict and a workspace: 0, NEEDS_PYTHON or a code of :meth:`error`.
         self.go: Callable[[int | None, Any, Any], int] = make_builtin(
             "call_mapping",
             MANY_ARGUMENTS,
@@ -461,13 +461,13 @@ class DictCall:
         )
 
     def bind_current_context(self) -> None:
-        """Bind launches to the CUDA context that is current now; in another one they return LOOK_CLOSER."""
-        self._mapping.context = current_context() or None
+        """Bind launches to the CUDA context that is current now; in another one they return NEEDS_PYTHON."""
+        self._mapping.context = get_current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:
         """Return the exception for a result of :attr:`go` above 0."""
-        return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
+        return self._library.make_status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
-def _code_mask(codes: frozenset[int]) -> int:
+def _make_code_mask(codes: frozenset[int]) -> int:
     return sum(1 << code for code in {min(code, 31) for code in codes})

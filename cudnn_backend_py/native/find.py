@@ -17,17 +17,24 @@ from typing import NamedTuple
 
 from ..system.interruption import pass_interruption
 from ..system.version import version_numbers
-from .version_store import FOLDER, StoredLibrary, VersionRequest, default_root, newest_stored_library, shared_folder
+from .version_store import (
+    FOLDER,
+    StoredLibrary,
+    VersionRequest,
+    find_newest_stored_library,
+    get_default_root,
+    get_shared_folder,
+)
 
 __all__ = [
     "SearchResult",
-    "cublaslt_places",
-    "cudnn_places",
     "find_compiled_libraries",
+    "find_cublaslt_places",
+    "find_cudnn_places",
     "find_installed_version",
     "find_loaded",
-    "library_folders",
-    "nvrtc_places",
+    "find_nvrtc_places",
+    "list_library_folders",
 ]
 
 CUDNN_SONAME = "libcudnn.so.9"
@@ -85,7 +92,7 @@ def find_loaded(stem: str) -> list[str]:
 
 def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
     for folder, owner in wheels:
-        hits = [path for base in _import_folders() if (path := Path(base) / folder / soname).is_file()]
+        hits = [path for base in _list_import_folders() if (path := Path(base) / folder / soname).is_file()]
         if hits:
             yield from (SearchResult(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
         else:
@@ -100,7 +107,7 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
         package = "nvrtc" if wheels is NVRTC_WHEELS else "cublas"
         for version in own.parents[2:3]:
             if (match := FOLDER.fullmatch(version.name)) is not None:  # it is in the version store
-                beside += [shared_folder(version.parent, package, match["cuda"]) / folder for folder, _ in wheels]
+                beside += [get_shared_folder(version.parent, package, match["cuda"]) / folder for folder, _ in wheels]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
                 yield SearchResult("beside libcudnn", str(path), str(path))
@@ -108,7 +115,7 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
                 yield SearchResult("beside libcudnn", None, f"no {path}")
 
 
-def _import_folders() -> list[str]:
+def _list_import_folders() -> list[str]:
     """Return ``sys.path`` without the working folder that ``python -c`` and ``python -m`` add."""
     folders = [entry for entry in sys.path if os.path.isabs(entry)]
     if not sys.flags.safe_path and getattr(sys.modules.get("__main__"), "__spec__", None) is not None:  # python -m
@@ -117,7 +124,7 @@ def _import_folders() -> list[str]:
     return folders
 
 
-def library_folders() -> dict[Path, str]:
+def list_library_folders() -> dict[Path, str]:
     """Return the existing library folders of the system, each with the setting that names it.
 
     Relative and empty entries of ``LD_LIBRARY_PATH``, which the loader takes for the working folder, are left out.
@@ -146,7 +153,7 @@ def library_folders() -> dict[Path, str]:
 
 
 def _search_system(soname: str) -> Iterator[SearchResult]:
-    for folder, how in library_folders().items():
+    for folder, how in list_library_folders().items():
         path = folder / soname
         if path.is_file():
             yield SearchResult(how, str(path), str(path))
@@ -173,15 +180,19 @@ def find_installed_version(version: str) -> str | None:
         ``cudnn-version-malformed``.
     """
     wanted = VersionRequest.parse(version)
-    if (stored := newest_stored_library(_nvrtc_majors(), wanted)) is not None:
+    if (stored := find_newest_stored_library(_find_nvrtc_cuda_majors(), wanted)) is not None:
         return str(stored.path)
     for wheel in _search_wheels(CUDNN_SONAME, CUDNN_WHEELS):
-        if wheel.path is not None and (found := _wheel_library(wheel.path)) is not None and wanted.matches(found):
+        if (
+            wheel.path is not None
+            and (found := _read_wheel_of_library(wheel.path)) is not None
+            and wanted.matches(found)
+        ):
             return wheel.path
     return None
 
 
-def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[SearchResult]:
+def find_cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[SearchResult]:
     """Yield the places to search for libcudnn, best first.
 
     An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: where one library is named, never load another.
@@ -200,19 +211,19 @@ def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Sea
     else:
         yield SearchResult("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
     wheels = list(_search_wheels(CUDNN_SONAME, CUDNN_WHEELS))
-    stored = newest_stored_library(_nvrtc_majors())
+    stored = find_newest_stored_library(_find_nvrtc_cuda_majors())
     if stored is None:
         yield from wheels
-        yield SearchResult("version store", None, f"no version in {default_root()}")
+        yield SearchResult("version store", None, f"no version in {get_default_root()}")
     else:
         place = SearchResult("version store", str(stored.path), str(stored.path))
-        known = [_wheel_library(wheel.path) for wheel in wheels if wheel.path is not None]
+        known = [_read_wheel_of_library(wheel.path) for wheel in wheels if wheel.path is not None]
         is_newest = all(wheel is not None and wheel.version < stored.version for wheel in known)
         yield from [place, *wheels] if is_newest else [*wheels, place]
     yield from _search_system(CUDNN_SONAME)
 
 
-def _nvrtc_majors() -> set[str]:
+def _find_nvrtc_cuda_majors() -> set[str]:
     """Return the CUDA majors with an NVRTC on ``sys.path``."""
     return {
         major
@@ -221,7 +232,7 @@ def _nvrtc_majors() -> set[str]:
     }
 
 
-def _wheel_library(library: str) -> StoredLibrary | None:
+def _read_wheel_of_library(library: str) -> StoredLibrary | None:
     """Return version, kind and CUDA major of the installed wheel that contains a libcudnn; None without metadata."""
     folder = Path(library).parents[1]  # nvidia/cudnn or nvidia/cudnn_jit
     pattern = re.compile(rf"nvidia_{folder.name}_cu(12|13)-([0-9]+(?:\.[0-9]+)+)\.dist-info")
@@ -230,7 +241,7 @@ def _wheel_library(library: str) -> StoredLibrary | None:
     return max(wheels, default=None)
 
 
-def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
+def find_nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
     """Yield the places to search for the NVRTC of CUDA `cuda_major` (that of libcudnn), best first.
 
     `cudnn` is the absolute path of the libcudnn that is loaded.
@@ -245,8 +256,8 @@ def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchRe
     yield from _search_system(soname)
 
 
-def cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
-    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; `cudnn` as for :func:`nvrtc_places`."""
+def find_cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
+    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; `cudnn` as for :func:`find_nvrtc_places`."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded(soname):
         yield SearchResult("already loaded in this process", path, path)

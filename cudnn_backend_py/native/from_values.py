@@ -9,7 +9,7 @@ from ..generated.descriptors import DescriptorValue
 from ..generated.enums import AttributeType, DataType
 from .descriptor import Descriptor
 from .libcudnn import Library
-from .values import is_instance, show_typed
+from .values import format_value_with_type, is_instance
 
 __all__ = ["build"]
 
@@ -30,7 +30,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
         ``value-nested-too-deep``.
     """
     if not is_instance(value, DescriptorValue):
-        raise UsageError(f"{show_typed(value)} is not a descriptor value", code="wrong-argument")
+        raise UsageError(f"{format_value_with_type(value)} is not a descriptor value", code="wrong-argument")
     built = {} if built is None else built
     made = built.get(id(value))
     if made is not None:
@@ -42,7 +42,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 continue
             content = getattr(value, facts.field)
             if content is not None:
-                made.set(facts.attribute, _to_native(content, on, built), type=_factor_type(value, facts.field))
+                made.set(facts.attribute, _to_native(content, on, built), type=_choose_factor_type(value, facts.field))
     except RecursionError as error:
         raise UsageError(
             f"this {value.kind.c_name} has too many nested descriptors", code="value-nested-too-deep"
@@ -51,17 +51,17 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
     return made
 
 
-def _factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
+def _choose_factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
     """Return the element type of a convolution's alpha or beta; None if the value decides.
 
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
     float32 taken for a double are next to 0.
     """
     parameters = getattr(value, "convolution", None)
-    return _FACTORS.get(getattr(parameters, "comp_type", None)) if field in ("alpha", "beta") else None
+    return _FACTOR_TYPES.get(getattr(parameters, "comp_type", None)) if field in ("alpha", "beta") else None
 
 
-_FACTORS: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
+_FACTOR_TYPES: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
 
 
 def _to_native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:

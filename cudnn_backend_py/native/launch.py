@@ -18,14 +18,14 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .destructors import End
-from .fast_call import FUNCTIONS, DictCall, DlpackExchange, PackFiller, compiled_library
+from .destructors import DestructorFactory
+from .fast_call import FUNCTIONS, DictCall, DlpackExchange, PackFiller, load_compiled_library
 from .libcudnn import Library
-from .values import read_integers, read_sequence, show_typed
+from .values import format_value_with_type, read_integers, read_sequence
 
 __all__ = ["Launcher", "Overrides", "make_int64_rows"]
 
-PACKS_KEPT = 256
+MAX_CACHED_PACKS = 256
 
 Overrides = tuple[Sequence[int], Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
@@ -37,8 +37,8 @@ _UIDS, _POINTERS, _WORKSPACE = (
     int(Attr.VARIANT_PACK_WORKSPACE),
 )
 _INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
-_ONE = ctypes.c_int64(1)
-_one_address = struct.Struct("Q").pack
+_INT64_ONE = ctypes.c_int64(1)
+_pack_address = struct.Struct("Q").pack
 
 
 def _measure_refcount() -> int:
@@ -47,25 +47,25 @@ def _measure_refcount() -> int:
     return getrefcount(value)
 
 
-_ONLY_HERE = _measure_refcount()
+_UNSHARED_REFCOUNT = _measure_refcount()
 
 
 class _VariantPack:
     """A variant pack, destroyed with its last reference; a thread that runs it keeps it alive."""
 
-    __slots__ = ("_end", "holds", "pointer", "seen")  # Python lets them go in this order, by name
+    __slots__ = ("_destructor", "checked_buffer_ids", "holds", "pointer")  # Python lets them go in this order, by name
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: DestructorFactory) -> None:
         self.pointer = ctypes.c_void_p()
         self.holds: object = None  # what must live as long as it
-        self.seen: object = None  # for its caller: whose addresses these were
-        self._end = end((self.pointer,), ctypes.addressof(self.pointer))
+        self.checked_buffer_ids: object = None  # for its caller: whose addresses these were
+        self._destructor = end((self.pointer,), ctypes.addressof(self.pointer))
 
 
 class Launcher:
     """A plan with a fixed order of the addresses of its tensors.
 
-    Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most; the one made first goes first. Holds the plan.
+    Owns: the variant packs it keeps, :data:`MAX_CACHED_PACKS` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
 
     Addresses are a row of bytes, see :meth:`row`: one per uid, of device memory, or of host memory for by-value
@@ -79,9 +79,9 @@ class Launcher:
         Unique ids of the tensors in memory, in the order their addresses will be given.
     """
 
-    def __init__(self, plan: Descriptor, uids: Sequence[int], *, kept: int = PACKS_KEPT) -> None:
+    def __init__(self, plan: Descriptor, uids: Sequence[int], *, kept: int = MAX_CACHED_PACKS) -> None:
         if type(plan) is not Descriptor:
-            raise UsageError(f"a Descriptor is needed, got {show_typed(plan)}", code="wrong-argument")
+            raise UsageError(f"a Descriptor is needed, got {format_value_with_type(plan)}", code="wrong-argument")
         plan.check_usable(DescriptorType.EXECUTION_PLAN)
         self._library: Library = plan.library
         self._owner = plan.owner
@@ -94,16 +94,16 @@ class Launcher:
         self._kept = kept
         self._packs: dict[tuple[int, ...], _VariantPack] = {}
         self.find = self._packs.get  # by key: the kept pack, None if there is none
-        unchecked = self._library.unchecked
+        unchecked = self._library.get_unchecked_function
         self.execute = unchecked("cudnnBackendExecute")
         self._get_stream = unchecked("cudnnGetStream")
         self._create = unchecked("cudnnBackendCreateDescriptor", brief=True)
         self._initialize = unchecked("cudnnBackendInitialize", brief=True)
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
-        self._end = self._library.destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
-        self.filler = PackFiller.for_uids(self._library, self.uids)
-        self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
+        self._destructor = self._library.get_destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
+        self.filler = PackFiller.from_uids(self._library, self.uids)
+        self._compiled_fill = None if load_compiled_library() is None else load_compiled_library().cudnn_backend_py_fill
 
     def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:
         """Store and return a variant pack of a row and a workspace; the oldest pack is reused unless it is in use."""
@@ -112,8 +112,8 @@ class Launcher:
         if len(packs) >= self._kept:
             with suppress(StopIteration, RuntimeError):  # another thread changed the dict
                 oldest = packs.pop(next(iter(packs)), None)
-        if oldest is None or getrefcount(oldest) != _ONLY_HERE:
-            oldest = self.empty_pack()
+        if oldest is None or getrefcount(oldest) != _UNSHARED_REFCOUNT:
+            oldest = self.make_empty_pack()
         pack = packs[key] = self._fill_pack(oldest, row, workspace)
         return pack
 
@@ -130,13 +130,13 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
-        return self._fill_pack(self.empty_pack(), row, workspace, overrides)
+        return self._fill_pack(self.make_empty_pack(), row, workspace, overrides)
 
-    def empty_pack(self) -> _VariantPack:
+    def make_empty_pack(self) -> _VariantPack:
         """Return a new empty variant pack."""
-        pack = _VariantPack(self._end)
+        pack = _VariantPack(self._destructor)
         if status := self._create(_PACK, ctypes.byref(pack.pointer)):
-            raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
+            raise self._library.make_status_error(status, "cudnnBackendCreateDescriptor")
         return pack
 
     def _fill_pack(
@@ -149,22 +149,22 @@ class Launcher:
                 ctypes.byref(self.filler), pack.pointer, row, ctypes.c_void_p(workspace), ctypes.byref(failed)
             )
             if status:
-                raise self._library.status_error(status, FUNCTIONS[failed.value])
+                raise self._library.make_status_error(status, FUNCTIONS[failed.value])
             return pack
         put, to, count = self._set, pack.pointer, self._count
         if status := self._initialize(to):
-            raise self._library.status_error(status, "cudnnBackendInitialize")
+            raise self._library.make_status_error(status, "cudnnBackendInitialize")
         # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (
             (status := put(to, _UIDS, _INT64, count, self._uids))
             or (status := put(to, _POINTERS, _VOID_PTR, count, row))
-            or (workspace and (status := put(to, _WORKSPACE, _VOID_PTR, _ONE, _one_address(workspace))))
+            or (workspace and (status := put(to, _WORKSPACE, _VOID_PTR, _INT64_ONE, _pack_address(workspace))))
         ):
-            raise self._library.status_error(status, "cudnnBackendSetAttribute")
+            raise self._library.make_status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
             pack.holds = self._set_overrides(to, *overrides)
         if status := self._finalize(to):
-            raise self._library.status_error(status, "cudnnBackendFinalize")
+            raise self._library.make_status_error(status, "cudnnBackendFinalize")
         return pack
 
     def _set_overrides(
@@ -186,7 +186,7 @@ class Launcher:
             (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(rows[1])),
         ):
             if status := self._set(to, int(attribute), kind, ctypes.c_int64(count), value):
-                raise self._library.status_error(status, "cudnnBackendSetAttribute")
+                raise self._library.make_status_error(status, "cudnnBackendSetAttribute")
         return rows
 
     def run(self, handle: Handle, pack: _VariantPack) -> None:
@@ -202,7 +202,7 @@ class Launcher:
             What cuDNN refuses at launch.
         """
         if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
-            raise self._library.status_error(status, "cudnnBackendExecute")
+            raise self._library.make_status_error(status, "cudnnBackendExecute")
 
     def query_stream(self, handle: Handle) -> int | None:
         """Return the stream of a handle, None if cuDNN does not report one. C: ``cudnnGetStream``."""
@@ -214,7 +214,7 @@ class Launcher:
         self, exchange: DlpackExchange | None, keys: Sequence[tuple[Any, int]], **options: Any
     ) -> DictCall:
         """Return a :class:`DictCall` of the plan, with a variant pack of its own."""
-        return DictCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
+        return DictCall(self._library, self._plan, self.make_empty_pack(), self.filler, exchange, keys, **options)
 
     def check_handle(self, handle: Handle) -> None:
         """Check that a handle belongs to the GPU the plan was made for.
@@ -244,13 +244,13 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
-        pack, bytes_needed = self.empty_pack(), ctypes.c_size_t()
+        pack, bytes_needed = self.make_empty_pack(), ctypes.c_size_t()
         pack.holds = self._set_overrides(pack.pointer, *overrides)
         if status := self._finalize(pack.pointer):
-            raise self._library.status_error(status, "cudnnBackendFinalize")
-        run_query = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
+            raise self._library.make_status_error(status, "cudnnBackendFinalize")
+        run_query = self._library.get_unchecked_function("cudnnGetExecutionPlanWorkspaceSize")
         if status := run_query(handle.owner.pointer, self._plan, pack.pointer, ctypes.byref(bytes_needed)):
-            raise self._library.status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
+            raise self._library.make_status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
         return bytes_needed.value
 
     def populate(self, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
@@ -262,29 +262,29 @@ class Launcher:
         self._write_cuda_graph("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
 
     def _write_cuda_graph(self, name: str, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
-        call = self._library.unchecked(name)
+        call = self._library.get_unchecked_function(name)
         if status := call(handle.owner.pointer, self._plan, pack.pointer, ctypes.c_void_p(cuda_graph)):
-            raise self._library.status_error(status, name)
+            raise self._library.make_status_error(status, name)
 
     def close(self) -> None:
         """Destroy the cached packs; those in use by other threads are destroyed after use."""
         self._packs.clear()
 
 
-class _Vector(ctypes.Structure):
+class _StdVector(ctypes.Structure):
     """``std::vector`` in the layout of libstdc++ and libc++: begin, end, end of capacity."""
 
     _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("capacity", ctypes.c_void_p))
 
 
-class _VectorOfVectors(_Vector):
+class _StdVectorOfVectors(_StdVector):
     """A vector of vectors that keeps its elements alive."""
 
     keeps: tuple[Any, list[Any]]
 
 
-def make_int64_rows(rows: Sequence[Sequence[int]]) -> _VectorOfVectors:
-    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that.
+def make_int64_rows(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
+    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN, to be kept until cuDNN has read it.
 
     Raises
     ------
@@ -295,16 +295,16 @@ def make_int64_rows(rows: Sequence[Sequence[int]]) -> _VectorOfVectors:
         read_integers(row, "a row of dims or strides") for row in read_sequence(rows, "dims or strides", 0, None)
     ]
     arrays = [(ctypes.c_int64 * len(row))(*row) for row in numbers]
-    inner = (_Vector * len(arrays))()
+    inner = (_StdVector * len(arrays))()
     for vector, array in zip(inner, arrays, strict=True):
         _set_range(vector, array)
-    outer = _VectorOfVectors()
+    outer = _StdVectorOfVectors()
     _set_range(outer, inner)
     outer.keeps = (inner, arrays)
     return outer
 
 
-def _set_range(vector: _Vector, array: ctypes.Array[Any]) -> None:
+def _set_range(vector: _StdVector, array: ctypes.Array[Any]) -> None:
     begin = ctypes.addressof(array)
     vector.begin, vector.end = begin, begin + ctypes.sizeof(array)
     vector.capacity = vector.end

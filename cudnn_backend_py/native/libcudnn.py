@@ -18,17 +18,17 @@ from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
 from ..system.interruption import pass_interruption
 from ..system.version import Version, version_text
-from .callbacks import LogCallback, exceptions
-from .destructors import End, make_destructor_type
+from .callbacks import LogCallback, get_stored_exceptions
+from .destructors import DestructorFactory, make_destructor_type
 from .driver import Driver, load_driver
 from .find import (
     LIBRARY_VARIABLE,
     SearchResult,
-    cublaslt_places,
-    cudnn_places,
+    find_cublaslt_places,
+    find_cudnn_places,
     find_installed_version,
     find_loaded,
-    nvrtc_places,
+    find_nvrtc_places,
 )
 from .version_store import VersionRequest
 
@@ -105,7 +105,7 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
-def _c_type(spelling: str) -> Any:
+def _get_c_type(spelling: str) -> Any:
     """Return the ctypes type of a C type in the header; every plain enum is an int."""
     if spelling in _C_TYPES:
         return _C_TYPES[spelling]
@@ -114,8 +114,8 @@ def _c_type(spelling: str) -> Any:
     return ctypes.c_int
 
 
-_BY_REFERENCE = type(ctypes.byref(ctypes.c_int()))
-_DATA = ctypes.c_int.__mro__[-2]  # every ctypes object
+_BYREF_TYPE = type(ctypes.byref(ctypes.c_int()))
+_CTYPES_DATA_TYPE = ctypes.c_int.__mro__[-2]  # every ctypes object
 
 
 def _check_argument_types(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> None:
@@ -124,7 +124,9 @@ def _check_argument_types(name: str, types: Sequence[Any], kinds: tuple[type, ..
         raise UsageError(f"{name} takes {len(types)} arguments, got {len(kinds)}", code="wrong-argument")
     for place, (needed, kind) in enumerate(zip(types, kinds, strict=True), 1):
         is_pointer = needed in (DescriptorPointer, HandlePointer)
-        fits = kind is needed if is_pointer else issubclass(kind, (int, bytes, type(None), _BY_REFERENCE, _DATA))
+        fits = (
+            kind is needed if is_pointer else issubclass(kind, (int, bytes, type(None), _BYREF_TYPE, _CTYPES_DATA_TYPE))
+        )
         if not fits:
             needs = f"a {needed.__name__}" if is_pointer else "a ctypes object, int, bytes or None"
             raise UsageError(
@@ -162,12 +164,12 @@ class Library:
     def __init__(self, cdll: ctypes.CDLL, place: SearchResult, driver: Driver) -> None:
         self._cdll = cdll
         self._unchecked: dict[tuple[str, bool], Any] = {}
-        self._ends: dict[tuple[str, bool], End] = {}
+        self._destructor_types: dict[tuple[str, bool], DestructorFactory] = {}
         self._thread = threading.local()
-        self._exceptions = exceptions()
+        self._exceptions = get_stored_exceptions()
         self._functions: list[Any] = []  # all of ctypes
-        self._look = self._make_errcheck()
-        self._is_heard = self._exceptions.may_be_pending()
+        self._errcheck = self._make_errcheck()
+        self._is_callback_active = self._exceptions.may_be_pending()
         self.place = place
         self.driver = driver
         self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
@@ -176,10 +178,10 @@ class Library:
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
         beside = self.path if os.path.isabs(self.path) else None
-        self.nvrtc = _load_first_found("NVRTC", nvrtc_places(cuda_major, beside))
+        self.nvrtc = _load_first_found("NVRTC", find_nvrtc_places(cuda_major, beside))
         # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
         # for it.
-        self.cublaslt = _load_first_found("cuBLASLt", cublaslt_places(cuda_major, beside))
+        self.cublaslt = _load_first_found("cuBLASLt", find_cublaslt_places(cuda_major, beside))
 
     @property
     def version_text(self) -> str:
@@ -194,7 +196,7 @@ class Library:
     def __repr__(self) -> str:
         return f"<cuDNN {self.build_text} at {self.path}>"
 
-    def too_new(self, enumerator: CudnnEnum) -> UsageError:
+    def make_too_new_error(self, enumerator: CudnnEnum) -> UsageError:
         """Return the exception for an enum value that is newer than this library.
 
         A number cuDNN does not know is no refusal to it: 9.14 to 9.24 die of the data types of 9.25 and 9.26.
@@ -211,11 +213,11 @@ class Library:
         )
 
     def __getattr__(self, name: str) -> Any:
-        function = self._bind(name)
+        function = self._make_checked_function(name)
         setattr(self, name, function)
         return function
 
-    def _bind(self, name: str) -> Any:
+    def _make_checked_function(self, name: str) -> Any:
         """Return a function of the header that checks its arguments before ctypes converts them.
 
         In ctypes' own conversions no code of Python may run: what is raised there becomes another exception.
@@ -224,9 +226,9 @@ class Library:
         if prototype is None:
             raise AttributeError(name)
         function = self._load_function(self._cdll, name)
-        function.argtypes = types = [_c_type(parameter.c_type) for parameter in prototype.parameters]
+        function.argtypes = types = [_get_c_type(parameter.c_type) for parameter in prototype.parameters]
         has_status = prototype.returns == "cudnnStatus_t"
-        function.restype = ctypes.c_int if has_status else _c_type(prototype.returns)
+        function.restype = ctypes.c_int if has_status else _get_c_type(prototype.returns)
         self._add_errcheck(function)
         accepted: set[tuple[type, ...]] = set()  # types of arguments, looked at
 
@@ -239,7 +241,7 @@ class Library:
             except ctypes.ArgumentError as error:
                 raise UsageError(f"{name}: {error}", code="wrong-argument") from None
             if answer and has_status:
-                raise self.status_error(answer, name)
+                raise self.make_status_error(answer, name)
             return answer
 
         return call
@@ -257,7 +259,7 @@ class Library:
                 fix=f"load a cuDNN of at least {since} (cudnn-backend cudnn install {since})",
             ) from None
 
-    def unchecked(self, name: str, *, brief: bool = False) -> Any:
+    def get_unchecked_function(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function that returns its status instead of raising, for frequent calls.
 
         Its arguments are not converted: pointers and 64-bit numbers must be ctypes objects or bytes, plain ints are C
@@ -266,53 +268,56 @@ class Library:
         """
         function = self._unchecked.get((name, brief))
         if function is None:
-            function = self._unchecked[name, brief] = self.bare(name, brief=brief)
+            function = self._unchecked[name, brief] = self.get_bare_function(name, brief=brief)
             self._add_errcheck(function)
         return function
 
-    def bare(self, name: str, *, brief: bool = False) -> Any:
-        """Return a C function like :meth:`unchecked` that never raises stored exceptions: see :meth:`raise_kept`."""
+    def get_bare_function(self, name: str, *, brief: bool = False) -> Any:
+        """Return a C function as :meth:`get_unchecked_function` does, but one that raises no exception of a callback.
+
+        Whoever calls it calls :meth:`raise_stored_exception` afterwards.
+        """
         path: Any = self._cdll._name
         cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
         function = self._load_function(cdll, name)
         function.restype = ctypes.c_int
         return function
 
-    def destructor_type(self, destroy: str, *, is_brief: bool = False) -> End:
+    def get_destructor_type(self, destroy: str, *, is_brief: bool = False) -> DestructorFactory:
         """Return the destructor type for a function of the header that destroys objects."""
-        end = self._ends.get((destroy, is_brief))
+        end = self._destructor_types.get((destroy, is_brief))
         if end is None:
             # Not of plans alone: what they are made of may be the last to hold code on the device.
             has_gpu = self.driver.devices > 0 and not is_brief
-            end = self._ends[destroy, is_brief] = make_destructor_type(
-                self.unchecked(destroy, brief=is_brief),
+            end = self._destructor_types[destroy, is_brief] = make_destructor_type(
+                self.get_unchecked_function(destroy, brief=is_brief),
                 is_brief=is_brief,
                 beside_captures=has_gpu,
                 keeps_context=has_gpu and destroy == "cudnnDestroy",  # which leaves the handle's GPU current
             )
         return end
 
-    def set_listening(self, is_heard: bool) -> None:
-        """Note whether cuDNN's log callback calls Python, so that functions check for stored exceptions.
+    def set_callback_active(self, is_heard: bool) -> None:
+        """Set whether cuDNN's log callback calls Python; functions then check for stored exceptions.
 
         Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
         """
         if not is_heard and self._exceptions.may_be_pending():
             return
-        self._is_heard = is_heard
+        self._is_callback_active = is_heard
         for function in tuple(self._functions):
             if is_heard:
-                function.errcheck = self._look
+                function.errcheck = self._errcheck
             elif function.errcheck is not None:
                 del function.errcheck
 
     def _make_errcheck(self) -> Callable[[Any, Any, Any], Any]:
-        """Return the ``errcheck`` that raises stored exceptions; it lives for ever, as ctypes does not own it."""
-        waiting, raise_kept = self._exceptions.waiting, self._exceptions.raise_kept
+        """Return ctypes' ``errcheck`` that raises stored exceptions; it is never freed: ctypes does not own it."""
+        pending_count, raise_stored_exception = self._exceptions.pending_count, self._exceptions.raise_stored_exception
 
         def raise_stored(answer: Any, _load_function: Any, _arguments: Any) -> Any:
-            if waiting.value:
-                raise_kept()
+            if pending_count.value:
+                raise_stored_exception()
             return answer
 
         return raise_stored
@@ -320,26 +325,26 @@ class Library:
     def _add_errcheck(self, function: Any) -> None:
         self._functions.append(
             function
-        )  # before it is queried: `set_listening` of another thread finds it, or was heard of
-        if self._is_heard:
-            function.errcheck = self._look
+        )  # before it is queried: `set_callback_active` of another thread finds it, or was heard of
+        if self._is_callback_active:
+            function.errcheck = self._errcheck
 
-    def status_error(self, number: int, function: str) -> CudnnStatusError:
+    def make_status_error(self, number: int, function: str) -> CudnnStatusError:
         """Return the exception for a status, with cuDNN's last-error text of this thread.
 
         An exception that waits in this thread is raised instead.
         """
-        self.raise_kept()
+        self.raise_stored_exception()
         answer = self._read_last_error()
-        status: Status | int = Status(number) if number in _STATUSES else number
+        status: Status | int = Status(number) if number in _KNOWN_STATUS_NUMBERS else number
         kind = NotSupportedStatus if 3000 <= number < 4000 else CudnnStatusError
         name = status.name if isinstance(status, Status) else f"status {number}"
         return kind(f"{function} answered {name}", status=status, function=function, last_error=answer.text)
 
-    def raise_kept(self) -> None:
+    def raise_stored_exception(self) -> None:
         """Raise the stored exception of Python code that C called in this thread, if any."""
-        if self._exceptions.waiting.value:
-            self._exceptions.raise_kept()
+        if self._exceptions.pending_count.value:
+            self._exceptions.raise_stored_exception()
 
     def _read_last_error(self) -> ErrorText:
         buffer = getattr(self._thread, "buffer", None)
@@ -374,7 +379,7 @@ class Library:
         answer.text, answer.truncated = heard.text, heard.truncated
 
 
-_STATUSES = {int(status) for status in Status}
+_KNOWN_STATUS_NUMBERS = {int(status) for status in Status}
 
 _lock = threading.RLock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -431,7 +436,7 @@ def _find_installed_path(version: str, path: str | os.PathLike[str] | None) -> s
 
 
 def _check_same_library(loaded: Library, path: str | os.PathLike[str]) -> None:
-    place = next(cudnn_places(path))
+    place = next(find_cudnn_places(path))
     if place.path != loaded.path:
         raise EnvironmentNotReady(
             f"cuDNN {loaded.build_text} is loaded, so {os.fspath(path)} cannot be loaded as well",
@@ -444,7 +449,7 @@ def _check_same_library(loaded: Library, path: str | os.PathLike[str]) -> None:
 def _load_library(path: str | os.PathLike[str] | None) -> Library:
     driver = load_driver()
     places = []
-    for place in cudnn_places(path):
+    for place in find_cudnn_places(path):
         if place.path is None:
             places.append(place)
             continue

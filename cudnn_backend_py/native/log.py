@@ -27,17 +27,17 @@ from ..generated.enums import Severity
 from ..printable import printable
 from ..system.interruption import CALLED_BY_C, pass_interruption
 from ..system.strict import parse_json
-from .callbacks import LogCallback, exceptions
+from .callbacks import LogCallback, get_stored_exceptions
 from .libcudnn import Library, library
 
-__all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
+__all__ = ["Log", "LogRecord", "capture_log", "get_log_hub"]
 
 # As text: compiled when a log is first read.
-_HEADER = r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:"
-_TIME = r"(?m)^Time: (?P<time>\S+)"
-_JSON_LINE = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
+_HEADER_PATTERN = r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:"
+_TIME_PATTERN = r"(?m)^Time: (?P<time>\S+)"
+_JSON_LINE_PATTERN = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
 
-_LOGGING_LEVEL = {
+_LOGGING_LEVELS = {
     Severity.FATAL: logging.CRITICAL,
     Severity.ERROR: logging.ERROR,
     Severity.WARNING: logging.WARNING,
@@ -60,19 +60,19 @@ class LogRecord:
     @property
     def function(self) -> str | None:
         """The name of the cuDNN function that logged the message, e.g. ``cudnnBackendFinalize``."""
-        match = re.search(_HEADER, self.text)
+        match = re.search(_HEADER_PATTERN, self.text)
         return match["function"] if match else None
 
     @property
     def version(self) -> int | None:
         """cuDNN's version number, 92800 for 9.28.0."""
-        match = re.search(_HEADER, self.text)
+        match = re.search(_HEADER_PATTERN, self.text)
         return int(match["version"]) if match else None
 
     @property
     def time(self) -> str | None:
         """The ISO time of the message, as cuDNN wrote it."""
-        match = re.search(_TIME, self.text)
+        match = re.search(_TIME_PATTERN, self.text)
         return match["time"] if match else None
 
     @property
@@ -83,7 +83,7 @@ class LogRecord:
     def json(self) -> list[tuple[str, Any]]:
         """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
         found = []
-        for match in re.finditer(_JSON_LINE, self.text):
+        for match in re.finditer(_JSON_LINE_PATTERN, self.text):
             with contextlib.suppress(GraphError):
                 found.append((match["key"], parse_json(match["json"], "a log", code="log-graph")))
         return found
@@ -135,12 +135,12 @@ class _Capture:
 
     def forward_to_logger(self, record: LogRecord) -> None:
         if self.logger is not None:
-            self.logger.log(_LOGGING_LEVEL[record.severity], "%s", record.text)
+            self.logger.log(_LOGGING_LEVELS[record.severity], "%s", record.text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """The receiver of the log outside captures: the caller's `function`, one at `address`, or the environment's log."""
+    """The receiver of messages besides captures: a Python `function`, a C one at `address`, or cuDNN's own log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -159,11 +159,14 @@ class _LogHub:
     def __init__(self, lib: Library) -> None:
         self._library = lib
         # What these make cuDNN say may raise, and must not leave the work half done.
-        self._get_callback, self._set_callback = lib.bare("cudnnGetCallback"), lib.bare("cudnnSetCallback")
+        self._get_callback, self._set_callback = (
+            lib.get_bare_function("cudnnGetCallback"),
+            lib.get_bare_function("cudnnSetCallback"),
+        )
         self._lock = threading.RLock()
         # Weakly: one whose block was left by an exception before it could be removed is gone, too.
         self._references: tuple[weakref.ref[_Capture], ...] = ()
-        self._callback = exceptions().make_log_callback(self._receive)
+        self._callback = get_stored_exceptions().make_log_callback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
         self._former = _Listener()
         atexit.register(self._remove_callback)
@@ -186,7 +189,7 @@ class _LogHub:
                 self._former = _Listener(mask, user_data, None, function)
             if function is not None or self._captures:
                 self._install_callback()
-        self._library.raise_kept()
+        self._library.raise_stored_exception()
 
     def add_capture(self, capture: _Capture) -> None:
         with self._lock:
@@ -195,7 +198,7 @@ class _LogHub:
                 self._former = listener
             self._references = (*map(weakref.ref, self._captures), weakref.ref(capture))
             self._install_callback()
-        self._library.raise_kept()
+        self._library.raise_stored_exception()
 
     def remove_capture(self, capture: _Capture) -> None:
         with self._lock:
@@ -206,7 +209,7 @@ class _LogHub:
                     self._set_and_listen(former.mask, former.user_data, LogCallback(former.address))
                 else:
                     self._install_callback()
-        self._library.raise_kept()
+        self._library.raise_stored_exception()
 
     def _query_listener(self) -> _Listener:
         """Return the current receiver of cuDNN's messages."""
@@ -224,10 +227,10 @@ class _LogHub:
     def _set_and_listen(self, mask: int, user_data: int | None, callback: Any) -> None:
         is_ours = callback is self._callback and mask != 0
         if is_ours:
-            self._library.set_listening(True)
+            self._library.set_callback_active(True)
         self._set_callback(ctypes.c_uint(mask), ctypes.c_void_p(user_data), callback)
         if not is_ours:
-            self._library.set_listening(False)
+            self._library.set_callback_active(False)
 
     def _remove_callback(self) -> None:
         """Remove the callback when the interpreter exits."""
@@ -238,7 +241,7 @@ class _LogHub:
                 self._set_and_listen(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
-        """Receive a message from cuDNN. Exceptions raised here are raised again when the C function returns."""
+        """Receive a message from cuDNN. Exceptions are stored and raised again when the C function has returned."""
         former, captures = self._former, self._captures
         wanted = former.mask & 1 << severity
         calls: list[Callable[[], object]] = []
@@ -273,7 +276,7 @@ def _read_strings(address: int) -> str:
 def _write_to_destination(record: LogRecord) -> None:
     """Write a message to the destination of ``CUDNN_LOGDEST_DBG`` (stderr by default), in cuDNN's own form."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG") or "stderr"
-    if destination in _unwritable:
+    if destination in _unwritable_destinations:
         return
     letter = record.severity.name[0]
     first, *rest = record.text.splitlines() or [""]
@@ -286,7 +289,7 @@ def _write_to_destination(record: LogRecord) -> None:
                 stream.write(text + "\n")
     except OSError as error:
         pass_interruption(error)
-        _unwritable.add(destination)
+        _unwritable_destinations.add(destination)
         logging.getLogger(__name__).warning(
             "CUDNN_LOGDEST_DBG=%s cannot be written (%s): cuDNN's log is not written there any more",
             printable(destination),
@@ -294,14 +297,16 @@ def _write_to_destination(record: LogRecord) -> None:
         )
 
 
-_unwritable: set[str] = set()  # destinations that failed once: the warning is given once, not for each message
+_unwritable_destinations: set[str] = (
+    set()
+)  # destinations that failed once: the warning is given once, not for each message
 
 
 _hubs: dict[int, _LogHub] = {}
 _hubs_lock = threading.Lock()
 
 
-def log_hub(lib: Library) -> _LogHub:
+def get_log_hub(lib: Library) -> _LogHub:
     """Return the one log hub of a library."""
     hub = _hubs.get(id(lib))
     if hub is None:
@@ -348,12 +353,12 @@ class _CaptureBlock(AbstractContextManager[Log]):
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None
     ) -> None:
-        self._asked = level, this_thread_only, logger, on
+        self._arguments = level, this_thread_only, logger, on
         self._captures: list[tuple[_LogHub, _Capture]] = []
 
     def __enter__(self) -> Log:
-        level, this_thread_only, logger, on = self._asked
-        hub = log_hub(on or library())
+        level, this_thread_only, logger, on = self._arguments
+        hub = get_log_hub(on or library())
         chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
         capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, chosen)
         self._captures.append((hub, capture))

@@ -24,26 +24,26 @@ from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, Nativ
 
 __all__ = [
     "C_TYPES",
-    "MOST_ELEMENTS",
-    "fits_type",
+    "MAX_ELEMENTS",
+    "format_value",
+    "format_value_with_type",
+    "is_convertible",
     "is_instance",
-    "is_row",
+    "is_one_dimensional",
     "read_c_array",
     "read_elements",
     "read_integers",
     "read_number",
     "read_sequence",
-    "show",
-    "show_typed",
     "to_c_elements",
 ]
 
-MOST_ELEMENTS = 1 << 16  # where cuDNN gives no bound
+MAX_ELEMENTS = 1 << 16  # where cuDNN gives no bound
 
-_ONE = (int, float, str, bytes, Native)  # one value, though some have items
-_HELD = (AttributeType.BACKEND_DESCRIPTOR, AttributeType.HANDLE)
+_SINGLE_VALUE_TYPES = (int, float, str, bytes, Native)  # one value, though some have items
+_OBJECT_TYPES = (AttributeType.BACKEND_DESCRIPTOR, AttributeType.HANDLE)
 
-_PLAIN: dict[AttributeType, Any] = {
+_PLAIN_C_TYPES: dict[AttributeType, Any] = {
     AttributeType.HANDLE: HandlePointer,
     AttributeType.BOOLEAN: ctypes.c_bool,
     AttributeType.INT64: ctypes.c_int64,
@@ -56,49 +56,51 @@ _PLAIN: dict[AttributeType, Any] = {
     AttributeType.BACKEND_DESCRIPTOR: DescriptorPointer,
 }
 
-C_TYPES: dict[AttributeType, Any] = {kind: _PLAIN.get(kind, ctypes.c_int) for kind in AttributeType}
+C_TYPES: dict[AttributeType, Any] = {kind: _PLAIN_C_TYPES.get(kind, ctypes.c_int) for kind in AttributeType}
 
-_BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
+_INTEGER_BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
 
 
 def is_instance(value: object, kind: type) -> bool:
-    """Return whether the type of `value` is `kind` or a subclass, regardless of its ``__class__``."""
+    """Return whether the real type of `value`, not its ``__class__``, is `kind` or a subclass."""
     return issubclass(type(value), kind)
 
 
 # ------------------------------------------------------------------------------------------- messages
 
-_SHOWN = 200
-_brief = reprlib.Repr()
-_brief.maxlist = _brief.maxtuple = _brief.maxarray = _brief.maxdict = _brief.maxset = _brief.maxfrozenset = 9
-_brief.maxlevel = 3
-_brief.maxlong = _brief.maxstring = _brief.maxother = _SHOWN
+_MAX_SHOWN_CHARACTERS = 200
+_short_repr = reprlib.Repr()
+_short_repr.maxlist = _short_repr.maxtuple = _short_repr.maxarray = _short_repr.maxdict = _short_repr.maxset = (
+    _short_repr.maxfrozenset
+) = 9
+_short_repr.maxlevel = 3
+_short_repr.maxlong = _short_repr.maxstring = _short_repr.maxother = _MAX_SHOWN_CHARACTERS
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """Return the ``repr`` of a value for a message, in one line of bounded length."""
-    if type(value) is int and value.bit_length() > 3 * _SHOWN:
+    if type(value) is int and value.bit_length() > 3 * _MAX_SHOWN_CHARACTERS:
         return f"<int of {value.bit_length()} bits>"
     try:
-        text = str.__str__(_brief.repr(value))
+        text = str.__str__(_short_repr.repr(value))
     except Exception as error:
         pass_interruption(error)
-        text = f"<{_type_name(value)}>"
-    return _in_one_line(text)
+        text = f"<{_get_type_name(value)}>"
+    return _shorten_to_one_line(text)
 
 
-def show_typed(value: object) -> str:
+def format_value_with_type(value: object) -> str:
     """Return a value and the name of its type for a message."""
-    return f"{show(value)} ({_type_name(value)})"
+    return f"{format_value(value)} ({_get_type_name(value)})"
 
 
-def _type_name(value: object) -> str:
-    return _in_one_line(vars(type)["__name__"].__get__(type(value)))
+def _get_type_name(value: object) -> str:
+    return _shorten_to_one_line(vars(type)["__name__"].__get__(type(value)))
 
 
-def _in_one_line(text: str) -> str:
-    if len(text) > _SHOWN:
-        text = f"{text[: _SHOWN - 50]}...{text[-40:]}"
+def _shorten_to_one_line(text: str) -> str:
+    if len(text) > _MAX_SHOWN_CHARACTERS:
+        text = f"{text[: _MAX_SHOWN_CHARACTERS - 50]}...{text[-40:]}"
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -120,13 +122,17 @@ def read_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
         return (_read_text(value, facts),)
     low, high, kind = facts.min_count, facts.max_count, type(value)
     pairs = AttributeType.FRACTION in types
-    row = kind is tuple or kind is list or (kind is not int and not issubclass(kind, _ONE) and is_row(value))
+    row = (
+        kind is tuple
+        or kind is list
+        or (kind is not int and not issubclass(kind, _SINGLE_VALUE_TYPES) and is_one_dimensional(value))
+    )
     if not row or (pairs and high == 1):
         value = (value,)
     elements = read_sequence(value, facts.attribute, low, high)
-    if len(types) == 1 and types[0] in _HELD:
+    if len(types) == 1 and types[0] in _OBJECT_TYPES:
         return elements
-    return tuple([(_read_pair if pairs else _read_plain_value)(element) for element in elements])
+    return tuple([(_read_value_or_pair if pairs else _read_plain_value)(element) for element in elements])
 
 
 def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
@@ -137,7 +143,7 @@ def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | N
     UsageError
         ``wrong-element-count``, ``wrong-element-type``.
     """
-    bound = MOST_ELEMENTS if high is None else high
+    bound = MAX_ELEMENTS if high is None else high
     kind = type(value)
     try:
         count = len(value)
@@ -152,18 +158,21 @@ def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | N
     except Exception as error:
         pass_interruption(error)
         raise UsageError(
-            f"{show_typed(value)} given to {_name_for_message(what)} cannot be read: {show(error)}",
+            f"{format_value_with_type(value)} given to {_format_name_for_message(what)} cannot be read: "
+            f"{format_value(error)}",
             code="wrong-element-type",
         ) from error
     needed = f"{bound}" if bound == low else f"{low} to {bound}"
-    raise UsageError(f"{_name_for_message(what)} takes {needed} elements, got {count}", code="wrong-element-count")
+    raise UsageError(
+        f"{_format_name_for_message(what)} takes {needed} elements, got {count}", code="wrong-element-count"
+    )
 
 
-def _name_for_message(what: AttributeName | str) -> str:
+def _format_name_for_message(what: AttributeName | str) -> str:
     return what.c_name if isinstance(what, AttributeName) else what
 
 
-def is_row(value: Any) -> bool:
+def is_one_dimensional(value: Any) -> bool:
     """Return whether a value is a sequence or a one-dimensional array."""
     try:
         return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
@@ -176,7 +185,7 @@ def _read_text(value: Any, facts: AttributeFacts) -> str:
     text = str.__str__(value) if is_instance(value, str) else None
     if text is None or "\0" in text or not _has_utf8(text):
         raise UsageError(
-            f"{facts.attribute.c_name} takes text without NUL and lone surrogates, got {show_typed(value)}",
+            f"{facts.attribute.c_name} takes text without NUL and lone surrogates, got {format_value_with_type(value)}",
             code="wrong-element-type",
         )
     return text
@@ -199,7 +208,9 @@ def _read_plain_value(value: Any) -> Any:
         return _to_plain_value(value, kind)
     except Exception as error:
         pass_interruption(error)
-        raise UsageError(f"{show_typed(value)} cannot be read: {show(error)}", code="wrong-element-type") from error
+        raise UsageError(
+            f"{format_value_with_type(value)} cannot be read: {format_value(error)}", code="wrong-element-type"
+        ) from error
 
 
 def _to_plain_value(value: Any, kind: type) -> Any:
@@ -226,14 +237,14 @@ def _to_plain_value(value: Any, kind: type) -> Any:
     return float(value) if real else value
 
 
-def _read_pair(value: Any) -> Any:
+def _read_value_or_pair(value: Any) -> Any:
     """Return a plain value or a pair of them."""
-    if issubclass(type(value), _ONE) or not is_row(value):
+    if issubclass(type(value), _SINGLE_VALUE_TYPES) or not is_one_dimensional(value):
         return _read_plain_value(value)
     try:
         pair = read_sequence(value, "a fraction", 2, 2)
     except UsageError as error:
-        raise _type_error(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
+        raise _make_type_error(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
     return tuple([_read_plain_value(item) for item in pair])
 
 
@@ -260,10 +271,10 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     """
     number = _read_argument(value)
     if type(number) is bool or not is_instance(number, int):
-        raise UsageError(f"{what} must be an int, got {show_typed(value)}", code="wrong-argument")
+        raise UsageError(f"{what} must be an int, got {format_value_with_type(value)}", code="wrong-argument")
     number = int(number)
     if not low <= number <= high:
-        raise UsageError(f"{what} {show(number)} does not fit its C type", code="integer-overflow")
+        raise UsageError(f"{what} {format_value(number)} does not fit its C type", code="integer-overflow")
     return number
 
 
@@ -277,20 +288,20 @@ def _read_argument(value: Any) -> Any:
 # --------------------------------------------------------------------------------- plain values to C
 
 
-def _type_error(value: object, kind: AttributeType, needs: str) -> UsageError:
+def _make_type_error(value: object, kind: AttributeType, needs: str) -> UsageError:
     return UsageError(
-        f"{show_typed(value)} is not valid for {kind.name}, which needs {needs}", code="wrong-element-type"
+        f"{format_value_with_type(value)} is not valid for {kind.name}, which needs {needs}", code="wrong-element-type"
     )
 
 
 def _to_integer(value: Any, kind: AttributeType, _library: Library | None) -> int:
     if type(value) is not int:
         if not is_instance(value, CudnnEnum):
-            raise _type_error(value, kind, "an int")
+            raise _make_type_error(value, kind, "an int")
         value = operator.index(value)
-    bits = _BITS[kind]
+    bits = _INTEGER_BITS[kind]
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise UsageError(f"{show(value)} does not fit {bits} bits", code="integer-overflow")
+        raise UsageError(f"{format_value(value)} does not fit {bits} bits", code="integer-overflow")
     return value  # type: ignore[no-any-return]
 
 
@@ -298,50 +309,50 @@ def _to_float(value: Any, kind: AttributeType, _library: Library | None) -> floa
     if type(value) is float:
         return value
     if type(value) is bool or not is_instance(value, int):
-        raise _type_error(value, kind, "a float")
+        raise _make_type_error(value, kind, "a float")
     try:
         return float(operator.index(value))
     except OverflowError as error:
-        raise _type_error(value, kind, "a number a double can hold") from error
+        raise _make_type_error(value, kind, "a number a double can hold") from error
 
 
 def _to_boolean(value: Any, kind: AttributeType, _library: Library | None) -> bool:
     if type(value) is bool:
         return value
-    raise _type_error(value, kind, "True or False")
+    raise _make_type_error(value, kind, "True or False")
 
 
 def _to_address(value: Any, kind: AttributeType, _library: Library | None) -> int | None:
     if value is None:
         return None
     if type(value) is not int:
-        raise _type_error(value, kind, "an address as int, or None")
+        raise _make_type_error(value, kind, "an address as int, or None")
     if not 0 <= value < 1 << 64:
-        raise UsageError(f"{show(value)} is not an address", code="integer-overflow")
+        raise UsageError(f"{format_value(value)} is not an address", code="integer-overflow")
     return value
 
 
 def _to_fraction(value: Any, kind: AttributeType, library: Library | None) -> Fraction:
     if type(value) is not tuple:
-        raise _type_error(value, kind, "a pair (numerator, denominator)")
+        raise _make_type_error(value, kind, "a pair (numerator, denominator)")
     return Fraction(*(_to_integer(item, AttributeType.INT64, library) for item in value))
 
 
 def _to_enumerator(value: Any, kind: AttributeType, library: Library | None) -> int:
     enum: type[CudnnEnum] = ENUM_OF_TYPE[kind]
     if type(value) is not enum and type(value) is not int:
-        raise _type_error(value, kind, f"a {enum.__name__}")
+        raise _make_type_error(value, kind, f"a {enum.__name__}")
     number = operator.index(value)
     if library is None or number not in library.enumerators[enum]:
         member: Any = enum._value2member_map_.get(number)
         if member is None:
-            raise UsageError(f"{show(number)} is not a {enum.__name__}", code="unknown-enumerator")
+            raise UsageError(f"{format_value(number)} is not a {enum.__name__}", code="unknown-enumerator")
         if library is not None:
-            raise library.too_new(member)
+            raise library.make_too_new_error(member)
     return number
 
 
-_CONVERT: dict[AttributeType, Any] = {
+_CONVERTERS: dict[AttributeType, Any] = {
     AttributeType.BOOLEAN: _to_boolean,
     AttributeType.INT64: _to_integer,
     AttributeType.INT32: _to_integer,
@@ -363,17 +374,17 @@ def to_c_elements(values: Sequence[Any], kind: AttributeType, library: Library |
     UsageError
         ``wrong-element-type``, ``integer-overflow``, ``unknown-enumerator``, ``enumerator-newer-than-library``.
     """
-    one = _CONVERT[kind]
+    one = _CONVERTERS[kind]
     return [one(value, kind, library) for value in values]
 
 
-def fits_type(value: object, kind: AttributeType) -> bool:
+def is_convertible(value: object, kind: AttributeType) -> bool:
     """Return whether `value` can be of type `kind`; selects one of several accepted element types."""
-    one = _CONVERT.get(kind)
+    one = _CONVERTERS.get(kind)
     if one is None:
         return False
     try:
-        one(_read_pair(value), kind, None)
+        one(_read_value_or_pair(value), kind, None)
     except UsageError:
         return False
     return True

@@ -30,18 +30,18 @@ __all__ = [
     "Flavor",
     "StoredLibrary",
     "VersionRequest",
-    "check_cuda",
-    "default_root",
-    "newest_stored_library",
+    "check_cuda_major",
+    "find_newest_stored_library",
+    "get_default_root",
+    "get_shared_folder",
+    "list_stored_libraries",
     "open_store",
-    "shared_folder",
-    "stored_libraries",
 ]
 
 STORE_VARIABLE = "CUDNN_BACKEND_CACHE"
 # Earlier releases had full wheels in folders without a flavor, and one wheel of a version.
 FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
-_REQUEST = re.compile(
+_REQUEST_PATTERN = re.compile(
     r"(?P<numbers>latest|[0-9]{1,9}(?:\.[0-9]{1,9}){1,3})"
     r"(?:-(?P<flavor>jit|full))?(?:\+cu(?P<cuda>12|13))?(?:-(?P<other>jit|full))?"
 )
@@ -49,7 +49,7 @@ Cuda = Literal["12", "13"]
 Flavor = Literal["jit", "full"]
 _CUDA_MAJORS: tuple[Cuda, ...] = ("12", "13")
 _FLAVORS: tuple[Flavor, ...] = ("jit", "full")
-_LIBRARIES = ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.so.9")  # full, jit
+_LIBRARY_PATHS = ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.so.9")  # full, jit
 
 
 class StoredLibrary(NamedTuple):
@@ -61,7 +61,7 @@ class StoredLibrary(NamedTuple):
     path: Path
 
 
-def default_root() -> Path:
+def get_default_root() -> Path:
     """Return the store's folder: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get(STORE_VARIABLE):
         return Path(override)
@@ -79,7 +79,7 @@ def open_store(root: Path | None = None) -> PrivateFolder:
     from ..system.private_folder import PrivateFolder  # finding a library does without it
 
     return PrivateFolder(
-        default_root() if root is None else root,
+        get_default_root() if root is None else root,
         title="version store",
         reason="libraries are loaded from this folder",
         code="cache-not-private",
@@ -87,7 +87,7 @@ def open_store(root: Path | None = None) -> PrivateFolder:
     )
 
 
-def shared_folder(root: Path, package: str, cuda: str) -> Path:
+def get_shared_folder(root: Path, package: str, cuda: str) -> Path:
     """Return the ``nvrtc`` or ``cublas`` folder that all versions for a CUDA major share."""
     return root / f"{package}-cu{cuda}"
 
@@ -118,16 +118,16 @@ class VersionRequest(NamedTuple):
                 code="cudnn-version-malformed",
                 fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
             )
-        match = _REQUEST.fullmatch(text)
+        match = _REQUEST_PATTERN.fullmatch(text)
         if match is None or (match["numbers"] == "latest" and not latest):
-            near = nearest(text, [version_text(one.version[:3]) for one in stored_libraries()])
+            near = nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
                 code="cudnn-version-malformed",
                 fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0+cu13"',
             )
         if cuda is not None:
-            check_cuda(cuda)
+            check_cuda_major(cuda)
         wheels: set[Flavor] = {named for named in _FLAVORS if named in (match["flavor"], match["other"], flavor)}
         majors: set[Cuda] = {named for named in _CUDA_MAJORS if named in (match["cuda"], cuda)}
         if len(wheels) > 1 or len(majors) > 1:
@@ -151,7 +151,7 @@ class VersionRequest(NamedTuple):
         return text + (f" --cuda {self.cuda}" if self.cuda else "") + (f" --{self.flavor}" if self.flavor else "")
 
     @property
-    def as_wheel(self) -> str:
+    def wheel_phrase(self) -> str:
         """``" as the full wheel"``, to be appended to a message, or an empty text."""
         return f" as the {self.flavor} wheel" if self.flavor else ""
 
@@ -159,7 +159,7 @@ class VersionRequest(NamedTuple):
         return (version_text(self.numbers) or "latest") + (f"+cu{self.cuda}" if self.cuda else "")
 
 
-def check_cuda(cuda: Cuda) -> Cuda:
+def check_cuda_major(cuda: Cuda) -> Cuda:
     if cuda not in _CUDA_MAJORS:
         raise UsageError(
             f'CUDA major {cuda!r} has no cuDNN 9 wheels, "12" or "13" is needed',
@@ -168,7 +168,9 @@ def check_cuda(cuda: Cuda) -> Cuda:
     return cuda
 
 
-def newest_stored_library(nvrtc: Collection[str] = (), wanted: VersionRequest | None = None) -> StoredLibrary | None:
+def find_newest_stored_library(
+    nvrtc: Collection[str] = (), wanted: VersionRequest | None = None
+) -> StoredLibrary | None:
     """Return the newest library that can judge graphs, preferably one with an NVRTC; None without one.
 
     Parameters
@@ -178,30 +180,30 @@ def newest_stored_library(nvrtc: Collection[str] = (), wanted: VersionRequest | 
     wanted
         The version to find; any if not given.
     """
-    found = stored_libraries()
-    root = default_root().expanduser()
-    compiling = {*nvrtc, *(major for major in _CUDA_MAJORS if shared_folder(root, "nvrtc", major).is_dir())}
+    found = list_stored_libraries()
+    root = get_default_root().expanduser()
+    compiling = {*nvrtc, *(major for major in _CUDA_MAJORS if get_shared_folder(root, "nvrtc", major).is_dir())}
     fitting = (one for one in found if wanted is None or wanted.matches(one))
     return max(fitting, key=lambda one: (one.cuda in compiling, one), default=None)
 
 
-def stored_libraries() -> list[StoredLibrary]:
+def list_stored_libraries() -> list[StoredLibrary]:
     """Return the store's libraries that can judge, unordered; none if other users can write to the store."""
-    root = default_root().expanduser()
+    root = get_default_root().expanduser()
     with suppress(OSError, ValueError):
         status = os.stat(root)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-            return [one for name in os.listdir(root) for one in _list_libraries(root / name)]
+            return [one for name in os.listdir(root) for one in _list_stored_libraries(root / name)]
     return []
 
 
-def _list_libraries(folder: Path) -> list[StoredLibrary]:
+def _list_stored_libraries(folder: Path) -> list[StoredLibrary]:
     if (match := FOLDER.fullmatch(folder.name)) is None:
         return []
     numbers = version_numbers(match["version"])
-    there = [(file, folder / file) for file in _LIBRARIES if (folder / file).is_file()]
+    there = [(file, folder / file) for file in _LIBRARY_PATHS if (folder / file).is_file()]
     return [
-        StoredLibrary(numbers, file == _LIBRARIES[0], match["cuda"], path)
+        StoredLibrary(numbers, file == _LIBRARY_PATHS[0], match["cuda"], path)
         for file, path in there
-        if file == _LIBRARIES[0] or numbers >= JIT_SINCE
+        if file == _LIBRARY_PATHS[0] or numbers >= JIT_SINCE
     ]

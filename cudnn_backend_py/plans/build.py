@@ -30,11 +30,11 @@ from .cache import PlanCache, default_cache, plan_key
 from .choice import Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
-from .select import Selection, select, tuned_options
+from .select import Selection, make_tuned_key_options, select
 
 __all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
-PLANS_KEPT = 128
+MAX_KEPT_PLANS = 128
 
 
 def build(
@@ -112,7 +112,7 @@ def build(
     key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
     def find_or_build() -> Plan:
-        found = None if disk is None else _find_cached(disk, graph, chosen, wanted, key)
+        found = None if disk is None else _find_cached_plan(disk, graph, chosen, wanted, key)
         if found is None:
             found = _build_first_possible(graph, chosen, wanted)
             if disk is not None:
@@ -120,7 +120,7 @@ def build(
         return found
 
     whose = id(chosen.handle) if chosen.is_live else chosen.name
-    return _process.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
+    return _process_state.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
 
 
 def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:
@@ -138,14 +138,14 @@ def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) 
     """
     threads = min(workers or len(os.sched_getaffinity(0)), len(configs))
     if threads <= 1:
-        return [_plan_or_error(config) for config in configs]
+        return [_build_plan_or_return_error(config) for config in configs]
     from concurrent.futures import ThreadPoolExecutor  # one plan needs none, and it imports much
 
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(_plan_or_error, configs))
+        return list(pool.map(_build_plan_or_return_error, configs))
 
 
-def _plan_or_error(config: EngineConfig) -> Plan | CudnnStatusError:
+def _build_plan_or_return_error(config: EngineConfig) -> Plan | CudnnStatusError:
     try:
         return build_plan(config)
     except CudnnStatusError as error:
@@ -185,11 +185,11 @@ def _make_selection(
     return replace(selection or Selection(modes=(heur_mode(mode),)), **changes)
 
 
-def _find_cached(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
+def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
     """Return the tuned plan for the heuristics' first choice if there is one, else the cached plan of the key."""
     found = None
     if wanted.modes[0] is HeurMode.A:
-        found = disk.get(plan_key(graph, target, tuned_options(wanted, target)), target, graph=graph)
+        found = disk.get(plan_key(graph, target, make_tuned_key_options(wanted, target)), target, graph=graph)
     return found or disk.get(key, target, graph=graph)
 
 
@@ -214,7 +214,7 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
 
 def forget_plans() -> None:
     """Forget the plans of this process, so that :func:`build` reads the disk again; plans in use stay valid."""
-    _process.plans = _ProcessPlans()
+    _process_state.plans = _ProcessPlans()
 
 
 class _ProcessPlans:
@@ -229,7 +229,7 @@ class _ProcessPlans:
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
         """Return the plan of a key, built by the first thread that requests it."""
         with self._lock:
-            found = self._find_alive(key)
+            found = self._find_alive_plan(key)
             if found is not None:
                 return found
             turn = self._building.get(key)
@@ -237,14 +237,14 @@ class _ProcessPlans:
                 turn = self._building[key] = _KeyLock()
         with turn.lock:
             with self._lock:
-                found = self._find_alive(key)
+                found = self._find_alive_plan(key)
             if found is None:
                 found = make()
                 with self._lock:
                     self._remember(key, found)
         return found
 
-    def _find_alive(self, key: Hashable) -> Plan | None:
+    def _find_alive_plan(self, key: Hashable) -> Plan | None:
         found = self._alive.get(key)
         if found is None:
             return None
@@ -259,7 +259,7 @@ class _ProcessPlans:
     def _remember(self, key: Hashable, plan: Plan) -> None:
         self._alive[key] = self._recent[key] = plan
         self._recent.move_to_end(key)
-        if len(self._recent) > PLANS_KEPT:
+        if len(self._recent) > MAX_KEPT_PLANS:
             self._recent.popitem(last=False)
 
 
@@ -279,12 +279,14 @@ class _ProcessState:
         self.lock = threading.Lock()
 
 
-_process = _ProcessState()
+_process_state = _ProcessState()
 
 
 def _after_fork() -> None:
-    global _process
-    _process = _ProcessState()  # handles do not survive a fork, and locks may be held by threads that are not here
+    global _process_state
+    _process_state = (
+        _ProcessState()
+    )  # handles do not survive a fork, and locks may be held by threads that are not here
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -311,8 +313,8 @@ def shared_target(target: Target | Profile | str | None = None) -> Target:
     else:
         what = target if isinstance(target, Profile) else find_profile(target)
         key = (what.name, what.json())
-    with _process.lock:
-        found = _process.targets.get(key)
+    with _process_state.lock:
+        found = _process_state.targets.get(key)
         if found is None or any(held is not None and held.closed for held in (found.handle, found.device)):
-            found = _process.targets[key] = open_target(what)
+            found = _process_state.targets[key] = open_target(what)
         return found

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
-from ..native.variables import library_variables
+from ..native.variables import list_library_variables
 from ..system.interruption import pass_interruption
 from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder, user_folder
 from ..target import Target
@@ -30,12 +30,20 @@ __all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan
 VARIABLE = "CUDNN_BACKEND_PLAN_CACHE"
 MAX_BYTES = 256 << 20
 
-_SCHEMA = "cudnn-backend-py/cached-plan 1"  # part of every key too: another schema, another entry
-_BROKEN = (CudnnBackendError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+_ENTRY_SCHEMA = "cudnn-backend-py/cached-plan 1"  # part of every key too: another schema, another entry
+_UNUSABLE_ENTRY_ERRORS = (
+    CudnnBackendError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 # The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
 # on the bus are not among them: a description made without the GPU does not know them all.
-_LIMITS = (
+_PROPERTIES_IN_KEY = (
     "deviceVer",
     "multiProcessorCount",
     "warpSize",
@@ -110,10 +118,10 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
         ``plan-option`` for an option that has no JSON.
     """
     lib = target.library
-    names = _LIMITS if lib.version < _BUS_WIDTH_SINCE else (*_LIMITS, "memoryBusWidth")
+    names = _PROPERTIES_IN_KEY if lib.version < _BUS_WIDTH_SINCE else (*_PROPERTIES_IN_KEY, "memoryBusWidth")
     limits = {name: target.profile.properties.get(name, 0) for name in names}
-    cudnn = [lib.version_text, lib.cuda_version // 1000, library_variables()]
-    about = [_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
+    cudnn = [lib.version_text, lib.cuda_version // 1000, list_library_variables()]
+    about = [_ENTRY_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
     try:
         text = json.dumps(about, sort_keys=True, default=_to_json_value)
     except (TypeError, ValueError) as error:
@@ -161,7 +169,7 @@ class PlanCache:
                 f"max_bytes of a plan cache must be an int of at least 0, got {max_bytes!r}",
                 code="plan-cache-bound",
             )
-        self._files = plan_files(default_folder() if folder is None else folder, max_bytes)
+        self._files = open_plan_files(get_default_folder() if folder is None else folder, max_bytes)
 
     def __repr__(self) -> str:
         return f"<PlanCache {self.folder}, at most {self._files.max_bytes} bytes>"
@@ -193,7 +201,7 @@ class PlanCache:
         try:
             record = PlanRecord.from_dict(entry, source)
             return restore_plan(record, graph or record.read_graph(), target, source)
-        except _BROKEN as error:  # the hash is right, so another program wrote it
+        except _UNUSABLE_ENTRY_ERRORS as error:  # the hash is right, so another program wrote it
             pass_interruption(error)
             self._files.warn(f"{source} is ignored: {error!s}")
         return None
@@ -255,13 +263,13 @@ class PlanCache:
         found = []
         for entry, status in self._files.read_all():
             try:
-                found.append(_cache_entry(entry, status))
+                found.append(_make_cache_entry(entry, status))
             except (GraphError, KeyError):
                 self._files.warn(f"{self._files.path(entry['key'])} is ignored: it has no plan")
         return tuple(found)
 
 
-def _cache_entry(entry: Mapping[str, Any], status: os.stat_result) -> CacheEntry:
+def _make_cache_entry(entry: Mapping[str, Any], status: os.stat_result) -> CacheEntry:
     record = PlanRecord.from_dict(entry, entry["key"])
     return CacheEntry(
         key=entry["key"],
@@ -276,7 +284,7 @@ def _cache_entry(entry: Mapping[str, Any], status: os.stat_result) -> CacheEntry
     )
 
 
-def default_folder() -> Path:
+def get_default_folder() -> Path:
     """Return the folder of plans: ``CUDNN_BACKEND_PLAN_CACHE``, else one in the user's cache folder."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
@@ -284,11 +292,11 @@ def default_folder() -> Path:
 
 
 def default_cache() -> PlanCache | None:
-    """Return the cache of :func:`default_folder`; None if ``CUDNN_BACKEND_PLAN_CACHE`` is set to nothing."""
+    """Return the cache of :func:`get_default_folder`; None if ``CUDNN_BACKEND_PLAN_CACHE`` is set to nothing."""
     return None if os.environ.get(VARIABLE) == "" else PlanCache()
 
 
-def plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
+def open_plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
     """Return the :class:`PlanCache` files as a folder, without reading plans."""
     private = PrivateFolder(
         folder,
@@ -297,4 +305,4 @@ def plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
         code="cache-folder-not-private",
         otherwise=f"set {VARIABLE} to a folder of this user, or to nothing to have no cache",
     )
-    return EntryFolder(private, schema=_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning)
+    return EntryFolder(private, schema=_ENTRY_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning)

@@ -15,9 +15,9 @@ __all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
 
 Knobs = Mapping[Any, int]  # by KnobType; what the header has not by number, or by C name
 
-_KNOB = r"_k(\d{1,9}|[A-Za-z]\w*)=(-?\d{1,18})"
-_TAG = rf"eng(\d{{1,9}})((?:{_KNOB})*)"
-_LEFT_TO_CUDNN = -1  # what cuDNN logs of a knob that has no choice
+_KNOB_PATTERN = r"_k(\d{1,9}|[A-Za-z]\w*)=(-?\d{1,18})"
+_TAG_PATTERN = rf"eng(\d{{1,9}})((?:{_KNOB_PATTERN})*)"
+_CHOSEN_BY_CUDNN = -1  # what cuDNN logs of a knob that has no choice
 _MAX_KNOBS = 100
 
 
@@ -37,8 +37,8 @@ class EngineChoice:
     @classmethod
     def from_log(cls, engine: int, knobs: Mapping[str, int]) -> EngineChoice:
         """Return the choice that cuDNN logs with knobs by C name; a logged -1 means that cuDNN chooses."""
-        known = _knobs_by_c_name()
-        return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _LEFT_TO_CUDNN})
+        known = _make_knobs_by_c_name()
+        return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _CHOSEN_BY_CUDNN})
 
     @classmethod
     def parse(cls, tag: str) -> EngineChoice:
@@ -49,11 +49,11 @@ class EngineChoice:
         UsageError
             ``engine-tag``.
         """
-        match = re.fullmatch(_TAG, tag, re.ASCII)
+        match = re.fullmatch(_TAG_PATTERN, tag, re.ASCII)
         if match is None:
             raise UsageError(f"{tag!r} is not an engine tag such as eng2_k24=7", code="engine-tag")
-        knobs = re.findall(_KNOB, match[2], re.ASCII)
-        return cls(int(match[1]), {_knob_from_text(name): int(value) for name, value in knobs})
+        knobs = re.findall(_KNOB_PATTERN, match[2], re.ASCII)
+        return cls(int(match[1]), {_parse_knob(name): int(value) for name, value in knobs})
 
     @property
     def tag(self) -> str:
@@ -82,11 +82,11 @@ def read_logged_choice(config: Any) -> tuple[int, dict[str, int]] | None:
 
 
 @cache
-def _knobs_by_c_name() -> dict[str, KnobType]:
+def _make_knobs_by_c_name() -> dict[str, KnobType]:
     return {knob.c_name: knob for knob in KnobType}
 
 
-def _knob_from_text(name: str) -> KnobType | int | str:
+def _parse_knob(name: str) -> KnobType | int | str:
     if not name.isdecimal():
-        return _knobs_by_c_name().get(name, name)
+        return _make_knobs_by_c_name().get(name, name)
     return KnobType(int(name)) if int(name) in KnobType._value2member_map_ else int(name)

@@ -153,11 +153,11 @@ class Heuristics:
     answer: ErrorText = field(default_factory=ErrorText)
 
 
-_CHECKS = "_engine_config_support_checks"
+_SUPPORT_CHECKS_LOGGER = "_engine_config_support_checks"
 
 
-_TF32_FROM_SM = 80
-_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
+_FIRST_SM_WITH_TF32 = 80
+_libraries_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
 
 
 def _query_with_tf32(lib: Library) -> None:
@@ -166,15 +166,15 @@ def _query_with_tf32(lib: Library) -> None:
     At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
     no TF32 kernel is proposed for any GPU later: float32 products and convolutions are refused, or get fewer configs.
     """
-    if id(lib) in _queried_with_tf32:
+    if id(lib) in _libraries_queried_with_tf32:
         return
     from ..graph.builder import GraphBuilder  # only where an old GPU is judged
 
     g = GraphBuilder("first question")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
-    with suppress(CudnnBackendError), closing(open_target(f"sm{_TF32_FROM_SM}", on=lib)) as target:
+    with suppress(CudnnBackendError), closing(open_target(f"sm{_FIRST_SM_WITH_TF32}", on=lib)) as target:
         OperationGraph(g.graph(), target).heuristics()
-    _queried_with_tf32.add(id(lib))
+    _libraries_queried_with_tf32.add(id(lib))
 
 
 class OperationGraph:
@@ -218,7 +218,7 @@ class OperationGraph:
         self.graph = graph
         self.target = target
         lib = target.library
-        if target.device is not None and target.sm < _TF32_FROM_SM:
+        if target.device is not None and target.sm < _FIRST_SM_WITH_TF32:
             _query_with_tf32(lib)
         values = lower(graph)
         built: dict[int, Descriptor] = {}
@@ -262,7 +262,7 @@ class OperationGraph:
             with _capture_messages(lib) if reasons else nullcontext() as log:
                 found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
         if log and len(found) < candidates and not answer.text:
-            checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
+            checks = [record.body for record in log.records if (record.function or "").endswith(_SUPPORT_CHECKS_LOGGER)]
             answer = ErrorText("\n".join(checks))
         configs = [EngineConfig(descriptor, self, chosen.name) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 
 __all__ = ["Kernel", "read_kernels"]
 
-_CODE = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does,
-_TABLE = 4  # but for global data, which code finds by the addresses in this constant bank, or is relocated to:
-_GLOBALS = (f".nv.constant{_TABLE}", ".nv.global.init")  # mostly numbers that the compiler alone has used
-_RELOCATED = (".rel.text.", ".rela.text.")
-_WITH_BANK = (3, 5)  # forms of an instruction's operands that name a constant bank, sm_70 to sm_121,
-_BARRIER = 0xB1D  # but for BAR, which has the number of a barrier in its place
-_NO_BITS = 8  # type of a section that has a size and no bytes (ELF, SHT_NOBITS)
-_SVAL, _REGCOUNT = 0x04, 0x2F  # of .nv.info: an entry with words of its own, and the one with (symbol, registers)
+_CODE_SECTIONS = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does,
+_ADDRESS_TABLE_BANK = (
+    4  # but for global data, which code finds by the addresses in this constant bank, or is relocated to:
+)
+_GLOBAL_DATA_SECTIONS = (
+    f".nv.constant{_ADDRESS_TABLE_BANK}",
+    ".nv.global.init",
+)  # mostly numbers that the compiler alone has used
+_RELOCATION_SECTIONS = (".rel.text.", ".rela.text.")
+_OPERAND_FORMS_WITH_BANK = (3, 5)  # forms of an instruction's operands that name a constant bank, sm_70 to sm_121,
+_BARRIER_OPCODE = 0xB1D  # but for BAR, which has the number of a barrier in its place
+_SECTION_TYPE_NO_BITS = 8  # type of a section that has a size and no bytes (ELF, SHT_NOBITS)
+_SIZED_ENTRY, _REGISTER_COUNT_ENTRY = (
+    0x04,
+    0x2F,
+)  # of .nv.info: an entry with words of its own, and the one with (symbol, registers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +78,9 @@ class Kernel:
         digest, size, registers = hashlib.sha256(), 0, 0
         try:
             sections = list(_read_sections(cubin))
-            unread = () if any(_reads_globals(*one) for one in sections) else _GLOBALS
+            unread = () if any(_may_read_global_data(*one) for one in sections) else _GLOBAL_DATA_SECTIONS
             for section, body in sections:
-                if section.startswith(_CODE) and section not in unread:
+                if section.startswith(_CODE_SECTIONS) and section not in unread:
                     digest.update(f"{len(body)} ".encode() + body)  # not their names, which hold the kernel's
                 if section.startswith(".text."):
                     size += len(body)
@@ -80,7 +88,7 @@ class Kernel:
                     registers = max(_read_register_counts(body), default=0)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"the code of kernel {name} is damaged: {error}") from None
-        return cls(name, digest.hexdigest(), size, registers, _architecture(cubin))
+        return cls(name, digest.hexdigest(), size, registers, _read_architecture(cubin))
 
     def __str__(self) -> str:
         of = f" of {self.architecture}" if self.architecture else ""
@@ -102,20 +110,23 @@ def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
         return None
 
 
-def _architecture(elf: bytes) -> str:
+def _read_architecture(elf: bytes) -> str:
     """Return the architecture in the header of an ELF file of GPU code; empty for forms that are not known.
 
     Read of the code of sm_80 to sm_121 by NVRTC 12.9: the form of the flags changed with the version of the ABI.
     """
     (flags,) = struct.unpack_from("<I", elf, 0x30)
-    form = _FLAGS.get(elf[8])
+    form = _ARCHITECTURE_FLAGS.get(elf[8])
     if form is None:
         return ""
     shift, exact = form
     return f"sm_{flags >> shift & 0xFF}{'a' if flags & exact else ''}"
 
 
-_FLAGS = {7: (0, 0x800), 8: (8, 0x8)}  # by version of the ABI: where the number is, and the bit of code like sm_90a
+_ARCHITECTURE_FLAGS = {
+    7: (0, 0x800),
+    8: (8, 0x8),
+}  # by version of the ABI: where the number is, and the bit of code like sm_90a
 
 
 def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
@@ -129,15 +140,17 @@ def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
     for name, kind, _flags, _address, offset, length in headers:
         begin = start + name
         title = elf[begin : elf.index(b"\0", begin)].decode() if 0 <= begin < len(elf) else ""
-        yield title, b"" if kind == _NO_BITS else elf[offset : offset + length]
+        yield title, b"" if kind == _SECTION_TYPE_NO_BITS else elf[offset : offset + length]
 
 
-def _reads_globals(section: str, body: bytes) -> bool:
-    """Return whether a section may contain code that locates global data."""
+def _may_read_global_data(section: str, body: bytes) -> bool:
+    """Return whether a section may contain code that reads global data."""
     if not section.startswith(".text."):
-        return section.startswith(_RELOCATED) and bool(body)
+        return section.startswith(_RELOCATION_SECTIONS) and bool(body)
     return len(body) % 16 > 0 or any(
-        low >> 54 & 31 == _TABLE and low >> 9 & 7 in _WITH_BANK and low & 0xFFF != _BARRIER
+        low >> 54 & 31 == _ADDRESS_TABLE_BANK
+        and low >> 9 & 7 in _OPERAND_FORMS_WITH_BANK
+        and low & 0xFFF != _BARRIER_OPCODE
         for low, _ in struct.iter_unpack("<QQ", body)
     )
 
@@ -148,7 +161,7 @@ def _read_register_counts(info: bytes) -> Iterator[int]:
     while at + 4 <= len(info):
         form, attribute, length = struct.unpack_from("<BBH", info, at)
         at += 4
-        if form == _SVAL:
-            if attribute == _REGCOUNT:
+        if form == _SIZED_ENTRY:
+            if attribute == _REGISTER_COUNT_ENTRY:
                 yield struct.unpack_from("<II", info, at)[1]
             at += length

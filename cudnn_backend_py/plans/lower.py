@@ -26,7 +26,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
     return _Lowering().lower_ops(graph)
 
 
-def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
+def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
     """Return the features of a graph that need a newer cuDNN, by C name, with their version; newest first.
 
     Of the attributes of a descriptor that came together, one.
@@ -89,7 +89,7 @@ class _Lowering:
                 is_virtual=True if tensor.virtual else None,
                 is_by_value=True if tensor.by_value else None,
                 reordering_mode=None if tensor.reordering is TensorReordering.NONE else tensor.reordering,
-                ragged_offset=self._lower_if_given(tensor.ragged_offset),
+                ragged_offset=self._lower_optional_tensor(tensor.ragged_offset),
                 ragged_offset_multiplier=None
                 if tensor.ragged_offset_multiplier == 1
                 else tensor.ragged_offset_multiplier,
@@ -98,7 +98,7 @@ class _Lowering:
             )
         return made
 
-    def _lower_if_given(self, tensor: Tensor | None) -> d.Tensor | None:
+    def _lower_optional_tensor(self, tensor: Tensor | None) -> d.Tensor | None:
         return None if tensor is None else self.lower_tensor(tensor)
 
     def _lower_matmul(self, op: Matmul) -> d.OperationMatmul:
@@ -109,21 +109,21 @@ class _Lowering:
             b=self.lower_tensor(op.b),
             c=self.lower_tensor(op.c),
             matmul=parameters,
-            gemm_m_override=self._lower_if_given(op.m_override),
-            gemm_n_override=self._lower_if_given(op.n_override),
-            gemm_k_override=self._lower_if_given(op.k_override),
+            gemm_m_override=self._lower_optional_tensor(op.m_override),
+            gemm_n_override=self._lower_optional_tensor(op.n_override),
+            gemm_k_override=self._lower_optional_tensor(op.k_override),
         )
 
     def _lower_pointwise(self, op: Pointwise) -> d.OperationPointwise:
         numbers = {name: getattr(op, name) for name in ACTIVATION_NUMBERS}
         return d.OperationPointwise(
             pointwise=d.Pointwise(mode=op.mode, math_prec=op.compute_type, axis=op.axis, **numbers),
-            x=self._lower_if_given(op.x),
-            b=self._lower_if_given(op.b),
-            t=self._lower_if_given(op.t),
-            y=self._lower_if_given(op.y),
-            dy=self._lower_if_given(op.dy),
-            dx=self._lower_if_given(op.dx),
+            x=self._lower_optional_tensor(op.x),
+            b=self._lower_optional_tensor(op.b),
+            t=self._lower_optional_tensor(op.t),
+            y=self._lower_optional_tensor(op.y),
+            dy=self._lower_optional_tensor(op.dy),
+            dx=self._lower_optional_tensor(op.dx),
             alpha1=op.alpha1,
             alpha2=op.alpha2,
         )

@@ -9,12 +9,12 @@ from ..errors import CudnnStatusError
 from ..generated.enums import KnobType
 from .choice import EngineChoice
 from .engine import EngineConfig, Knob, OperationGraph
-from .select import Selection, refusal
+from .select import Selection, make_filter
 
-__all__ = ["neighbouring_configs", "neighbours"]
+__all__ = ["find_neighbouring_configs", "list_neighbouring_knobs"]
 
 
-def neighbours(
+def list_neighbouring_knobs(
     knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
 ) -> Iterator[dict[KnobType, int]]:
     """Yield knob choices near the seeds: none, each seed, and each seed with one knob changed.
@@ -45,7 +45,7 @@ def neighbours(
                 yield {**seed, knob.type: value}
 
 
-def neighbouring_configs(
+def find_neighbouring_configs(
     question: OperationGraph, known: list[EngineConfig], selection: Selection, may_go_on: Callable[[], bool]
 ) -> Iterator[EngineConfig]:
     """Yield configs near the known ones that pass the selection and cuDNN's check, alternating between engines.
@@ -57,11 +57,11 @@ def neighbouring_configs(
     """
     seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in known]
     seen = {config.choice for config in known}
-    refuse = refusal(question, replace(selection, engine=None, knobs=()))
+    refuse = make_filter(question, replace(selection, engine=None, knobs=()))
     waiting = []
     for engine in range(question.engine_count):
         try:
-            waiting.append((engine, neighbours(question.knobs(engine), seeds)))
+            waiting.append((engine, list_neighbouring_knobs(question.knobs(engine), seeds)))
         except CudnnStatusError:
             continue  # the engine does not support the graph
     while waiting:

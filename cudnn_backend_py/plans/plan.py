@@ -130,10 +130,10 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
     from .record import load_record
 
     record = load_record(path)
-    return restore_plan(record, record.read_graph(), _open_target_of(record, target), os.fspath(path))
+    return restore_plan(record, record.read_graph(), _open_target_of_record(record, target), os.fspath(path))
 
 
-def _open_target_of(record: PlanRecord, target: Target | str | None) -> Target:
+def _open_target_of_record(record: PlanRecord, target: Target | str | None) -> Target:
     driver = library().driver
     if target is not None or (driver.kind == "real" and driver.devices > 0):
         return open_target(target)
@@ -151,7 +151,7 @@ def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) 
     EnvironmentNotReady
         As :func:`load_plan`; `source` is named in the message.
     """
-    record.check_fits(target, source)
+    record.check_target(target, source)
     plan = Descriptor(DescriptorType.EXECUTION_PLAN, on=target.library)
     if target.handle is not None:
         plan.set(Attr.EXECUTION_PLAN_HANDLE, target.handle)

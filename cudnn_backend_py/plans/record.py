@@ -17,13 +17,13 @@ from ..system.strict import read_json
 from ..system.version import is_same_version
 from ..target import Target
 
-__all__ = ["PlanRecord", "is_plan", "load_record", "parse_record", "save_record", "seal"]
+__all__ = ["PlanRecord", "add_hash", "is_plan_file", "load_record", "parse_record", "save_record"]
 
 SCHEMA = "cudnn-backend-py/plan"
 SCHEMA_VERSION = 1
 MAX_BYTES = 64 << 20  # of a plan file
-_FACTS = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "plan": str}
-_ENVELOPE = ("schema", "version", "sha256")
+_FIELD_TYPES = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "plan": str}
+_ENVELOPE_KEYS = ("schema", "version", "sha256")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,18 +61,18 @@ class PlanRecord:
         GraphError
             ``plan-file`` where something is missing or of another type.
         """
-        for name, kind in _FACTS.items():
+        for name, kind in _FIELD_TYPES.items():
             if type(data.get(name)) is not kind:
                 raise GraphError(
                     f"{source} is not a plan file: {name!r} is of type {type(data.get(name)).__name__}, "
                     f"{kind.__name__} is needed",
                     code="plan-file",
                 )
-        return cls(**{name: data[name] for name in _FACTS})
+        return cls(**{name: data[name] for name in _FIELD_TYPES})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain data."""
-        return {name: getattr(self, name) for name in _FACTS}
+        return {name: getattr(self, name) for name in _FIELD_TYPES}
 
     def read_graph(self) -> Graph:
         """Return the graph.
@@ -84,7 +84,7 @@ class PlanRecord:
         """
         return graph_from_json(self.graph)
 
-    def check_fits(self, target: Target, source: str) -> None:
+    def check_target(self, target: Target, source: str) -> None:
         """Check that the plan can be used on a target; messages name `source`.
 
         Raises
@@ -106,7 +106,7 @@ class PlanRecord:
             )
 
 
-def seal(data: Mapping[str, Any]) -> dict[str, Any]:
+def add_hash(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain data with its ``sha256``: the hash of everything but the hash itself."""
     rest = {key: value for key, value in data.items() if key != "sha256"}
     return rest | {"sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
@@ -114,7 +114,7 @@ def seal(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
     """Write a plan file atomically."""
-    sealed = seal({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
+    sealed = add_hash({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
     write_atomically(path, json.dumps(sealed) + "\n")
 
 
@@ -129,7 +129,7 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
     return parse_record(read_json(path, code="plan-file", max_bytes=MAX_BYTES), os.fspath(path))
 
 
-def is_plan(data: Any) -> bool:
+def is_plan_file(data: Any) -> bool:
     """Return whether a JSON text is that of a plan file."""
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
@@ -143,9 +143,9 @@ def parse_record(data: Any, source: str) -> PlanRecord:
             code="plan-file",
             fix="plan files are written by Plan.save and 'cudnn-backend plan build'",
         )
-    if seal(data)["sha256"] != data.get("sha256"):
+    if add_hash(data)["sha256"] != data.get("sha256"):
         raise GraphError(f"{source} was changed after it was saved", code="plan-file")
     record = PlanRecord.from_dict(data, source)
-    if unknown := sorted({*data} - {*_FACTS, *_ENVELOPE}):
+    if unknown := sorted({*data} - {*_FIELD_TYPES, *_ENVELOPE_KEYS}):
         raise GraphError(f"{source} is not a plan file: it also has {', '.join(unknown)}", code="plan-file")
     return record

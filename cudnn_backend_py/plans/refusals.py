@@ -13,11 +13,11 @@ from ..printable import without_addresses
 from ..system.strict import parse_json
 from .choice import EngineChoice, read_logged_choice
 
-__all__ = ["Reason", "Refusal", "furthest_reason", "read_error", "read_refusals"]
+__all__ = ["Reason", "Refusal", "find_furthest_reason", "read_error", "read_refusals"]
 
-_REASON = re.compile(REASON_LINE)
-_CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
-_SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
+_REASON_PATTERN = re.compile(REASON_LINE)
+_CONFIG_PATTERN = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
+_SEPARATOR_PATTERN = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 
 _Config = tuple[int, int | None, dict[str, int]]  # engine, architecture, knobs
 
@@ -86,14 +86,14 @@ def read_refusals(text: str) -> list[Refusal]:
         reasons.clear()
 
     for line in text.splitlines():
-        if match := _CONFIG.match(line):
+        if match := _CONFIG_PATTERN.match(line):
             store_refusal()
             config = _parse_config(match["json"])
             if config is None:
                 reasons.append(Reason("", line.strip()))
-        elif match := _REASON.match(line):
+        elif match := _REASON_PATTERN.match(line):
             reasons.append(Reason(match["status"], match["text"].strip()))
-        elif line.strip() and not _SEPARATOR.match(line):
+        elif line.strip() and not _SEPARATOR_PATTERN.match(line):
             if reasons:
                 last = reasons.pop()
                 reasons.append(Reason(last.status, f"{last.text}\n{line.strip()}"))
@@ -127,15 +127,15 @@ def read_error(error: CudnnStatusError) -> tuple[Reason, ...]:
     return parsed
 
 
-class _HasReasons(Protocol):
+class _RefusedConfig(Protocol):
     @property
     def reasons(self) -> tuple[Reason, ...]: ...
 
 
-_PLAIN = "CUDNN_STATUS_NOT_SUPPORTED"
+_UNSPECIFIC_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def furthest_reason(refused: Iterable[_HasReasons]) -> Reason | None:
+def find_furthest_reason(refused: Iterable[_RefusedConfig]) -> Reason | None:
     """Return the innermost reason of the engine config with the longest chain of reasons, which passed most checks.
 
     The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long
@@ -144,4 +144,4 @@ def furthest_reason(refused: Iterable[_HasReasons]) -> Reason | None:
     chains = [item.reasons for item in refused if item.reasons]
     if not chains:
         return None
-    return max(chains, key=lambda chain: (len(chain), chain[0].status != _PLAIN))[0]
+    return max(chains, key=lambda chain: (len(chain), chain[0].status != _UNSPECIFIC_STATUS))[0]

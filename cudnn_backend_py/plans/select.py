@@ -23,22 +23,22 @@ __all__ = [
     "Selected",
     "Selection",
     "candidates",
-    "find_excess",
-    "refusal",
+    "find_exceeded_limit",
+    "make_filter",
+    "make_tuned_key_options",
     "select",
-    "tuned_options",
 ]
 
-_ENUMS: dict[str, type[CudnnEnum]] = {
+_NOTE_ENUMS: dict[str, type[CudnnEnum]] = {
     "wanted_behavior": BehaviorNote,
     "unwanted_behavior": BehaviorNote,
     "wanted_numerical": NumericalNote,
     "unwanted_numerical": NumericalNote,
     "modes": HeurMode,
 }
-_SIZES = {"workspace_bytes": "workspace", "shared_memory_bytes": "shared memory per block"}
+_LIMIT_NAMES = {"workspace_bytes": "workspace", "shared_memory_bytes": "shared memory per block"}
 _Enum = TypeVar("_Enum", bound=CudnnEnum)
-_Reason = Callable[[EngineConfig], str | None]
+_Filter = Callable[[EngineConfig], str | None]
 
 
 def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
@@ -105,7 +105,7 @@ class Selection:
     modes: tuple[HeurMode, ...] = (HeurMode.A, HeurMode.FALLBACK)
 
     def __post_init__(self) -> None:
-        for name, kind in _ENUMS.items():
+        for name, kind in _NOTE_ENUMS.items():
             given = getattr(self, name)
             several = (given,) if isinstance(given, (str, CudnnEnum)) else given
             members = tuple(dict.fromkeys(_find_member(kind, item) for item in several))
@@ -114,13 +114,13 @@ class Selection:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise UsageError(f"{name} must be an int of 0 or more, got {value!r}", code="selection-limit")
-        object.__setattr__(self, "knobs", tuple(sorted(self._given_knobs())))
+        object.__setattr__(self, "knobs", tuple(sorted(self._read_knobs())))
         if self.knobs and self.engine is None:
             raise UsageError(
                 "knobs are given without an engine", code="selection-knobs", fix="name their engine as well"
             )
 
-    def _given_knobs(self) -> Iterator[tuple[KnobType, int]]:
+    def _read_knobs(self) -> Iterator[tuple[KnobType, int]]:
         given = self.knobs
         for knob, value in given.items() if isinstance(given, Mapping) else given:
             if type(value) is not int:
@@ -136,7 +136,7 @@ class Selection:
                 continue
             if item.name == "knobs":
                 value = {knob.name: number for knob, number in value}
-            elif item.name in _ENUMS:
+            elif item.name in _NOTE_ENUMS:
                 value = [member.name for member in value]
             plain[item.name] = value
         return plain
@@ -246,12 +246,12 @@ def select(
     question = graph if isinstance(graph, OperationGraph) else OperationGraph(graph, open_target(target))
     found = candidates(question, wanted, every_mode=False)
     if not found.configs:
-        raise nothing_selected(question, wanted, found)
+        raise make_nothing_selected_error(question, wanted, found)
     first, *others = found.configs
     return Selected(first, tuple(others), found)
 
 
-def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]:
+def make_tuned_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
     """Return the options in the plan cache key of the tuned plan for a selection on a target.
 
     Which modes were queried is not among them: tuning asks several. The GPU's name is: the key of a plan does not
@@ -271,8 +271,8 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     """
     found = Candidates()
     seen: set[EngineChoice] = set()
-    refuse = refusal(question, selection)
-    for config in _propose(question, selection, found, every_mode):
+    refuse = make_filter(question, selection)
+    for config in _list_configs(question, selection, found, every_mode):
         if config.choice in seen:
             continue
         seen.add(config.choice)
@@ -286,35 +286,35 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     return found
 
 
-def _propose(
+def _list_configs(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
 ) -> Iterator[EngineConfig]:
-    """Yield configs; add cuDNN's messages about others to `found`."""
+    """Yield the configs of the modes of a selection, and add cuDNN's refusals of others to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _yield_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
+        yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
-        yield from _try_selected(question, found)
+        yield from _try_library_choice(question, found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
         try:
             answer = question.heuristics(mode, reasons=True)
         except CudnnStatusError as error:
-            _add_refused(found, mode.name, None, error)
+            _add_refused_config(found, mode.name, None, error)
             continue
         if answer.answer.text:
             found.answers.append((mode.name, answer.answer.text))
             found.texts.append(answer.answer.text)
         yield from answer.configs
     if not selection.deterministic:
-        yield from _try_selected(question, found)
+        yield from _try_library_choice(question, found)
     if selection.engine is not None and not found.configs:
-        yield from _yield_choice(question, EngineChoice(selection.engine), "named", found)
+        yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
-    """Yield the config that a library selects without querying the heuristics."""
+def _try_library_choice(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
+    """Yield the engine config that a library selects for the graph without heuristics, if there is one."""
     try:
         if (config := question.selected()) is not None:
             yield config
@@ -322,16 +322,16 @@ def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[Engin
         found.texts.append(error.last_error)
 
 
-def _yield_choice(
+def _try_choice(
     question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
 ) -> Iterator[EngineConfig]:
     try:
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
-        _add_refused(found, origin, choice, error)
+        _add_refused_config(found, origin, choice, error)
 
 
-def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
+def _add_refused_config(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
     from .candidate import Candidate
     from .refusals import read_error
 
@@ -343,13 +343,13 @@ def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, er
 # Filters
 
 
-def refusal(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
+def make_filter(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
     """Return a function that gives the reason why a selection excludes a config, None if it does not."""
     filters = list(_make_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
 
 
-def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason]:
+def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_Filter]:
     """Yield functions that give the reason to exclude a config or None; cheap checks first."""
     if (engine := selection.engine) is not None:
         yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"
@@ -357,15 +357,15 @@ def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_R
         wanted, unwanted = (getattr(selection, f"{side}_{kind}") for side in ("wanted", "unwanted"))
         if wanted or unwanted:
             yield _make_note_filter(kind, wanted, unwanted)
-    limits = {name: limit for name in _SIZES if (limit := getattr(selection, name)) is not None}
+    limits = {name: limit for name in _LIMIT_NAMES if (limit := getattr(selection, name)) is not None}
     if limits:
-        yield lambda config: find_excess(config, **limits)
+        yield lambda config: find_exceeded_limit(config, **limits)
     if selection.deterministic:
         yield _make_note_filter("numerical", (), (NumericalNote.NONDETERMINISTIC,))
         yield _make_determinism_filter(question)
 
 
-def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Reason:
+def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Filter:
     def refuse(config: EngineConfig) -> str | None:
         held = getattr(config, f"{kind}_notes")
         notes = ", ".join(getattr(note, "name", str(note)) for note in held) or "none"
@@ -378,7 +378,7 @@ def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable
     return refuse
 
 
-def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
+def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | None:
     """Return the first exceeded limit of a config as found and allowed; None if it exceeds none.
 
     Parameters
@@ -386,14 +386,14 @@ def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
     limits
         Bytes allowed, by the names ``workspace_bytes`` and ``shared_memory_bytes``; None for no limit.
     """
-    for name, what in _SIZES.items():
+    for name, what in _LIMIT_NAMES.items():
         limit = limits.get(name)
         if limit is not None and (needed := getattr(config, name)) > limit:
             return f"it needs {needed} bytes of {what}, {limit} are allowed"
     return None
 
 
-def _make_determinism_filter(question: OperationGraph) -> _Reason:
+def _make_determinism_filter(question: OperationGraph) -> _Filter:
     whole = _explain_nondeterminism(question)
     known = _find_selection(question)
 
@@ -447,8 +447,8 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 # Nothing left
 
 
-def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
-    """Return the error for a selection without a match; it says who refused and quotes cuDNN."""
+def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
+    """Return the error for a selection without a match: counts of configs refused by cuDNN and by the selection."""
     from ..target.environment import find_refusal_problem  # only for a refusal
 
     target = question.target
@@ -461,14 +461,14 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
     headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.build_text}: {', '.join(who) or 'none was proposed'}{headline}",
+        f"cuDNN {target.library.build_text}: {', '.join(who) or 'the heuristics listed none'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
-        cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
+        cause="\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
         fix=fault.repair
         if fault is not None
-        else "loosen what refused them, or ask more modes"
+        else "relax the requirements that excluded them, or query more heuristics modes"
         if ours
         else "explain(graph) searches for the cause",
     )

@@ -13,7 +13,7 @@ from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Handle, Library, current_device, library
-from ..native.cuda import device_name, read_device_limits, sm_version
+from ..native.cuda import query_device_limits, query_device_name, query_sm_version
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [
@@ -192,8 +192,12 @@ def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profi
     if lib.version < (9, 8, 0):
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     _check_device(ordinal, lib)
-    sm = sm_version(ordinal)
-    known: dict[str, Any] = {"deviceVer": 10 * sm, "deviceName": device_name(ordinal), **read_device_limits(ordinal)}
+    sm = query_sm_version(ordinal)
+    known: dict[str, Any] = {
+        "deviceVer": 10 * sm,
+        "deviceName": query_device_name(ordinal),
+        **query_device_limits(ordinal),
+    }
     if sm < _OVERSIZED_SHARED_MEMORY_SM:
         known["oversizedSharedMemoryPerBlock"] = 0
     properties = _LazyMapping(known, lambda: read_device(ordinal, on=lib))

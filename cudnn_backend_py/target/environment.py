@@ -12,16 +12,16 @@ from ..errors import EnvironmentNotReady
 from ..native import Library, library, loaded_library
 from ..native.environment import (
     Nvrtc,
+    find_sublibraries,
+    get_loader_error,
     initialize_driver,
-    loader_error,
-    loader_folders,
-    loader_preloads,
-    mapped_cudnn_libraries,
+    list_loader_folders,
+    list_loader_preloads,
+    list_mapped_cudnn_libraries,
+    parse_version_in_file_name,
     query_nvrtc,
-    sublibraries,
-    version_in_file_name,
 )
-from ..native.find import cudnn_places, find_loaded, nvrtc_places
+from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
 from ..system.integrity import Damage, find_damage
 from ..system.interruption import pass_interruption
 from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
@@ -208,7 +208,7 @@ def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> E
         whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
     """
     if not nvrtc:
-        places = (place.path for major in (12, 13) for place in nvrtc_places(major, library or None))
+        places = (place.path for major in (12, 13) for place in find_nvrtc_places(major, library or None))
         nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), "")
     for file in filter(None, (library, nvrtc)):
         if (damage := find_damage(file, full=True)) is not None:
@@ -232,7 +232,7 @@ def _prepend_damage(faults: list[EnvironmentProblem], *paths: str | None) -> lis
 
 def _find_library_to_load() -> str | None:
     """Return the path of the library to load, None if the loader searches for it."""
-    place = next((place for place in cudnn_places() if place.path is not None), None)
+    place = next((place for place in find_cudnn_places() if place.path is not None), None)
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
@@ -261,7 +261,7 @@ def _check_files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
 
 def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[EnvironmentProblem]:
     folder = Path(path).parent
-    present = set(sublibraries(folder))
+    present = set(find_sublibraries(folder))
     full = not present.isdisjoint(_FULL_WHEEL_SUBLIBRARIES)
     vital = list(_VITAL_SUBLIBRARIES)
     if version is not None:
@@ -286,8 +286,8 @@ def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[E
 
 def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
-    for name, files in sublibraries(Path(path).parent).items():
-        versions = {found for file in files if (found := version_in_file_name(file)) is not None}
+    for name, files in find_sublibraries(Path(path).parent).items():
+        versions = {found for file in files if (found := parse_version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
             theirs = ", ".join(map(version_text, sorted(versions)))
             yield EnvironmentProblem(
@@ -301,11 +301,11 @@ def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[Environ
 
 def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries that the loader refuses; sub-libraries of mixed versions lack each other's symbols."""
-    present = sublibraries(Path(path).parent)
+    present = find_sublibraries(Path(path).parent)
     for name in (*_VITAL_SUBLIBRARIES, *_VITAL_SUBLIBRARIES_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
             continue
-        refusal = loader_error(str(present[name][0]))
+        refusal = get_loader_error(str(present[name][0]))
         if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
             mixed = "undefined symbol" in refusal
             yield EnvironmentProblem(
@@ -321,7 +321,7 @@ def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
 
 def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield libraries of other cuDNN versions that are mapped into this process."""
-    shims, parts = mapped_cudnn_libraries()
+    shims, parts = list_mapped_cudnn_libraries()
     if len(shims) > 1:
         yield EnvironmentProblem(
             "cudnn-loaded-twice",
@@ -345,18 +345,18 @@ def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
 @lru_cache
 def _list_own_files(path: str) -> frozenset[str]:
     """Return the resolved paths of the sub-libraries next to a libcudnn, as in ``/proc/self/maps``."""
-    return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
+    return frozenset(str(file.resolve()) for files in find_sublibraries(Path(path).parent).values() for file in files)
 
 
 @lru_cache
 def _list_sublibrary_names(folder: Path) -> frozenset[str]:
-    return frozenset(sublibraries(folder))
+    return frozenset(find_sublibraries(folder))
 
 
 def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:
     """Yield libraries that the loader finds before the sub-libraries next to `path`."""
     own = Path(path).resolve().parent
-    for folder in loader_folders():
+    for folder in list_loader_folders():
         if "graph" in _list_sublibrary_names(folder) and folder.resolve() != own:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
@@ -365,7 +365,7 @@ def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:
                 f"remove {folder} from LD_LIBRARY_PATH, or put {own} before it",
                 blocks=False,
             )
-    for file in loader_preloads():
+    for file in list_loader_preloads():
         if file.name.startswith(("libcudnn", "libcuda.so", "libnvrtc")) and file.resolve().parent != own:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",

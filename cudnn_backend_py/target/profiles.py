@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
-from ..native.crash_guards import DEVICE_NAME_BYTES
+from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
 from ..system.nearest import nearest
 from ..system.strict import read_json
 
@@ -101,9 +101,9 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
     for key, value in filled.items():
         _check_property(key, value, where)
     length = len(filled["deviceName"].encode())
-    if length > DEVICE_NAME_BYTES:
+    if length > MAX_DEVICE_NAME_BYTES:
         raise GraphError(
-            f"deviceName has {length} bytes, at most {DEVICE_NAME_BYTES} are safe",
+            f"deviceName has {length} bytes, at most {MAX_DEVICE_NAME_BYTES} are safe",
             code="device-name-too-long",
             where=where,
             cause="[measured] cuDNN 9.28 copies a longer name past its buffer",

@@ -30,11 +30,11 @@ __all__ = [
     "check_pages",
     "check_scales",
     "check_tensors",
-    "data_type_of",
+    "get_data_type",
+    "get_head_dim_step",
+    "get_type_name",
     "has_supported_strides",
-    "head_dim_step",
     "is_fp8",
-    "type_name",
 ]
 
 # The tensors an operator takes, in its order; the first three must be there. Tokens are [b, h, s, d], or [t, h, d] with
@@ -91,23 +91,23 @@ class Scales(NamedTuple):
 SCALES = Scales._fields
 
 
-_TYPES = {DATA_TYPES[kind].torch[0]: kind for kind in (*HALF_TYPES, *FP8_TYPES) if DATA_TYPES[kind].torch}
-_FP8_NAMES = frozenset(name for name, kind in _TYPES.items() if kind in FP8_TYPES)
+_DATA_TYPES_BY_NAME = {DATA_TYPES[kind].torch[0]: kind for kind in (*HALF_TYPES, *FP8_TYPES) if DATA_TYPES[kind].torch}
+_FP8_NAMES = frozenset(name for name, kind in _DATA_TYPES_BY_NAME.items() if kind in FP8_TYPES)
 
 
-def type_name(x: Any) -> str:
+def get_type_name(x: Any) -> str:
     """Return the name of a tensor's type, such as ``float16``."""
     return str(x.dtype).removeprefix("torch.")
 
 
-def data_type_of(x: Any) -> DataType | None:
+def get_data_type(x: Any) -> DataType | None:
     """Return cuDNN's type of Q, K, V; None for others."""
-    return _TYPES.get(type_name(x))
+    return _DATA_TYPES_BY_NAME.get(get_type_name(x))
 
 
 def is_fp8(x: Any) -> bool:
     """Return whether a tensor holds 8-bit floats."""
-    return type_name(x) in _FP8_NAMES
+    return get_type_name(x) in _FP8_NAMES
 
 
 def has_supported_strides(x: Any) -> bool:
@@ -119,11 +119,11 @@ def has_supported_strides(x: Any) -> bool:
     )
 
 
-def _wrong_tensor(headline: str, fix: str | None = None) -> UsageError:
+def _make_tensor_error(headline: str, fix: str | None = None) -> UsageError:
     return UsageError(headline, code="torch-tensor", fix=fix)
 
 
-def _wrong_option(headline: str, fix: str | None = None) -> UsageError:
+def _make_option_error(headline: str, fix: str | None = None) -> UsageError:
     return UsageError(headline, code="torch-option", fix=fix)
 
 
@@ -138,9 +138,9 @@ def check_dims(count: int, meaning: str, fix: str | None = None, **tensors: Any)
     for name, x in tensors.items():
         dim = getattr(x, "dim", None)
         if dim is None:
-            raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
+            raise _make_tensor_error(f"{name} is {type(x).__name__}, a tensor is needed")
         if dim() != count:
-            raise _wrong_tensor(f"{name} has {dim()} dims, {meaning} are needed", fix)
+            raise _make_tensor_error(f"{name} has {dim()} dims, {meaning} are needed", fix)
 
 
 def _check_device(named: Mapping[str, Any]) -> None:
@@ -150,11 +150,11 @@ def _check_device(named: Mapping[str, Any]) -> None:
         x = named[name]
         if x.device != q.device or x.device.type not in ("cuda", "meta"):
             other = "" if x is q else f", q on {q.device}"
-            raise _wrong_tensor(f"{name} is on {x.device}{other}: one CUDA device is needed")
-        if type_name(x) not in _TYPES or x.dtype != q.dtype:
-            other = "" if x is q else f", q {type_name(q)}"
-            raise _wrong_tensor(
-                f"{name} is {type_name(x)}{other}: float16 for all or bfloat16 for all is needed, or 8-bit floats"
+            raise _make_tensor_error(f"{name} is on {x.device}{other}: one CUDA device is needed")
+        if get_type_name(x) not in _DATA_TYPES_BY_NAME or x.dtype != q.dtype:
+            other = "" if x is q else f", q {get_type_name(q)}"
+            raise _make_tensor_error(
+                f"{name} is {get_type_name(x)}{other}: float16 for all or bfloat16 for all is needed, or 8-bit floats"
             )
 
 
@@ -168,30 +168,30 @@ def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
     """
     if not is_fp8(q):
         if scales is not None:
-            raise _wrong_option(f"scales belong to 8-bit floats, q is {type_name(q)}")
+            raise _make_option_error(f"scales are only for 8-bit floats, but q is {get_type_name(q)}")
         return ()
     if scales is None:
-        raise _wrong_option(
-            f"q is {type_name(q)}: its scales are needed",
+        raise _make_option_error(
+            f"q is {get_type_name(q)}: its scales are needed",
             fix="give scales=Scales(descale_q=..., ...), tensors of one float32 each",
         )
     if len(scales) != len(SCALES):
-        raise _wrong_option(f"{len(scales)} scales are given, {', '.join(SCALES)} are needed")
+        raise _make_option_error(f"{len(scales)} scales are given, {', '.join(SCALES)} are needed")
     return tuple(scales)
 
 
 def _check_finite_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not (isinstance(value, Real) or _is_symbol(value)) or value - value != 0:
-        raise _wrong_option(f"{name} is {value!r}, a finite number is needed")
+    if isinstance(value, bool) or not (isinstance(value, Real) or _is_symbolic(value)) or value - value != 0:
+        raise _make_option_error(f"{name} is {value!r}, a finite number is needed")
 
 
 def _check_count(name: str, value: Any, least: int, decide: Decide) -> None:
-    is_count = not isinstance(value, bool) and (isinstance(value, Integral) or _is_symbol(value))
+    is_count = not isinstance(value, bool) and (isinstance(value, Integral) or _is_symbolic(value))
     if not is_count or decide(value < least):
-        raise _wrong_option(f"{name} is {value!r}, an int of {least} or more is needed")
+        raise _make_option_error(f"{name} is {value!r}, an int of {least} or more is needed")
 
 
-def _is_symbol(value: Any) -> bool:
+def _is_symbolic(value: Any) -> bool:
     """Return whether a number is symbolic, as the dims that torch passes to a fake kernel."""
     return hasattr(value, "node")
 
@@ -235,18 +235,18 @@ def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
         if getattr(options, name) is not None:
             _check_finite_number(name, getattr(options, name))
     if options.soft_cap is not None and options.soft_cap <= 0:
-        raise _wrong_option(f"soft_cap is {options.soft_cap}, a number above 0 is needed")
+        raise _make_option_error(f"soft_cap is {options.soft_cap}, a number above 0 is needed")
     _check_finite_number("dropout", options.dropout)
     if not 0 <= options.dropout < 1:
-        raise _wrong_option(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
+        raise _make_option_error(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
     for name, least in (("left_bound", 1), ("right_bound", 0), ("max_q", 0), ("max_kv", 0)):
         if getattr(options, name) is not None:
             _check_count(name, getattr(options, name), least, decide)
     if options.shapes not in POLICIES:
-        raise _wrong_option(f"shapes must be one of {', '.join(POLICIES)}, got {options.shapes!r}")
+        raise _make_option_error(f"shapes must be one of {', '.join(POLICIES)}, got {options.shapes!r}")
 
 
-def _dims_differ(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
+def _have_different_dims(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
     found, wanted = list(dims), list(needed)
     return len(found) != len(wanted) or any(decide(x != y) for x, y in zip(found, wanted, strict=True))
 
@@ -259,9 +259,9 @@ def _check_dim_counts(named: Mapping[str, Any]) -> None:
     else:
         check_dims(q.dim(), "those of q", k=named["k"], v=named["v"])
         if (named["seq_len_q"] is None) != (named["seq_len_kv"] is None):
-            raise _wrong_option("seq_len_q and seq_len_kv need each other, one is given")
+            raise _make_option_error("seq_len_q and seq_len_kv must be given together, only one is given")
         if is_packed and named["cu_seqlens_k"] is None:
-            raise _wrong_option("cu_seqlens_q needs cu_seqlens_k")
+            raise _make_option_error("cu_seqlens_q needs cu_seqlens_k")
 
 
 def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
@@ -272,9 +272,9 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
     UsageError
         ``torch-tensor``.
     """
-    q, small, bias = named["q"], type_name(named["q"]), named["bias"]
+    q, small, bias = named["q"], get_type_name(named["q"]), named["bias"]
     needed: dict[str, tuple[tuple[Any, ...], str]] = {
-        **(_packed_dims(named) if q.dim() == 3 else _dense_dims(named)),
+        **(_get_packed_dims(named) if q.dim() == 3 else _get_dense_dims(named)),
         "bias": (() if bias is None else tuple(bias.shape), small),  # its dims are checked with the problem
         "dropout_seed": ((4,), "int64"),
         "rng": ((4,), "int64"),
@@ -287,18 +287,19 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
         if x is None:
             continue
         if not hasattr(x, "device"):
-            raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
+            raise _make_tensor_error(f"{name} is {type(x).__name__}, a tensor is needed")
         shape = tuple(x.shape) if name not in SCALES else (x.numel(),)
-        if type_name(x) != kind or x.device != q.device or _dims_differ(shape, dims, decide):
-            raise _wrong_tensor(
-                f"{name} is {type_name(x)} {list(x.shape)} on {x.device}, {kind} {list(dims)} on {q.device} is needed"
+        if get_type_name(x) != kind or x.device != q.device or _have_different_dims(shape, dims, decide):
+            raise _make_tensor_error(
+                f"{name} is {get_type_name(x)} {list(x.shape)} on {x.device}, "
+                f"{kind} {list(dims)} on {q.device} is needed"
             )
     if bias is not None and bias.dim() != 4:
-        raise _wrong_tensor(f"bias has {bias.dim()} dims, [b or 1, h or 1, s_q or 1, s_kv or 1] is needed")
+        raise _make_tensor_error(f"bias has {bias.dim()} dims, [b or 1, h or 1, s_q or 1, s_kv or 1] is needed")
     for name in "qv":
-        d, step = named[name].shape[-1], head_dim_step(q)
+        d, step = named[name].shape[-1], get_head_dim_step(q)
         if decide(d < 1) or decide(d % step != 0):
-            raise _wrong_tensor(
+            raise _make_tensor_error(
                 f"the head dim of {name} is {d}, a multiple of {step} is needed",
                 "pad it with zeros, and keep the scale of the head dim without them",
             )
@@ -306,10 +307,10 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
     if table is not None:
         page = named["k"].shape[2]
         if decide(page < 1) or decide(page & (page - 1) != 0):
-            raise _wrong_tensor(f"a page has {page} tokens, a power of two is needed")
+            raise _make_tensor_error(f"a page has {page} tokens, a power of two is needed")
 
 
-def head_dim_step(q: Any) -> int:
+def get_head_dim_step(q: Any) -> int:
     """Return the number that the head dims of a tensor must be multiples of."""
     return 16 if is_fp8(q) else 8
 
@@ -326,7 +327,7 @@ def check_pages(named: Mapping[str, Any]) -> None:
         return
     for name in "kv":
         if not has_supported_strides(named[name]) or named[name].data_ptr() % ALIGNMENT:
-            raise _wrong_tensor(
+            raise _make_tensor_error(
                 f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
                 "address multiples of 16 bytes are needed",
                 fix="lay the cache out so: it is not copied at each call",
@@ -349,13 +350,13 @@ def _check_bias(named: Mapping[str, Any], options: OperatorOptions, decide: Deci
     if q.dim() == 3:
         scores = (named["cu_seqlens_q"].shape[0] - 1, q.shape[1], max_q, options.max_kv or max_q)
     if any(decide(x != 1) and decide(x != y) for x, y in zip(bias.shape, scores, strict=True)):
-        raise _wrong_tensor(f"bias is {list(bias.shape)}, {list(scores)} is needed, or 1 in place of each dim")
+        raise _make_tensor_error(f"bias is {list(bias.shape)}, {list(scores)} is needed, or 1 in place of each dim")
 
 
 def _check_gradients(named: Mapping[str, Any]) -> None:
     what = "8-bit floats" if is_fp8(named["q"]) else "paged K and V" if named["block_table"] is not None else ""
     if what:
-        raise _wrong_option(f"attention of {what} has no gradient here", fix="call it under torch.no_grad()")
+        raise _make_option_error(f"attention of {what} has no gradient here", fix="call it under torch.no_grad()")
 
 
 def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
@@ -367,14 +368,15 @@ def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
         ``torch-tensor``.
     """
     dims = (*q.shape[:-1], v.shape[-1])
-    if out.dtype != q.dtype or out.device != q.device or _dims_differ(out.shape, dims, decide):
-        raise _wrong_tensor(
-            f"out is {type_name(out)} {list(out.shape)} on {out.device}, {type_name(q)} {list(dims)} on {q.device} is "
+    if out.dtype != q.dtype or out.device != q.device or _have_different_dims(out.shape, dims, decide):
+        raise _make_tensor_error(
+            f"out is {get_type_name(out)} {list(out.shape)} on {out.device}, "
+            f"{get_type_name(q)} {list(dims)} on {q.device} is "
             "needed"
         )
 
 
-def _length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
+def _get_length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
     """Return the required dims and types of lengths, pages and the block table."""
     k, table = named["k"], named["block_table"]
     found: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -386,17 +388,17 @@ def _length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str, tup
     if table is not None:
         width = table.shape[1] if table.dim() == 2 else 0
         found["block_table"] = ((batch, width), "int32")
-        d, (_, v_heads, _, d_v), small = named["q"].shape[-1], named["v"].shape, type_name(named["q"])
+        d, (_, v_heads, _, d_v), small = named["q"].shape[-1], named["v"].shape, get_type_name(named["q"])
         found["k"] = ((*k.shape[:3], d), small)
         found["v"] = ((k.shape[0], v_heads, k.shape[2], d_v), small)
     return found
 
 
-def _dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+def _get_dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
     q, k, v = (named[name] for name in "qkv")
-    (b, h, s_q, d), small = q.shape, type_name(q)
+    (b, h, s_q, d), small = q.shape, get_type_name(q)
     d_v, paged = v.shape[3], named["block_table"] is not None
-    found = _length_and_page_dims(named, b)
+    found = _get_length_and_page_dims(named, b)
     if not paged:
         found |= {
             "k": ((b, k.shape[1], k.shape[2], d), small),
@@ -406,13 +408,13 @@ def _dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], st
     return found | {"o": queries, "do": queries, "stats": rows}
 
 
-def _packed_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+def _get_packed_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
     q, k, v, cu = named["q"], named["k"], named["v"], named["cu_seqlens_q"]
-    (t, h, d), small = q.shape, type_name(q)
+    (t, h, d), small = q.shape, get_type_name(q)
     if cu.dim() != 1 or cu.shape[0] < 1:
-        raise _wrong_tensor(f"cu_seqlens_q has shape {list(cu.shape)}, [b + 1] is needed")
+        raise _make_tensor_error(f"cu_seqlens_q has shape {list(cu.shape)}, [b + 1] is needed")
     d_v, paged = v.shape[-1], named["block_table"] is not None
-    found = _length_and_page_dims(named, cu.shape[0] - 1)
+    found = _get_length_and_page_dims(named, cu.shape[0] - 1)
     if not paged:
         found |= {"k": ((k.shape[0], k.shape[1], d), small), "v": ((k.shape[0], v.shape[1], d_v), small)}
     return found | {"o": ((t, h, d_v), small), "do": ((t, h, d_v), small), "stats": ((h, t), "float32")}

@@ -1,4 +1,4 @@
-"""The compiled step of torch's operators, and the recipes by which it runs plans.
+"""The compiled step, C++ code that runs operator calls without Python, and the recipes by which it runs plans.
 
 ``compiled.cpp`` says what it does. A call it has no plan for, or that is not plain eager execution, it answers with
 None: the operator's Python does it then, and teaches it the plan that ran. Nothing but time depends on it.
@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from ..execution.buffers import use_reader
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
-from ..execution.plan_pool import shared_pool
+from ..execution.plan_pool import get_shared_pool
 from ..graph.attention.shape_class import ClassBounds, smallest_class_bounds
-from ..native.cuda import driver_function, in_context
-from ..native.fast_call import TupleCall, compiled_library
+from ..native.cuda import in_context, load_driver_function
+from ..native.fast_call import TupleCall, load_compiled_library
 from ..native.prepare import PrepareKernel
 from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
-Number = int | tuple[int, int, int]
-Place = tuple[int, int, int, Number]
-Pairs = Sequence[tuple[str, Any]]
+SlotNumber = int | tuple[int, int, int]
+Place = tuple[int, int, int, SlotNumber]
+NamedTensors = Sequence[tuple[str, Any]]
 Notice = Callable[[int, tuple[int, int, int]], int]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The instructions by which the compiled step runs a plan, for one thread and one stream.
+    """A recipe: instructions by which the compiled step runs a plan, for one thread and one stream.
 
     A number is an int, or (base, factor, slot) for ``base + factor * slot``: slots hold those numbers of a call in
     which calls of one plan may differ. A place is (where it is written, kind, index, offset or number) with the
@@ -85,14 +85,14 @@ class Recipe:
     """
 
     call: TupleCall
-    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
+    outputs: tuple[tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
     holds: Any
     limits: tuple[tuple[int, int, int], ...] = ()
     prepared: int = 0
     parameters: tuple[Place, ...] = ()
-    pieces: tuple[Number, ...] = ()
+    pieces: tuple[SlotNumber, ...] = ()
     own_piece: int = -1
     copied: int = 0
     tokens_first: bool = False
@@ -110,7 +110,7 @@ class Recipe:
         )
 
 
-def tensor_sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
+def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str, tuple[int, int, int]]:
     """Return kind, index and offset of each tensor of a plan, by its name."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
@@ -120,23 +120,29 @@ def tensor_sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, i
     return found
 
 
-def fixed_output(x: Any, filled: float | None) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
+def describe_fixed_output(
+    x: Any, filled: float | None
+) -> tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None]:
     """Return the description of an output that always has the dims and strides of this tensor."""
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
 def make_exact_recipe(
-    executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str], filled: Mapping[str, float]
+    executable: Executable,
+    inputs: NamedTensors,
+    outputs: NamedTensors,
+    copied: Sequence[str],
+    filled: Mapping[str, float],
 ) -> Recipe:
     """Return the recipe of an exact plan that ran with these tensors on the current stream.
 
     Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
-    state = executable.state_for([x for _, x in inputs if x is not None])
-    known, names = tensor_sources(inputs, outputs), [name for name, _ in inputs]
+    state = executable.get_stream_state([x for _, x in inputs if x is not None])
+    known, names = list_tensor_sources(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
     count = len(executable.names)
-    pieces: tuple[Number, ...] = ()
+    pieces: tuple[SlotNumber, ...] = ()
     row: list[Place] = [(at, *known[name]) for at, name in enumerate(executable.names)]
     if executable.allocates:
         base = 0
@@ -146,19 +152,19 @@ def make_exact_recipe(
         base = state.base
     call = TupleCall(
         state.launch,
-        state.launcher.empty_pack(),
+        state.launcher.make_empty_pack(),
         state.launcher.filler,
         None,
         given=count,
         wanted=None,
-        tail=executable.extra_addresses(base),
-        workspace=executable.plan_workspace(base),
+        tail=executable.get_extra_addresses(base),
+        workspace=executable.get_plan_workspace(base),
         device=0,
         query_stream=False,
     )
     return Recipe(
         call,
-        tuple(fixed_output(x, filled.get(name)) for name, x in outputs),
+        tuple(describe_fixed_output(x, filled.get(name)) for name, x in outputs),
         tuple(row),
         id(executable),
         (state, executable),
@@ -172,37 +178,42 @@ def make_exact_recipe(
 
 T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
 # Of dense tensors: from one sequence to the next, or with heads before rows from one head to the next.
-_GAPS = {"q": 7, "k": 8, "v": 9, "do": 10, "o": 11}
-_UNBOUND = 1 << 62
-_GAP = 16  # bytes, the unit of gaps
+_SEQUENCE_STRIDE_SLOTS = {"q": 7, "k": 8, "v": 9, "do": 10, "o": 11}
+_NO_LIMIT = 1 << 62
+_STRIDE_UNIT_BYTES = 16  # bytes, the unit of gaps
 # Operators, as far as the compiled step reports them apart; of SELF_PACKED, keys are as queries do. DENSE_CLASS are
 # calls of DENSE by what their class has in common: batch, lengths and strides are loose, with no word in the table
 # below.
 DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED, DENSE_CLASS = range(6)
-_AT = {name: index for index, name in enumerate((*TENSORS, *OperatorOptions._fields))}
-_PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
-_KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
-_PAGES = (
+_ARGUMENT_INDICES = {name: index for index, name in enumerate((*TENSORS, *OperatorOptions._fields))}
+_VARIABLE_DIMS_OF_PACKED_Q = (
+    ("q", 0, T_Q, 0),
+    ("cu_seqlens_q", 0, BATCH, -1),
+    ("max_q", 0, MAX_Q, 0),
+    ("max_kv", 0, MAX_KV, 0),
+)
+_VARIABLE_DIMS_OF_PACKED_KV = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
+_VARIABLE_DIMS_OF_PAGED_KV = (
     *(("seq_len_kv", 0, BATCH, 0), ("block_table", 0, BATCH, 0)),
     *(("block_table", 1, COLUMNS, 0), ("block_table", 2, ROW_STRIDE, 0)),
 )
 # (argument, dim, slot, what is added) by operator; a tensor's strides follow its dims.
-_LOOSE = {
+_VARIABLE_DIMS = {
     DENSE: (),
-    PACKED: (*_PACKED, *_KEYS),
-    SELF_PACKED: (*_PACKED, *_KEYS, ("q", 0, T_KV, 0)),
-    PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_PAGES),
-    PAGED_PACKED: (*_PACKED, *_PAGES),
+    PACKED: (*_VARIABLE_DIMS_OF_PACKED_Q, *_VARIABLE_DIMS_OF_PACKED_KV),
+    SELF_PACKED: (*_VARIABLE_DIMS_OF_PACKED_Q, *_VARIABLE_DIMS_OF_PACKED_KV, ("q", 0, T_KV, 0)),
+    PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_VARIABLE_DIMS_OF_PAGED_KV),
+    PAGED_PACKED: (*_VARIABLE_DIMS_OF_PACKED_Q, *_VARIABLE_DIMS_OF_PAGED_KV),
     DENSE_CLASS: (),
 }
 # d_o, o, statistics
-_LOOSE_GRADIENTS = dict.fromkeys((PACKED, SELF_PACKED), ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0)))
-_LENGTHS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
-_DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
+_VARIABLE_DIMS_OF_GRADIENTS = dict.fromkeys((PACKED, SELF_PACKED), ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0)))
+_LENGTH_TENSORS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
+_DIFFERENTIABLE_TENSORS, _OPTIONAL_TENSORS = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
 
 
-def operator_of(named: Mapping[str, Any]) -> int:
-    """Return which of the operators a call with these tensors belongs to."""
+def select_operator(named: Mapping[str, Any]) -> int:
+    """Return the number of the operator (dense, packed, paged) for a call with these tensors."""
     cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
     if named["block_table"] is not None:
         return PAGED if cu_q is None else PAGED_PACKED
@@ -213,8 +224,8 @@ def make_class_recipe(
     plan: ClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
-    inputs: Pairs,
-    outputs: Pairs,
+    inputs: NamedTensors,
+    outputs: NamedTensors,
     *,
     options: OperatorOptions,
     bounds: ClassBounds,
@@ -239,17 +250,20 @@ def make_class_recipe(
         Inputs that are copied first, tokens before heads; their multipliers are those of the copies.
     """
     named = dict(inputs)
-    found = operator_of(named)
+    found = select_operator(named)
     operator = DENSE_CLASS if found == DENSE else found
-    slots = _VariableNumbers(sequences, operator, heads_folded)
+    numbers = _VariableNumbers(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     dense = {*copied, *(name for name, _ in outputs)}
-    known, state = tensor_sources(inputs, outputs), plan.state()
+    known, state = list_tensor_sources(inputs, outputs), plan.get_state()
     table = named["block_table"]
-    tables = plan.make_tables(state.stream) if sequences.is_uniform else None
-    pieces: list[Number] = [
+    tables = plan.allocate_tables(state.stream) if sequences.is_uniform else None
+    pieces: list[SlotNumber] = [
         plan.table_bytes if tables is None else 0,
-        *[slots.piece_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences)) for x in plan.scratch],
+        *[
+            numbers.make_piece_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
+            for x in plan.scratch
+        ],
         plan.plan.workspace_bytes,
     ]
     count = len(plan.names)
@@ -262,31 +276,31 @@ def make_class_recipe(
     addresses: list[Any] = [*given, *map(place_of_table, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
         prepare = PrepareKernel(state.stream)
-    row = plan.prepared_row(
+    row = plan.make_prepare_row(
         sequences,
         (
-            slots.place_of(BATCH, sequences.batch),
-            slots.place_of(MAX_Q, sequences.max_q),
-            slots.place_of(MAX_KV, sequences.max_kv),
+            numbers.make_place(BATCH, sequences.batch),
+            numbers.make_place(MAX_Q, sequences.max_q),
+            numbers.make_place(MAX_KV, sequences.max_kv),
         ),
-        tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
-        slots.multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
+        tuple(0 if named[name] is None else known[name] for name in _LENGTH_TENSORS),
+        numbers.make_multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
         (0, 0, 0)
         if table is None
         else (
             known["block_table"],
-            slots.place_of(ROW_STRIDE, table.stride(0)),
-            slots.place_of(COLUMNS, table.shape[1]),
+            numbers.make_place(ROW_STRIDE, table.stride(0)),
+            numbers.make_place(COLUMNS, table.shape[1]),
         ),
         {name: place_of_table(offset) for name, offset in plan.tables.items()},
         given,
-        to_words=_to_words,
+        to_words=_convert_to_words,
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
     call = TupleCall(
         state.launch,
-        state.launcher.empty_pack(),
+        state.launcher.make_empty_pack(),
         state.launcher.filler,
         None,
         given=count,
@@ -295,19 +309,24 @@ def make_class_recipe(
         workspace=0,
         device=0,
         query_stream=False,
-        prepare=prepare.kernel(plan.blocks(sequences, plan.bounds.batch)),
+        prepare=prepare.kernel(plan.count_blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
     return Recipe(
         call,
         tuple(
-            (x.new_empty((0,)), slots.output_dims(name, x, packed=packed), slots.output_strides(name, x), None)
+            (
+                x.new_empty((0,)),
+                numbers.make_output_dims(name, x, packed=packed),
+                numbers.make_output_strides(name, x),
+                None,
+            )
             for name, x in outputs
         ),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare, tables),
-        limits=slots.limits(plan, options, bounds, is_exact=is_exact),
+        limits=numbers.make_limits(plan, options, bounds, is_exact=is_exact),
         prepared=ctypes.addressof(words),
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
         pieces=tuple(pieces) if any(pieces) else (),
@@ -321,7 +340,7 @@ def make_class_recipe(
     )
 
 
-def _to_words(multiplier: Any, words: float) -> Any:
+def _convert_to_words(multiplier: Any, words: float) -> Any:
     """Convert a multiplier from elements to units of 4 bytes; an element has `words` units."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
@@ -336,56 +355,64 @@ class _VariableNumbers:
         self._sequences, self._folded = sequences, heads_folded
         self._dense = operator == DENSE_CLASS
         of_class = (T_Q, T_KV, BATCH, MAX_Q, MAX_KV)
-        self.loose = dict.fromkeys(of_class if self._dense else [slot for _, _, slot, _ in _LOOSE[operator]])
+        self.variable_slots = dict.fromkeys(
+            of_class if self._dense else [slot for _, _, slot, _ in _VARIABLE_DIMS[operator]]
+        )
 
-    def place_of(self, slot: int, value: int) -> Any:
-        """Return where the kernel's arguments get a number from, or the number itself if it is fixed."""
-        return (NUMBER, 0, (0, self._heads_per(slot), slot)) if slot in self.loose else value
+    def make_place(self, slot: int, value: int) -> Any:
+        """Return the source of a number in the kernel's arguments, or the number itself if it never changes."""
+        return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
 
-    def piece_size(self, each: int, slot: int | None, count: int) -> Number:
-        """Return the bytes of a piece of workspace, `each` per token; `count` is the call's number of tokens."""
-        return (0, each * self._heads_per(slot), slot) if slot is not None and slot in self.loose else each * count
+    def make_piece_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
+        """Return the bytes of a part of the workspace: `each` bytes per token for the `count` tokens of a call."""
+        return (
+            (0, each * self._get_head_factor(slot), slot)
+            if slot is not None and slot in self.variable_slots
+            else each * count
+        )
 
-    def _heads_per(self, slot: int | None) -> int:
-        """Return how many sequences one sequence of the tensors becomes when heads are folded (also for tokens)."""
+    def _get_head_factor(self, slot: int | None) -> int:
+        """Return the factor by which folding heads into sequences multiplies a number such as the batch."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
-    def multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
+    def make_multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
         """Return the multipliers of a call as places; those of `dense` tensors follow from their dims."""
         if not self._dense:
             return found
-        return {name: self._multiplier(name, value, named[name], name in dense) for name, value in found.items()}
+        return {name: self._make_multiplier(name, value, named[name], name in dense) for name, value in found.items()}
 
-    def _multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
+    def _make_multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
         rows = x.shape[2]
         if is_dense or name == "stats":
-            return NUMBER, 0, (0, value // rows, _rows_slot(name))
+            return NUMBER, 0, (0, value // rows, _get_rows_slot(name))
         if rows == 1 and self._folded > 1:  # from head to head, which is no loose number then
             return value
-        return NUMBER, 0, (0, _GAP // x.element_size(), _GAPS[name])
+        return NUMBER, 0, (0, _STRIDE_UNIT_BYTES // x.element_size(), _SEQUENCE_STRIDE_SLOTS[name])
 
-    def output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
+    def make_output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[SlotNumber, ...]:
         """Return the dims of an output."""
         if self._dense:
-            return (0, 1, BATCH), x.shape[1], (0, 1, _rows_slot(name)), x.shape[3]
+            return (0, 1, BATCH), x.shape[1], (0, 1, _get_rows_slot(name)), x.shape[3]
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
         loose = 1 if packed and name == "stats" else 0
-        return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
+        return tuple(
+            (0, 1, slot) if axis == loose and slot in self.variable_slots else dim for axis, dim in enumerate(x.shape)
+        )
 
-    def output_strides(self, name: str, x: Any) -> tuple[Number, ...]:
+    def make_output_strides(self, name: str, x: Any) -> tuple[SlotNumber, ...]:
         """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
-        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _rows_slot(name)
+        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _get_rows_slot(name)
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
-    def limits(
+    def make_limits(
         self, plan: ClassPlan, options: OperatorOptions, bounds: ClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return the (slot, least, most) of the calls of this class, without those of a smaller class."""
+        """Return (slot, minimum, maximum) of each variable number for calls of this class and not of a smaller one."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else smallest_class_bounds(plan.problem, most)
-        ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
+        ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
         ranges[BATCH] = -(-least.batch // folded), most.batch // folded
         # Single rows are a problem of their own.
         ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (max(2, least.q), most.q)
@@ -393,10 +420,10 @@ class _VariableNumbers:
         if page and options.max_kv is None:  # the block table says how long sequences can be
             ranges[MAX_KV] = 0, 0
             ranges[COLUMNS] = -(-least.kv // page), most.kv // page
-        return tuple((slot, *ranges[slot]) for slot in self.loose)
+        return tuple((slot, *ranges[slot]) for slot in self.variable_slots)
 
 
-def _rows_slot(name: str) -> int:
+def _get_rows_slot(name: str) -> int:
     return MAX_KV if name in ("dk", "dv") else MAX_Q
 
 
@@ -413,9 +440,9 @@ class RecipeSource(Protocol):
     def is_shared(self) -> bool: ...
 
     @property
-    def best(self) -> Any: ...
+    def best_key(self) -> Any: ...
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None: ...
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
 
 
 class CompiledStep:
@@ -442,58 +469,61 @@ class CompiledStep:
 
     def connect(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
         """Connect the loaded extension to the driver, to torch and to the pool of plans."""
-        library = compiled_library()
+        library = load_compiled_library()
         if library is None:
             raise OSError("the compiled part of this package is missing")
         cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
         go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
-        capturing = driver_function("cuStreamIsCapturing")
-        module.connect(*map(_function_address, (go, stream, capturing)), differentiate, "cuda")
-        for operator, loose in _LOOSE.items():
-            forward = tuple((_AT[name], *rest) for name, *rest in loose)
-            backward = (*_LOOSE_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
-            bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
+        capturing = load_driver_function("cuStreamIsCapturing")
+        module.connect(*map(_get_function_address, (go, stream, capturing)), differentiate, "cuda")
+        for operator, loose in _VARIABLE_DIMS.items():
+            forward = tuple((_ARGUMENT_INDICES[name], *rest) for name, *rest in loose)
+            backward = (*_VARIABLE_DIMS_OF_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
+            bits = (
+                sum(1 << _ARGUMENT_INDICES[name] for name in names)
+                for names in (_DIFFERENTIABLE_TENSORS, _OPTIONAL_TENSORS)
+            )
             of = DENSE if operator == DENSE_CLASS else -1
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
                 raise OSError("the extension is in use already")
-        shared_pool().add_watcher(self)
+        get_shared_pool().add_watcher(self)
         use_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
     def learn_if_recurring(
         self,
-        way: RecipeSource,
+        strategy: RecipeSource,
         backward: bool,
-        inputs: Pairs,
-        outputs: Pairs,
+        inputs: NamedTensors,
+        outputs: NamedTensors,
         options: tuple[Any, ...],
         wanted: int = 0,
     ) -> None:
-        """Give the step the recipe of the strategy that just ran, once its shape recurs or if other shapes share it.
+        """Teach the step the recipe of the strategy that just ran, if its shape recurs or other shapes share it.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
-        offer_counts = way.offer_counts
+        offer_counts = strategy.offer_counts
         if offer_counts is None:
             return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
-        where = (threading.get_ident(), stream, wanted, backward, way.best)
+        where = (threading.get_ident(), stream, wanted, backward, strategy.best_key)
         runs = offer_counts[where] = offer_counts.get(where, 0) + 1
-        if runs & (runs - 1) or (runs == 1 and not way.is_shared):
+        if runs & (runs - 1) or (runs == 1 and not strategy.is_shared):
             return
         if self._torch.cuda.is_current_stream_capturing():
             return
         named = [(name, x) for name, x in outputs if x is not None]
-        recipe = way.recipe(inputs, named, OperatorOptions(*options))
+        recipe = strategy.recipe(inputs, named, OperatorOptions(*options))
         if recipe is None:
             return
-        operator = operator_of(dict(inputs)) if recipe.operator is None else recipe.operator
+        operator = select_operator(dict(inputs)) if recipe.operator is None else recipe.operator
         arguments = (operator, *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
         self._module.learn(recipe.to_tuple(), backward, wanted, *arguments)
-        if way.offer_counts is None:  # its plan had to go meanwhile
+        if strategy.offer_counts is None:  # its plan had to go meanwhile
             self._module.forget(recipe.token)
 
     def forget(self, plan: object) -> None:
@@ -519,5 +549,5 @@ STEP = CompiledStep()
 os.register_at_fork(after_in_child=STEP.disable)
 
 
-def _function_address(function: Any) -> int | None:
+def _get_function_address(function: Any) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
-from .arguments import type_name
+from .arguments import get_type_name
 from .compiled import DENSE, STEP
 from .functions import Alignment, attention, default_shapes
 from .operators import load_torch
@@ -141,7 +141,7 @@ def make_bias(torch: Any, mask: Any, query: Any) -> Any:
         return torch.zeros_like(mask, dtype=kind).masked_fill(mask.logical_not(), -math.inf)
     if mask.dtype != torch.float32:
         raise UsageError(
-            f"attn_mask must be bool, float32 or the query's {type_name(query)}, got {type_name(mask)}",
+            f"attn_mask must be bool, float32 or the query's {get_type_name(query)}, got {get_type_name(mask)}",
             code="torch-tensor",
         )
     limits = torch.finfo(kind)
@@ -177,17 +177,17 @@ class _BroadcastShapes(NamedTuple):
         if enable_gqa:
             for name, x in named.items():
                 if x.dim() < 3:
-                    raise _tensor_error(f"{name} must have at least 3 dims for enable_gqa, got {x.dim()}")
+                    raise _make_tensor_error(f"{name} must have at least 3 dims for enable_gqa, got {x.dim()}")
         has_heads = enable_gqa or dims >= 4
-        shapes = [_with_head_dim(x, dims, has_heads).shape for x in named.values()]
+        shapes = [_add_leading_dims(x, dims, has_heads).shape for x in named.values()]
         batch = tuple(
-            _broadcast_size([shape[axis] for shape in shapes], named, "dims before the last two")
+            _compute_broadcast_size([shape[axis] for shape in shapes], named, "dims before the last two")
             for axis in range(len(shapes[0]) - 3)
         )
         counts = [shape[-3] for shape in shapes]
         if enable_gqa:
             return cls(dims, batch, counts[0], has_heads, True)
-        heads = _broadcast_size(
+        heads = _compute_broadcast_size(
             counts, named, "heads", "enable_gqa=True lets groups of query heads share key and value"
         )
         return cls(dims, batch, heads, has_heads, bool(counts[0] != 1 and counts[1] == 1 and counts[2] == 1))
@@ -206,7 +206,7 @@ class _BroadcastShapes(NamedTuple):
         )
 
     def _expand(self, x: Any, heads: Any) -> Any:
-        x = _with_head_dim(x, self.dims, self.has_heads)
+        x = _add_leading_dims(x, self.dims, self.has_heads)
         dims = (*self.batch, x.shape[-3] if heads is None else heads, *x.shape[-2:])
         x = x if tuple(x.shape) == dims else x.expand(dims)
         return x if len(dims) == 4 else x.flatten(0, -4)
@@ -214,14 +214,14 @@ class _BroadcastShapes(NamedTuple):
     def expand_mask(self, mask: Any, query: Any, key: Any) -> Any:
         """Return a mask as [b or 1, h or 1, s_q, s_kv], for query and key of 4 dims."""
         if not hasattr(mask, "dim"):
-            raise _tensor_error(f"attn_mask must be a tensor, got {type(mask).__name__}")
+            raise _make_tensor_error(f"attn_mask must be a tensor, got {type(mask).__name__}")
         whole = (*self.leading_dims, query.shape[2], key.shape[2])
         fits = mask.dim() <= len(whole)
         for mine, other in zip(reversed(mask.shape), reversed(whole), strict=False):
             fits = fits and (mine == 1 or mine == other)
         if not fits:
-            raise _tensor_error(f"attn_mask is {list(mask.shape)}, which does not broadcast to {list(whole)}")
-        mask = _with_head_dim(mask, self.dims, self.has_heads)
+            raise _make_tensor_error(f"attn_mask is {list(mask.shape)}, which does not broadcast to {list(whole)}")
+        mask = _add_leading_dims(mask, self.dims, self.has_heads)
         mask = mask.expand(*mask.shape[:-2], *whole[-2:])
         if mask.dim() == 4:
             return mask
@@ -229,7 +229,7 @@ class _BroadcastShapes(NamedTuple):
         return (mask if is_shared else mask.expand(*self.batch, *mask.shape[-3:])).flatten(0, -4)
 
 
-def _with_head_dim(x: Any, dims: int, has_heads: bool) -> Any:
+def _add_leading_dims(x: Any, dims: int, has_heads: bool) -> Any:
     """Return a tensor with as many dims as the result and at least 4; the head dim is 1 if there are no heads."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
@@ -240,13 +240,13 @@ def _with_head_dim(x: Any, dims: int, has_heads: bool) -> Any:
     return x
 
 
-def _broadcast_size(sizes: list[Any], named: dict[str, Any], what: str, fix: str | None = None) -> Any:
+def _compute_broadcast_size(sizes: list[Any], named: dict[str, Any], what: str, fix: str | None = None) -> Any:
     found = 1
     for size in sizes:
         if size != 1:
             if found != 1 and found != size:
                 dims = ", ".join(f"{name} {list(x.shape)}" for name, x in named.items())
-                raise _tensor_error(f"the {what} of {dims} do not broadcast", fix)
+                raise _make_tensor_error(f"the {what} of {dims} do not broadcast", fix)
             found = size
     return found
 
@@ -254,13 +254,13 @@ def _broadcast_size(sizes: list[Any], named: dict[str, Any], what: str, fix: str
 def _check_inputs(**tensors: Any) -> None:
     for name, x in tensors.items():
         if not hasattr(x, "dim"):
-            raise _tensor_error(f"{name} must be a tensor, got {type(x).__name__}")
+            raise _make_tensor_error(f"{name} must be a tensor, got {type(x).__name__}")
         if x.is_nested:
-            raise _tensor_error(
+            raise _make_tensor_error(
                 f"{name} is a nested tensor", "attention_varlen takes its values and offsets, without a copy if jagged"
             )
         if x.dim() < 2:
-            raise _tensor_error(f"{name} must have at least 2 dims, got {x.dim()}")
+            raise _make_tensor_error(f"{name} must have at least 2 dims, got {x.dim()}")
 
 
 def _read_number(torch: Any, name: str, value: Any) -> Any:
@@ -284,12 +284,12 @@ def _is_causal_bias(torch: Any, mask: Any) -> bool:
 def _read_causal_bias(mask: Any, query: Any, key: Any) -> Alignment:
     given, needed = (mask.seq_len_q, mask.seq_len_kv), (query.shape[-2], key.shape[-2])
     if given != needed:
-        raise _tensor_error(f"attn_mask is a CausalBias of {list(given)}, {list(needed)} is needed")
+        raise _make_tensor_error(f"attn_mask is a CausalBias of {list(given)}, {list(needed)} is needed")
     is_square = needed[0] == needed[1]
     return "bottom_right" if mask.variant.name == "LOWER_RIGHT" and not is_square else "top_left"
 
 
-def _tensor_error(headline: str, fix: str | None = None) -> UsageError:
+def _make_tensor_error(headline: str, fix: str | None = None) -> UsageError:
     return UsageError(headline, code="torch-tensor", fix=fix)
 
 

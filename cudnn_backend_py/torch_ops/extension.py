@@ -32,12 +32,12 @@ from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 __all__ = ["Extension", "build_in_this_process", "describe_extension"]
 
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
-NAME = "cudnn_backend_py_torch"
+MODULE_NAME = "cudnn_backend_py_torch"
 SOURCE = Path(__file__).with_name("compiled.cpp")
 HEADERS = Path(__file__).with_name("call_key.h"), Path(__file__).parents[1] / "native" / "fast_call.h"
-_MOST_BYTES = 64 << 20
-_LONGEST_S = 600.0  # to build it
-_LAST_WORDS = 2000  # characters of a compiler that are kept
+_MAX_FILE_BYTES = 64 << 20
+_BUILD_LIMIT_S = 600.0  # to build it
+_MAX_ERROR_CHARACTERS = 2000  # characters of a compiler that are kept
 
 
 def is_enabled() -> bool:
@@ -45,7 +45,7 @@ def is_enabled() -> bool:
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def extension_folder() -> PrivateFolder:
+def get_extension_folder() -> PrivateFolder:
     """Return the folder of extensions: ``CUDNN_BACKEND_TORCH_EXTENSION``, else one in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
@@ -92,7 +92,7 @@ class Build:
         content = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
         return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
 
-    def missing_tools(self) -> str:
+    def find_missing_tools(self) -> str:
         """Return which tool is missing to build the extension; empty if none is."""
         compiler, headers = self.command[0], Path(sysconfig.get_paths()["include"])
         if shutil.which(compiler) is None:
@@ -122,20 +122,20 @@ class Extension:
     def __init__(self) -> None:
         self.module: Any = None
         self.state = "not requested yet"
-        self._asked = threading.Lock()
-        self._done = threading.Event()
+        self._is_requested = threading.Lock()
+        self._is_finished = threading.Event()
 
     def request_build(self, torch: Any, then: Callable[[Any], None]) -> None:
         """Build and load it once; `then` is called with the module, in another thread if it must be built."""
-        if not self._asked.acquire(blocking=False):
+        if not self._is_requested.acquire(blocking=False):
             return
         if not is_enabled():
             self._finish(f"left out: {VARIABLE} is 0")
             return
-        build, place = Build.for_torch(torch), extension_folder()
+        build, place = Build.for_torch(torch), get_extension_folder()
         if self._load_built(build, place, then):
             return
-        if missing := build.missing_tools():
+        if missing := build.find_missing_tools():
             self._finish(f"it cannot be built: {missing}")
         else:
             self.state = "being built"
@@ -143,22 +143,22 @@ class Extension:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the extension is loaded or has failed; return whether it is loaded."""
-        self._done.wait(timeout_s)
+        self._is_finished.wait(timeout_s)
         return self.module is not None
 
     def _finish(self, state: str) -> None:
         self.state = state
-        self._done.set()
+        self._is_finished.set()
 
     def _load_built(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
         """Load the extension if it was built, and return whether nothing is left to do."""
         try:
             with place.open() as opened:
                 with suppress(FileNotFoundError):
-                    refusal = opened.read(build.error_file_name, _MOST_BYTES).decode(errors="replace")
+                    refusal = opened.read(build.error_file_name, _MAX_FILE_BYTES).decode(errors="replace")
                     self._finish(f"it could not be built, {place.path / build.error_file_name} says: {refusal}")
                     return True
-                opened.read(build.file_name, _MOST_BYTES)  # a plain file that no one else can write
+                opened.read(build.file_name, _MAX_FILE_BYTES)  # a plain file that no one else can write
             module = load_module(place.path / build.file_name)
             then(module)
         except FileNotFoundError:
@@ -181,7 +181,7 @@ class Extension:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                timeout=2 * _LONGEST_S,
+                timeout=2 * _BUILD_LIMIT_S,
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._finish(f"it could not be built: {error}")
@@ -192,8 +192,8 @@ class Extension:
 
 def load_module(path: Path) -> Any:
     """Load the extension module from a file."""
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(path))
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
@@ -209,7 +209,7 @@ def build_in_this_process() -> None:
         Build(tuple(command), key),
         PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
     )
-    with place.open(create=True) as opened, opened.lock(_LONGEST_S):
+    with place.open(create=True) as opened, opened.lock(_BUILD_LIMIT_S):
         if not _is_built(opened, build):
             data, refusal = _compile(build)
             opened.write(
@@ -219,7 +219,7 @@ def build_in_this_process() -> None:
 
 def _is_built(opened: OpenFolder, build: Build) -> bool:
     with suppress(FileNotFoundError):
-        opened.read(build.file_name, _MOST_BYTES)
+        opened.read(build.file_name, _MAX_FILE_BYTES)
         return True
     return False
 
@@ -232,11 +232,11 @@ def _compile(build: Build) -> tuple[bytes | None, str]:
             [*build.command, "-o", str(output)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_LONGEST_S,
+            timeout=_BUILD_LIMIT_S,
             check=False,
         )
         if done.returncode:
-            return None, done.stderr.decode(errors="replace")[:_LAST_WORDS]
+            return None, done.stderr.decode(errors="replace")[:_MAX_ERROR_CHARACTERS]
         return output.read_bytes(), ""
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
-from .arguments import TENSORS, Scales, check_dims, check_scales, head_dim_step, is_fp8, type_name
+from .arguments import TENSORS, Scales, check_dims, check_scales, get_head_dim_step, get_type_name, is_fp8
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .strategies import forget_plans
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
-_shapes: list[Shapes] = ["any"]  # the policy of calls without `shapes`
+_default_shape_policy: list[Shapes] = ["any"]  # the policy of calls without `shapes`
 
 
 def attention(
@@ -130,13 +130,13 @@ def attention(
             scale,
             dropout,
             left_bound,
-            _effective_right_bound(causal, right_bound),
+            _get_right_bound(causal, right_bound),
             _is_bottom_right(alignment),
             soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
             None,
             None,
-            _shapes[0] if shapes is None else shapes,
+            _default_shape_policy[0] if shapes is None else shapes,
             return_stats,
         )
         if found is not None:
@@ -150,13 +150,13 @@ def attention(
             k,
             v,
             bias,
-            _flatten(seq_len_q),
-            _flatten(seq_len_kv),
+            _flatten_to_one_dim(seq_len_q),
+            _flatten_to_one_dim(seq_len_kv),
             None,
             None,
             None,
-            _flatten(alibi_slopes),
-            _flatten(sink),
+            _flatten_to_one_dim(alibi_slopes),
+            _flatten_to_one_dim(sink),
         ),
         scales,
         (scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic, None, None, shapes),
@@ -252,13 +252,13 @@ def attention_varlen(
             scale,
             dropout,
             left_bound,
-            _effective_right_bound(causal, right_bound),
-            _is_bottom_right(_alignment_for_equal_lengths(alignment) if is_self else alignment),
+            _get_right_bound(causal, right_bound),
+            _is_bottom_right(_normalize_alignment(alignment) if is_self else alignment),
             soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
             max_seqlen_q,
             max_seqlen_q if max_seqlen_k is None else max_seqlen_k,
-            _shapes[0] if shapes is None else shapes,
+            _default_shape_policy[0] if shapes is None else shapes,
             return_stats,
         )
         if found is not None:
@@ -274,12 +274,24 @@ def attention_varlen(
     if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
         if k.size(0) != q.size(0):
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
-        cu_seqlens_k, alignment = cu_seqlens_q, _alignment_for_equal_lengths(alignment)
+        cu_seqlens_k, alignment = cu_seqlens_q, _normalize_alignment(alignment)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
     q, k, v, bias = _cast_for_autocast(torch, q, k, v, bias)
     return _call_operators(
         torch,
-        (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flatten(alibi_slopes), _flatten(sink)),
+        (
+            q,
+            k,
+            v,
+            bias,
+            None,
+            None,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            None,
+            _flatten_to_one_dim(alibi_slopes),
+            _flatten_to_one_dim(sink),
+        ),
         scales,
         (
             *(scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
@@ -371,16 +383,21 @@ def attention_with_kvcache(
                 scale,
                 0.0,
                 left_bound,
-                _effective_right_bound(causal, right_bound),
+                _get_right_bound(causal, right_bound),
                 _is_bottom_right(alignment),
                 soft_cap,
                 deterministic,
             ),
-            (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
+            (
+                max_seqlen_q if packed else None,
+                max_seqlen_k,
+                _default_shape_policy[0] if shapes is None else shapes,
+                return_stats,
+            ),
             kv_layout,
         )
         if found is not None:
-            return found if packed else _to_bshd(found)
+            return found if packed else _transpose_outputs_to_bshd(found)
     if packed:
         check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
         check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
@@ -402,23 +419,23 @@ def attention_with_kvcache(
         torch,
         (
             *(q if packed else q.transpose(1, 2), k_cache, v_cache, None, None, cache_seqlens),
-            *(cu_seqlens_q, None, block_table, _flatten(alibi_slopes), _flatten(sink)),
+            *(cu_seqlens_q, None, block_table, _flatten_to_one_dim(alibi_slopes), _flatten_to_one_dim(sink)),
         ),
         scales,
         (
             *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
             *(max_seqlen_q if packed else None, max_seqlen_k, shapes),
         ),
-        out if out is None or packed else _to_bhsd(out),
+        out if out is None or packed else _transpose_to_bhsd(out),
         return_stats,
         return_amax,
     )
-    return found if packed else _to_bshd(found)
+    return found if packed else _transpose_outputs_to_bshd(found)
 
 
 def default_shapes() -> Shapes:
     """Return the policy of calls without `shapes`."""
-    return _shapes[0]
+    return _default_shape_policy[0]
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
@@ -431,7 +448,7 @@ def set_shapes(shapes: Shapes) -> Shapes:
     """
     if shapes not in POLICIES:
         raise UsageError(f"shapes must be one of {', '.join(POLICIES)}, got {shapes!r}", code="torch-option")
-    former, _shapes[0] = _shapes[0], shapes
+    former, _default_shape_policy[0] = _default_shape_policy[0], shapes
     return former
 
 
@@ -456,7 +473,7 @@ def _call_operators(
     scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
     q = tensors[0]
     factors, head_dim = check_scales(q, scales), tensors[2].shape[-1]
-    if tensors[_TABLE] is None and not is_fp8(q):  # pages are used where they are
+    if tensors[_BLOCK_TABLE_INDEX] is None and not is_fp8(q):  # pages are used where they are
         tensors, scale = _pad_head_dims(torch, tensors, scale)
         q = tensors[0]
     if out is not None and tensors[2].shape[-1] != head_dim:
@@ -466,7 +483,7 @@ def _call_operators(
     if causal and right not in (None, 0):
         raise UsageError(f"causal=True needs right_bound 0 or None, got {right}", code="torch-option")
     if return_amax and not factors:
-        raise UsageError(f"return_amax needs 8-bit floats, q is {type_name(q)}", code="torch-option")
+        raise UsageError(f"return_amax needs 8-bit floats, q is {get_type_name(q)}", code="torch-option")
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     # In memory: seed, a hole, offset, a hole; both must be at multiples of 16 bytes.
@@ -477,7 +494,7 @@ def _call_operators(
         factors,
         (
             *(scale, dropout, left, 0 if causal else right, alignment == "bottom_right", soft_cap, deterministic),
-            *(max_q, max_kv, _shapes[0] if shapes is None else shapes),
+            *(max_q, max_kv, _default_shape_policy[0] if shapes is None else shapes),
         ),
         wants_stats=return_stats,
         out=out,
@@ -489,13 +506,13 @@ def _call_operators(
     return (o, *((stats,) if return_stats else ()), *((amax[:1], amax[4:5]) if return_amax else ()))
 
 
-_TABLE = TENSORS.index("block_table")
+_BLOCK_TABLE_INDEX = TENSORS.index("block_table")
 
 
 def _pad_head_dims(torch: Any, tensors: tuple[Any, ...], scale: Any) -> tuple[tuple[Any, ...], Any]:
     """Return the tensors with head dims padded to multiples of 8, and the scale for the unpadded head dim."""
     q, k, v, *rest = tensors
-    d, step = q.shape[-1], head_dim_step(q)
+    d, step = q.shape[-1], get_head_dim_step(q)
     if d % step and k.shape[-1] == d:
         q, k, scale = (
             _pad_last_dim(torch, q, -d % step),
@@ -527,12 +544,12 @@ def _check_host_lengths(torch: Any, **lengths: Any) -> None:
             )
 
 
-def _alignment_for_equal_lengths(alignment: Alignment) -> Alignment:
+def _normalize_alignment(alignment: Alignment) -> Alignment:
     """Return "top_left": both alignments are equal for as many queries as keys, and cuDNN supports more of this one."""
     return "top_left" if alignment == "bottom_right" else alignment
 
 
-def _flatten(x: Any) -> Any:
+def _flatten_to_one_dim(x: Any) -> Any:
     """Return a tensor of one number per head or sequence with one dim."""
     return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
 
@@ -545,7 +562,7 @@ def _has_default_options(dropout: Any, scales: Any, out: Any, return_amax: Any) 
     return not dropout and scales is None and out is None and not return_amax
 
 
-def _effective_right_bound(causal: Any, right_bound: Any) -> Any:
+def _get_right_bound(causal: Any, right_bound: Any) -> Any:
     return right_bound if not causal else "causal" if right_bound else 0
 
 
@@ -571,14 +588,14 @@ def _run_paged_step(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tu
     return STEP.call(operator, *tensors, *options, *rest)
 
 
-def _to_bshd(found: Any) -> Any:
+def _transpose_outputs_to_bshd(found: Any) -> Any:
     """Return the output as [b, s, h, d], followed by the other outputs."""
     if isinstance(found, tuple):
         return (found[0].transpose(1, 2), *found[1:])
     return found.transpose(1, 2)
 
 
-def _to_bhsd(out: Any) -> Any:
+def _transpose_to_bhsd(out: Any) -> Any:
     check_dims(4, "b, s, h and d", out=out)
     return out.transpose(1, 2)
 

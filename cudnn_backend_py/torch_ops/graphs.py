@@ -11,10 +11,10 @@ from ..graph.ir import Graph
 from ..system.version import VersionTuple
 from .arguments import OperatorOptions
 
-__all__ = ["attention_graph", "make_problem"]
+__all__ = ["make_attention_graph", "make_problem"]
 
 
-def attention_graph(
+def make_attention_graph(
     tensors: Mapping[str, TensorLayout],
     options: OperatorOptions,
     *,

@@ -28,21 +28,21 @@ from .transforms import (
 
 __all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "is_eager", "load_torch"]
 
-_OPTIONS = (
+_OPTION_SCHEMA = (
     "float? scale, float dropout, SymInt? left_bound, SymInt? right_bound, bool bottom_right, float? soft_cap, "
     "bool deterministic, SymInt? max_q, SymInt? max_kv, str shapes"
 )
-_INPUTS = "Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in TENSORS[3:])
-_FACTORS = ", ".join(f"Tensor? {name}" for name in SCALES)
+_INPUT_SCHEMA = "Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in TENSORS[3:])
+_SCALE_SCHEMA = ", ".join(f"Tensor? {name}" for name in SCALES)
 FORWARD, BACKWARD = "cudnn_backend::sdpa_forward", "cudnn_backend::sdpa_backward"
 SCHEMAS = {
-    FORWARD: f"({_INPUTS}, {_FACTORS}, {_OPTIONS}, bool stats) -> (Tensor, Tensor, Tensor)",
-    BACKWARD: f"(Tensor d_o, Tensor o, Tensor stats, {_INPUTS}, {_OPTIONS}, bool dbias, bool dsink)"
+    FORWARD: f"({_INPUT_SCHEMA}, {_SCALE_SCHEMA}, {_OPTION_SCHEMA}, bool stats) -> (Tensor, Tensor, Tensor)",
+    BACKWARD: f"(Tensor d_o, Tensor o, Tensor stats, {_INPUT_SCHEMA}, {_OPTION_SCHEMA}, bool dbias, bool dsink)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 }
-_COUNT, _FACTOR_COUNT = len(TENSORS), len(SCALES)
-_NO_FACTORS = (None,) * _FACTOR_COUNT
-_AMAX_O = 4  # where amax_o is in the tensor of both: each is at a multiple of 16 bytes
+_TENSOR_COUNT, _SCALE_COUNT = len(TENSORS), len(SCALES)
+_NO_SCALES = (None,) * _SCALE_COUNT
+_AMAX_O_INDEX = 4  # where amax_o is in the tensor of both: each is at a multiple of 16 bytes
 
 
 def load_torch() -> Any:
@@ -57,13 +57,13 @@ def load_torch() -> Any:
         import torch
     except ImportError as error:
         raise EnvironmentNotReady(
-            "PyTorch is not installed, which these functions work on",
+            "PyTorch is not installed, and these functions work on its tensors",
             code="torch-missing",
             cause=str(error),
             fix="install torch, or run plans on other buffers through cudnn_backend_py.plan",
         ) from None
-    if not _defined:
-        _define()
+    if not _defined_operators:
+        _define_operators()
     return torch
 
 
@@ -86,15 +86,15 @@ def attend(
         Where the output is written, which gradients cannot be taken of.
     """
     needs_gradients = torch.is_grad_enabled() and any(
-        x is not None and x.requires_grad for x in (*tensors[:4], tensors[_SINK])
+        x is not None and x.requires_grad for x in (*tensors[:4], tensors[_SINK_INDEX])
     )
     if out is not None and needs_gradients:
         raise UsageError(
-            "out= is written in place, which has no gradient",
+            "out= is written in place, so no gradient can be computed",
             code="torch-option",
-            fix="leave out= out, or call it under torch.no_grad()",
+            fix="omit out=, or call it under torch.no_grad()",
         )
-    if needs_gradients and (rows := _max_backward_batch(torch, tensors)) is not None:
+    if needs_gradients and (rows := _find_max_backward_batch(torch, tensors)) is not None:
         parts = [
             attend(torch, part, scales, options, wants_stats=wants_stats) for part in _split_batch(torch, tensors, rows)
         ]
@@ -104,7 +104,7 @@ def attend(
         refuse_forward_mode()
     if not is_eager(torch, tensors):
         # Before torch holds options against the schema, and where a traced program raises what was raised.
-        decide, named = _make_decide(torch), dict(zip(TENSORS, tensors, strict=True))
+        decide, named = _get_condition_evaluator(torch), dict(zip(TENSORS, tensors, strict=True))
         named |= dict(zip(SCALES, scales, strict=True)) if scales else {}
         check_call(named, OperatorOptions(*options), decide=decide)
         if out is not None:
@@ -113,24 +113,24 @@ def attend(
             if is_differentiated():
                 refuse_compiled_transform()
         elif is_transformed(torch):
-            found = _passes[0].forward.apply(options, scales, *tensors)
+            found = _transformable_passes[0].forward.apply(options, scales, *tensors)
             return found if out is None else (out.copy_(found[0]), *found[1:])
         found = torch.ops.cudnn_backend.sdpa_forward(
-            *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
+            *tensors, *(scales or _NO_SCALES), *options, wants_stats or needs_gradients
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
     if not STEP.is_requested:
         STEP.request_build(torch, _differentiate_for_step)
     if needs_gradients:
-        o, stats, amax = _functions[0].apply(options, scales, *tensors)
+        o, stats, amax = _autograd_functions[0].apply(options, scales, *tensors)
         return o, stats, amax
     return _launch_forward(torch, tensors, scales, options, wants_stats, out)
 
 
-_SINK = TENSORS.index("sink")
+_SINK_INDEX = TENSORS.index("sink")
 
 
-def _max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None:
+def _find_max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None:
     """Return the largest batch that one backward pass supports; None if it supports all.
 
     Raises
@@ -140,7 +140,7 @@ def _max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None:
     """
     q, starts = tensors[0], tensors[TENSORS.index("cu_seqlens_q")]
     heads, batch = q.shape[1], (q.shape[0] if starts is None else starts.shape[0] - 1)
-    if not _make_decide(torch)(heads * batch > MOST_HEADS):
+    if not _get_condition_evaluator(torch)(heads * batch > MOST_HEADS):
         return None
     if starts is not None or heads > MOST_HEADS:
         raise UsageError(
@@ -166,7 +166,7 @@ def _split_batch(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tu
         yield tuple(found.values())
 
 
-def _make_decide(torch: Any) -> Decide:
+def _get_condition_evaluator(torch: Any) -> Decide:
     """Return the function that decides conditions on dims, which may be symbolic: an unknown condition is false."""
     if not (torch.compiler.is_compiling() or "torch.fx.experimental.symbolic_shapes" in sys.modules):
         return bool
@@ -206,18 +206,18 @@ def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
 # definition, once
 
 
-_defining = threading.Lock()
-_defined: list[str] = []
-_functions: list[Any] = []  # the subclass of torch.autograd.Function
-_passes: list[Passes] = []  # those that transforms of torch.func support
+_definition_lock = threading.Lock()
+_defined_operators: list[str] = []
+_autograd_functions: list[Any] = []  # the subclass of torch.autograd.Function
+_transformable_passes: list[Passes] = []  # those that transforms of torch.func support
 
 
-def _define() -> bool:
+def _define_operators() -> bool:
     """Define the operators, once."""
     import torch
 
-    with _defining:
-        if not _defined:
+    with _definition_lock:
+        if not _defined_operators:
             for name, (run_it, fake) in {
                 FORWARD: (_run_forward, _fake_forward),
                 BACKWARD: (_run_backward, _fake_backward),
@@ -225,23 +225,23 @@ def _define() -> bool:
                 torch.library.define(name, SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
                 torch.library.impl(name, "cuda", run_it)
                 torch.library.register_fake(name, fake)
-            torch.library.register_autograd(FORWARD, _operator_backward, setup_context=_save_context)
+            torch.library.register_autograd(FORWARD, _run_operator_backward, setup_context=_save_context)
             torch.library.register_autograd(BACKWARD, refuse_second_derivative)
-            members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
-            _functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
-            _passes.append(Passes(torch))
-            _defined.extend(SCHEMAS)
+            members = {"forward": staticmethod(_run_autograd_forward), "backward": staticmethod(_run_autograd_backward)}
+            _autograd_functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
+            _transformable_passes.append(Passes(torch))
+            _defined_operators.extend(SCHEMAS)
     return True
 
 
 # What torch.compiler.assume_constant_result sets: a trace calls the function instead of looking into it.
-_define._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_define_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 # outputs, real and fake
 
 
-def _empty_output(x: Any, head_dim: Any) -> Any:
+def _allocate_output(x: Any, head_dim: Any) -> Any:
     """Return dense memory for [b, h, s, head_dim], with heads and rows in the order of x; or [t, h, head_dim]."""
     if x.dim() == 3:
         return x.new_empty((*x.shape[:2], head_dim))
@@ -255,8 +255,8 @@ def _has_heads_first(x: Any) -> bool:
     return bool(x.stride(1) >= x.stride(2))
 
 
-def _empty_stats(q: Any) -> Any:
-    """Return memory for statistics, [b, h, s, 1] or [h, t] float32, laid out as q."""
+def _allocate_stats(q: Any) -> Any:
+    """Return uninitialized memory for statistics, [b, h, s, 1] or [h, t] float32, in the layout of q."""
     import torch
 
     if q.dim() == 3:
@@ -267,28 +267,28 @@ def _empty_stats(q: Any) -> Any:
     return q.new_empty((b, s, h, 1), dtype=torch.float32).transpose(1, 2)
 
 
-def _empty_placeholder(x: Any) -> Any:
+def _allocate_placeholder(x: Any) -> Any:
     import torch
 
     return x.new_empty((0,), dtype=torch.float32)
 
 
-def _empty_amax(q: Any) -> Any:
+def _allocate_amax(q: Any) -> Any:
     import torch
 
-    return q.new_empty((2 * _AMAX_O,), dtype=torch.float32)
+    return q.new_empty((2 * _AMAX_O_INDEX,), dtype=torch.float32)
 
 
 def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     """Check a call as the real kernel does, and return outputs without data."""
     import torch
 
-    tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
-    named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_FACTOR_COUNT]), strict=True))
-    check_call(named, OperatorOptions(*rest[_FACTOR_COUNT:-1]), decide=_make_decide(torch))
+    tensors, rest = arguments[:_TENSOR_COUNT], arguments[_TENSOR_COUNT:]
+    named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_SCALE_COUNT]), strict=True))
+    check_call(named, OperatorOptions(*rest[_SCALE_COUNT:-1]), decide=_get_condition_evaluator(torch))
     q, _, v, *_ = tensors
-    stats = _empty_stats(q) if arguments[-1] else _empty_placeholder(q)
-    return _empty_output(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _empty_placeholder(q)
+    stats = _allocate_stats(q) if arguments[-1] else _allocate_placeholder(q)
+    return _allocate_output(q, v.shape[-1]), stats, _allocate_amax(q) if is_fp8(q) else _allocate_placeholder(q)
 
 
 def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -296,25 +296,27 @@ def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, 
     import torch
 
     named = dict(zip(TENSORS, arguments, strict=False)) | {"do": d_o, "o": o, "stats": stats}
-    check_call(named, OperatorOptions(*arguments[_COUNT:-2]), backward=True, decide=_make_decide(torch))
-    return _empty_gradients(*arguments)
+    check_call(
+        named, OperatorOptions(*arguments[_TENSOR_COUNT:-2]), backward=True, decide=_get_condition_evaluator(torch)
+    )
+    return _allocate_gradients(*arguments)
 
 
-def _empty_gradients(*arguments: Any) -> tuple[Any, ...]:
+def _allocate_gradients(*arguments: Any) -> tuple[Any, ...]:
     named = dict(zip(TENSORS, arguments, strict=False))
     wanted = {"bias": arguments[-2], "sink": arguments[-1]}
-    extra = (_empty_contiguous(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
-    return (*(_empty_output(x, x.shape[-1]) for x in arguments[:3]), *extra)
+    extra = (_allocate_contiguous(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
+    return (*(_allocate_output(x, x.shape[-1]) for x in arguments[:3]), *extra)
 
 
-def _empty_contiguous(x: Any) -> Any:
+def _allocate_contiguous(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
 # the passes
 
 
-def _on_device(torch: Any, x: Any) -> Any:
+def _make_current_device(torch: Any, x: Any) -> Any:
     """Return a context in which the GPU of a tensor is the current one."""
     device = x.get_device()
     return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
@@ -323,11 +325,11 @@ def _on_device(torch: Any, x: Any) -> Any:
 def _run_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     import torch
 
-    tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
-    scales, options, wants_stats = rest[:_FACTOR_COUNT], rest[_FACTOR_COUNT:-1], rest[-1]
+    tensors, rest = arguments[:_TENSOR_COUNT], arguments[_TENSOR_COUNT:]
+    scales, options, wants_stats = rest[:_SCALE_COUNT], rest[_SCALE_COUNT:-1], rest[-1]
     scales = scales if is_fp8(tensors[0]) else ()
     found = _launch_forward(torch, tensors, scales, options, wants_stats, None)
-    o, stats, amax = (_empty_placeholder(tensors[0]) if x is None else x for x in found)
+    o, stats, amax = (_allocate_placeholder(tensors[0]) if x is None else x for x in found)
     return o, stats, amax
 
 
@@ -341,15 +343,15 @@ def _launch_forward(
 ) -> tuple[Any, Any, Any]:
     """Launch the forward pass; return the output, its statistics if wanted, and the amax of 8-bit floats."""
     q, _, v, *_ = tensors
-    with _on_device(torch, q):
-        o = _empty_output(q, v.shape[-1]) if out is None else out
-        stats = _empty_stats(q) if wants_stats else None
-        amax = _empty_amax(q) if scales else None
+    with _make_current_device(torch, q):
+        o = _allocate_output(q, v.shape[-1]) if out is None else out
+        stats = _allocate_stats(q) if wants_stats else None
+        amax = _allocate_amax(q) if scales else None
         outputs = {"o": o, "stats": stats}
         inputs = dict(zip(TENSORS, tensors, strict=True))
         if amax is not None:
             inputs |= dict(zip(SCALES, scales, strict=True))
-            outputs |= {"amax_s": amax, "amax_o": amax[_AMAX_O:]}
+            outputs |= {"amax_s": amax, "amax_o": amax[_AMAX_O_INDEX:]}
         run_pass(False, inputs, outputs, options, is_given=out is not None)
     return o, stats, amax
 
@@ -358,15 +360,15 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     d_o, o, stats, *rest = arguments
     import torch
 
-    with _on_device(torch, rest[0]):
-        outputs = _empty_gradients(*rest)
+    with _make_current_device(torch, rest[0]):
+        outputs = _allocate_gradients(*rest)
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
-        options, dbias = tuple(rest[_COUNT:-2]), gradients["dbias"]
+        options, dbias = tuple(rest[_TENSOR_COUNT:-2]), gradients["dbias"]
         if dbias is not None:
             named["bias"] = _expand_bias(named, OperatorOptions(*options))
-            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _empty_contiguous(named["bias"])
+            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _allocate_contiguous(named["bias"])
         run_pass(True, named, gradients, options)
         if gradients["dbias"] is not dbias:
             dbias.copy_(gradients["dbias"].sum_to_size(dbias.shape))
@@ -389,7 +391,9 @@ def _expand_bias(named: dict[str, Any], options: OperatorOptions) -> Any:
 # gradients
 
 
-def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any) -> tuple[Any, ...]:
+def _run_autograd_forward(
+    ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any
+) -> tuple[Any, ...]:
     import torch
 
     found = _launch_forward(torch, tensors, scales, options, True, None)
@@ -397,13 +401,13 @@ def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...
     return found
 
 
-def _function_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
-    return None, None, *_gradients_from_context(ctx, d_o, 2)
+def _run_autograd_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+    return None, None, *_compute_gradients_from_context(ctx, d_o, 2)
 
 
 def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any]) -> None:
     ctx.has_stats = inputs[-1]
-    _save_for_backward(ctx, inputs[:_COUNT], inputs[_COUNT + _FACTOR_COUNT : -1], *output)
+    _save_for_backward(ctx, inputs[:_TENSOR_COUNT], inputs[_TENSOR_COUNT + _SCALE_COUNT : -1], *output)
 
 
 def _save_for_backward(
@@ -416,16 +420,16 @@ def _save_for_backward(
     ctx.set_materialize_grads(False)
 
 
-def _operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+def _run_operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
     if d_o is not None and not ctx.has_stats:
         raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
-    return *_gradients_from_context(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(OperatorOptions._fields) + 1)
+    return *_compute_gradients_from_context(ctx, d_o, 0), *[None] * (_SCALE_COUNT + len(OperatorOptions._fields) + 1)
 
 
-def _gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
+def _compute_gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
     """Return the gradients of the tensors, which start at input `first` of the function."""
     if d_o is None:
-        return (None,) * _COUNT
+        return (None,) * _TENSOR_COUNT
     *tensors, o, stats = ctx.saved_tensors
     wants = [bool(ctx.needs_input_grad[first + TENSORS.index(name)]) for name in ("bias", "sink")]
     return _compute_gradients(d_o, o, stats, tensors, ctx.options, wants)
@@ -453,4 +457,4 @@ def _differentiate_for_step(_operator: int, tensors: tuple[Any, ...], options: t
 
 
 if "torch" in sys.modules and hasattr(sys.modules["torch"], "library"):
-    _define()
+    _define_operators()

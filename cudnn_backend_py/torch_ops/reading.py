@@ -1,4 +1,4 @@
-"""The tensors of a call viewed as sequences of tokens, which the plan of a shape class runs.
+"""View the tensors of a call as sequences of tokens, in the form that a plan for a shape class accepts.
 
 Dense tensors whose heads are inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
 tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from ..graph.attention import Attention
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.shape_class import ClassBounds, find_broadcast_dims
-from .arguments import ALIGNMENT, OperatorOptions, data_type_of, has_supported_strides, is_fp8
+from .arguments import ALIGNMENT, OperatorOptions, get_data_type, has_supported_strides, is_fp8
 from .graphs import make_problem
 
-__all__ = ["MOVED", "SequenceView", "describe_problem", "must_avoid_decoding", "read_call"]
+__all__ = ["TOKEN_TENSORS", "SequenceView", "describe_problem", "must_avoid_decoding", "read_call"]
 
-MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
-_OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
+TOKEN_TENSORS = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+_PER_HEAD_TENSORS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
 class SequenceView(NamedTuple):
@@ -57,7 +57,7 @@ class SequenceView(NamedTuple):
 
     @property
     def needed(self) -> ClassBounds:
-        """The bounds that a class must have at least."""
+        """The smallest bounds that a shape class needs for the call."""
         return ClassBounds(self.batch, self.least_q, self.max_kv)
 
 
@@ -65,16 +65,16 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
     """Return the tensors of a call as sequences of tokens; the call was checked before."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
-    batch, max_q, max_kv = _bounds_of_call(named, options)
-    moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
-    folded = 1 if packed or table is not None else _heads_to_fold(named, moved, backward)
+    batch, max_q, max_kv = _get_call_bounds(named, options)
+    moved = [name for name in TOKEN_TENSORS[backward] if table is None or name not in ("k", "v")]
+    folded = 1 if packed or table is not None else _count_heads_to_fold(named, moved, backward)
     heads = 1 if folded > 1 else q.shape[1]
     strides, multipliers, copied = {}, {}, []
     for name in moved:
-        found = _sequence_strides(named[name], packed, folded, backward and name in ("q", "dq"))
+        found = _read_sequence_strides(named[name], packed, folded, backward and name in ("q", "dq"))
         if found is None:
             copied.append(name)
-            found = _packed_strides(named[name], packed)
+            found = _make_packed_strides(named[name], packed)
         head, token, multipliers[name] = found
         strides[name] = head, token
     if stats is not None:
@@ -83,10 +83,14 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
         multipliers["stats"] = heads if packed else max_q * heads
     may_decode = _can_use_decoding(named, options) and not must_avoid_decoding(backward, options, max_q)
     least_q = 2 if max_q == 1 and not may_decode else max_q
-    options = _common_options(backward, options, max_q)
+    options = _select_common_options(backward, options, max_q)
     related_plans = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
-        *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
+        *(
+            v.shape[-1],
+            *strides.values(),
+            *[named.get(name) is None for name in (*_PER_HEAD_TENSORS, "dbias", "stats")],
+        ),
         None if named["bias"] is None else find_broadcast_dims(named["bias"].shape, max_q, max_kv),
         None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
     )
@@ -106,7 +110,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
     )
 
 
-def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> ClassBounds:
+def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> ClassBounds:
     """Return the number of sequences of a call, and its longest lengths of queries and keys."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3
@@ -119,7 +123,7 @@ def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Class
 
 
 def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
-    """Return whether cuDNN's kernels for single queries run a call, and correctly.
+    """Return whether cuDNN's kernels for single queries support a call and compute it correctly.
 
     Of ragged sequences with grouped heads they do not write all statistics.
     """
@@ -136,7 +140,7 @@ def must_avoid_decoding(backward: bool, options: OperatorOptions, max_q: int) ->
     return options.deterministic and not backward and max_q == 1
 
 
-def _common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
+def _select_common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
     """Return the options shared by calls of all lengths in one class, without those that have no effect."""
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
@@ -160,27 +164,29 @@ def describe_problem(backward: bool, named: Mapping[str, Any], reading: Sequence
         x = named[name]
         heads, dim = (1 if r.heads_folded > 1 else x.shape[1]), x.shape[-1]
         most = r.max_q if name.removeprefix("d") in ("q", "o") else r.max_kv
-        layouts[name] = TensorLayout((r.batch, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
+        layouts[name] = TensorLayout((r.batch, heads, most, dim), (most * token, head, token, 1), get_data_type(x))
     pages: dict[str, Any] = {}
     if table is not None:
         for name, x in (("k", k), ("v", v)):
             layouts[name] = TensorLayout(
-                (r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x)
+                (r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), get_data_type(x)
             )
         pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
     heads = 1 if r.heads_folded > 1 else q.shape[1]
     if named["stats"] is not None:
         layouts["stats"] = TensorLayout((r.batch, heads, r.max_q, 1), (r.max_q * heads, 1, heads, 1), None)
-    for name in (*_OF_HEADS, "dbias"):
+    for name in (*_PER_HEAD_TENSORS, "dbias"):
         if named.get(name) is not None:
             layouts[name] = TensorLayout(tuple(named[name].shape), tuple(named[name].stride()), None)
     return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
 
 
-def _heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
-    """Return how many heads become sequences of their own; 1 if they stay heads."""
+def _count_heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
+    """Return how many heads are treated as separate sequences; 1 if none are."""
     heads = named["q"].shape[1]
-    plain = all(named.get(name) is None for name in _OF_HEADS) and all(named[x].shape[1] == heads for x in moved)
+    plain = all(named.get(name) is None for name in _PER_HEAD_TENSORS) and all(
+        named[x].shape[1] == heads for x in moved
+    )
     is_tight = not backward or named["q"].stride(1) == named["q"].shape[2] * named["q"].shape[3]
     return heads if plain and heads > 1 and is_tight and all(_can_fold_heads(named[name]) for name in moved) else 1
 
@@ -194,7 +200,7 @@ def _can_fold_heads(x: Any) -> bool:
     return bool((b == 1 or batch == h * head) and (s == 1 or head > row))
 
 
-def _sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
+def _read_sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
     """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
 
     Where it `is_tight` nothing may be between its tokens and sequences: the kernels of the backward pass take the
@@ -224,7 +230,7 @@ def _sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) -> tupl
     return head, token, sequence
 
 
-def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
-    """Return the strides of :func:`_sequence_strides` for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
+def _make_packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
+    """Return strides as :func:`_read_sequence_strides`, for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
     heads, dim = x.shape[1], x.shape[-1]
     return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

@@ -16,7 +16,7 @@ from ..errors import CudnnBackendError, UsageError
 from ..execution.any_shape import RelatedPlans, is_lasting_refusal
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
-from ..execution.plan_pool import Slot, shared_pool
+from ..execution.plan_pool import Slot, get_shared_pool
 from ..execution.returning import RecurringShapes
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.selections import find_selection
@@ -31,47 +31,51 @@ from .arguments import (
     check_call,
     check_out,
     check_pages,
-    data_type_of,
+    get_data_type,
     has_supported_strides,
 )
-from .compiled import DENSE, STEP, Pairs, Recipe, make_class_recipe, make_exact_recipe, operator_of
-from .graphs import attention_graph
-from .reading import MOVED, SequenceView, describe_problem, must_avoid_decoding, read_call
+from .compiled import DENSE, STEP, NamedTensors, Recipe, make_class_recipe, make_exact_recipe, select_operator
+from .graphs import make_attention_graph
+from .reading import TOKEN_TENSORS, SequenceView, describe_problem, must_avoid_decoding, read_call
 
 __all__ = ["forget_plans", "run_pass"]
 
-_KEPT = 1024  # shapes
-_KIN_KEPT = 512  # kinds of calls
-_PATIENCE = 1000  # calls after which an exact plan is requested again, if it had to go or found no room
-_UNTOLD = 2  # calls of a shape in a row that are not told, at most; what comes between may be another recipe's
-_HOPELESS = 1 << 40  # calls
+_MAX_CACHED_SHAPES = 1024  # shapes
+_MAX_CACHED_RELATED_CALLS = 512  # kinds of calls
+_CALLS_BETWEEN_BUILD_REQUESTS = (
+    1000  # calls after which an exact plan is requested again, if it had to go or found no room
+)
+_MAX_UNREPORTED_CALLS = (
+    2  # calls of a shape in a row that are not told, at most; what comes between may be another recipe's
+)
+_NEVER_REPORT_AGAIN = 1 << 40  # calls
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is queried of torch's allocator at each call
-_WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
-_CLEARED = {"stats": float("-inf")}  # what rows hold that no one writes; 0 if not named
-_LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
+_OUTPUTS = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
+_VALUES_OF_UNWRITTEN_ROWS = {"stats": float("-inf")}  # what rows hold that no one writes; 0 if not named
+_LENGTH_TENSORS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 
-Named = dict[str, Any]
+TensorsByName = dict[str, Any]
 
 
 class Strategy(Protocol):
     """A strategy to run calls with tensors of certain shapes."""
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream."""
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often it was offered to the compiled step, by thread, stream and pass; None if it has no recipe."""
+        """How often its recipe was offered to the compiled step, by thread, stream and pass; None without recipe."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes by its recipe, too."""
+        """Whether the compiled step can run calls of other shapes by the same recipe."""
 
     @property
-    def best(self) -> Any:
-        """The key that distinguishes its recipes from those of another class that the same plan serves meanwhile."""
+    def best_key(self) -> Any:
+        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs its calls; None if the plan was evicted meanwhile."""
 
 
@@ -79,26 +83,26 @@ class _RelatedCalls:
     """Calls that differ only in batch and lengths: their class plans, and the exact plans of recurring shapes."""
 
     def __init__(self, related_plans: RelatedPlans) -> None:
-        self.related_plans, self.returning = related_plans, RecurringShapes()
+        self.related_plans, self.recurring_shapes = related_plans, RecurringShapes()
         self.exact: OrderedDict[tuple[int, int, int], _ExactStrategy] = OrderedDict()  # of shapes that do
 
     def add(self, shape: tuple[int, int, int], exact: _ExactStrategy) -> None:
         """Store the exact strategy of a shape, for the calls of the compiled step."""
-        with _making:
+        with _cache_lock:
             self.exact[shape] = exact
-            if len(self.exact) > _KEPT:
+            if len(self.exact) > _MAX_CACHED_SHAPES:
                 self.exact.popitem(last=False)
 
 
-_ways: OrderedDict[tuple[Any, ...], Strategy] = OrderedDict()
-_kinds: dict[tuple[Any, ...], _RelatedCalls] = {}
-_making = threading.Lock()
+_strategies: OrderedDict[tuple[Any, ...], Strategy] = OrderedDict()
+_related_calls: dict[tuple[Any, ...], _RelatedCalls] = {}
+_cache_lock = threading.Lock()
 
 
 def run_pass(
     backward: bool,
-    inputs: Named,
-    outputs: Named,
+    inputs: TensorsByName,
+    outputs: TensorsByName,
     options: tuple[Any, ...],
     *,
     is_given: bool = False,
@@ -123,10 +127,10 @@ def run_pass(
             backward,
             options,
             *[x is None for x in outputs.values()],
-            *[None if x is None else _tensor_key(x) for x in inputs.values()],
-            _tensor_key(outputs["o"]) if is_given else None,
+            *[None if x is None else _make_tensor_key(x) for x in inputs.values()],
+            _make_tensor_key(outputs["o"]) if is_given else None,
         )
-        strategy = _ways.get(key)
+        strategy = _strategies.get(key)
     except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
         key, strategy = (None,), None
     named = inputs | outputs
@@ -140,17 +144,17 @@ def run_pass(
 
 def forget_plans() -> None:
     """Forget the strategies of all shapes and their plans, including those of CUDA graphs."""
-    with _making:
-        _ways.clear()
-        _kinds.clear()
-    shared_pool().clear()
+    with _cache_lock:
+        _strategies.clear()
+        _related_calls.clear()
+    get_shared_pool().clear()
 
 
-def _tensor_key(x: Any) -> tuple[Any, ...]:
+def _make_tensor_key(x: Any) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
 
 
-def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     """Return the strategy for a call after checking the call, and cache it."""
     is_out_given = key[-1] is not None
     checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
@@ -164,14 +168,14 @@ def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: 
                 code="torch-tensor",
             )
     strategy = _choose_strategy(backward, named, options, key)
-    with _making:
-        found = _ways.setdefault(key, strategy)
-        if len(_ways) > _KEPT:
-            _ways.popitem(last=False)
+    with _cache_lock:
+        found = _strategies.setdefault(key, strategy)
+        if len(_strategies) > _MAX_CACHED_SHAPES:
+            _strategies.popitem(last=False)
     return found
 
 
-def _choose_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
         return _EmptyAttention(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
@@ -189,122 +193,132 @@ def _choose_strategy(backward: bool, named: Named, options: OperatorOptions, key
 
 
 def _may_switch_plans(options: OperatorOptions) -> bool:
-    """Return whether calls may switch to another plan: with dropout the two passes would draw different masks."""
+    """Return whether calls may change from a plan for many shapes to a plan for one shape, and back.
+
+    Not with dropout: the forward and the backward pass would draw different masks."""
     return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 
 class _EmptyAttention:
     """A call without queries or keys, which needs no plan."""
 
-    offer_counts, is_shared, best = None, False, None
+    offer_counts, is_shared, best_key = None, False, None
 
     def __init__(self, backward: bool) -> None:
-        self._written = _WRITTEN[backward]
+        self._outputs = _OUTPUTS[backward]
 
-    def run(self, named: Named) -> None:
-        """Write zeros, and the statistics of rows without keys."""
-        for name in self._written:
+    def run(self, named: TensorsByName) -> None:
+        """Fill the outputs with zeros, and the statistics with the value for rows without keys."""
+        for name in self._outputs:
             if named.get(name) is not None:
-                named[name].fill_(_CLEARED.get(name, 0.0))
+                named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return None: there is no plan."""
 
 
-def _current_stream() -> int:
+def _get_current_stream() -> int:
     import torch
 
     stream: int = torch.cuda.current_stream().cuda_stream
     return stream
 
 
-# the exact way
+# exact plans
 
 
 class _ExactStrategy:
     """The exact plan of one problem, and the tensors to copy before it runs. Threads may share one."""
 
-    is_shared, best = False, None
+    is_shared, best_key = False, None
 
     def __init__(
         self, backward: bool, named: Mapping[str, Any], options: OperatorOptions, key: tuple[Any, ...]
     ) -> None:
         present = {name: x for name, x in named.items() if x is not None}
-        self._read = [
-            name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_usable_in_place(name, x)
+        self._copied_inputs = [
+            name for name, x in present.items() if name not in _OUTPUTS[backward] and not _is_usable_in_place(name, x)
         ]
-        self._tensor_layout = {name: _tensor_layout(x, name in self._read) for name, x in present.items()}
+        self._tensor_layout = {name: _tensor_layout(x, name in self._copied_inputs) for name, x in present.items()}
         self._backward, self._options = backward, options
         has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
-        self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
+        self._tensors_to_clear = [
+            name for name in (*TOKEN_TENSORS[backward], "stats") if name in _OUTPUTS[backward] and has_lengths
+        ]
         self._key = ("exact", key)
-        self._held: Slot | None = None
-        self._learned_limits: dict[Any, int] = {}
-        self._patience = 0
+        self._slot: Slot | None = None
+        self._offer_counts: dict[Any, int] = {}
+        self._calls_until_build_request = 0
 
     def is_built(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is built."""
-        held = self._held
+        held = self._slot
         if held is None or held.plan is None:
-            held = self._held = shared_pool().find(self._key)
+            held = self._slot = get_shared_pool().find(self._key)
         plan = None if held is None else held.plan
         return plan is not None and not (only_if_ran and not plan.streams)
 
     def is_unsupported(self) -> bool:
         """Return whether the plan cannot be built."""
-        return shared_pool().has_failed(self._key)
+        return get_shared_pool().has_failed(self._key)
 
     def request_build(self, calls: int = 1) -> None:
         """Build the plan in the background at the first call that needs it, and again after many calls."""
         import torch
 
-        self._patience -= calls
-        if self._patience < 0:
-            self._patience = _PATIENCE
-            shared_pool().build_soon(self._key, self._build_plan, torch.cuda.current_device())
+        self._calls_until_build_request -= calls
+        if self._calls_until_build_request < 0:
+            self._calls_until_build_request = _CALLS_BETWEEN_BUILD_REQUESTS
+            get_shared_pool().build_in_background(self._key, self._build_plan, torch.cuda.current_device())
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the exact plan on torch's current stream."""
         import torch
 
-        pool, held = shared_pool(), self._held
+        pool, held = get_shared_pool(), self._slot
         plan = None if held is None else held.plan
         while held is None or plan is None:
-            held = self._held = pool.get_or_build(self._key, self._build_plan, _current_stream())
+            held = self._slot = pool.get_or_build(self._key, self._build_plan, _get_current_stream())
             plan = held.plan
         held.used = pool.now
         if torch.cuda.is_current_stream_capturing():
             plan.captured = True
-        for name in self._read:
+        for name in self._copied_inputs:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
-        for name in self._cleared:
+        for name in self._tensors_to_clear:
             if named[name] is not None:
-                named[name].fill_(_CLEARED.get(name, 0.0))
+                named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
         plan(*[named[name] for name in plan.names])
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """As in :class:`Strategy`; None until the plan is built."""
-        return None if self._held is None or self._held.plan is None else self._learned_limits
+        """How often the recipe was offered to the compiled step, by caller; None until the plan is built."""
+        return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs calls of this shape."""
-        plan = None if self._held is None else self._held.plan
+        plan = None if self._slot is None else self._slot.plan
         return (
             None
             if plan is None
             else make_exact_recipe(
-                *(plan, inputs, outputs, self._read, {name: _CLEARED.get(name, 0.0) for name in self._cleared})
+                *(
+                    plan,
+                    inputs,
+                    outputs,
+                    self._copied_inputs,
+                    {name: _VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0) for name in self._tensors_to_clear},
+                )
             )
         )
 
     def _build_plan(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
-        graph = attention_graph(
+        graph = make_attention_graph(
             self._tensor_layout, options, backward=backward, version=target.library.version, sm=target.sm
         )
         plan = _build_plan(graph, target, options.deterministic and backward)
-        # The key of this way holds whatever a check would look at.
+        # The key of this strategy holds whatever a check would look at.
         executable = Executable(plan, workspace="torch", check=False)
         if executable.workspace_bytes <= _SMALL_WORKSPACE:
             executable = Executable(plan, check=False)
@@ -324,139 +338,141 @@ def _is_usable_in_place(name: str, x: Any) -> bool:
         return False
     if name == "stats":
         return True
-    plain: bool = has_supported_strides(x) if name in MOVED[True] else x.is_contiguous()
+    plain: bool = has_supported_strides(x) if name in TOKEN_TENSORS[True] else x.is_contiguous()
     return plain
 
 
 def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
     dims = tuple(x.shape)
-    return TensorLayout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
+    return TensorLayout(dims, packed_strides(dims) if copied else tuple(x.stride()), get_data_type(x))
 
 
-# the way by a class
+# class plans
 
 
 class _ClassStrategy:
     """The plan of a shape class, and how a call's tensors are viewed as its sequences. Threads may share one."""
 
-    def __init__(self, backward: bool, named: Named, options: OperatorOptions) -> None:
-        self._reading = r = read_call(backward, named, options)
-        self.kind = _kinds.get(r.related_plans) or _get_related_calls(backward, named, r)
+    def __init__(self, backward: bool, named: TensorsByName, options: OperatorOptions) -> None:
+        self._view = r = read_call(backward, named, options)
+        self.related_calls = _related_calls.get(r.related_plans) or _get_related_calls(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._allow_larger = _may_switch_plans(options)
-        self._is_adaptive = self._allow_larger and operator_of(named) == DENSE
-        written = _WRITTEN[backward]
-        self._read = [name for name in r.copied if name not in written]
-        self._read_plainly = [
+        self._is_adaptive = self._allow_larger and select_operator(named) == DENSE
+        written = _OUTPUTS[backward]
+        self._copied_inputs = [name for name in r.copied if name not in written]
+        self._copied_without_layout = [
             name
             for name, x in named.items()
             if x is not None
             and name not in (*r.multipliers, *written, "k", "v")
             and not _is_small_usable_in_place(name, x)
         ]
-        self._written_back = [name for name in r.copied if name in written]
-        self._held, self.best = self._find_plan()
+        self._copied_outputs = [name for name in r.copied if name in written]
+        self._slot, self.best_key = self._find_plan()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
-        self._is_direct = not (self._read_plainly or self._written_back or "stats" in self._read) and (
-            all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
-        )
-        self._is_direct = self._is_direct and (operator_of(named) == DENSE or _has_usual_strides(named, r))
+        self._is_direct = not (
+            self._copied_without_layout or self._copied_outputs or "stats" in self._copied_inputs
+        ) and (all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths))
+        self._is_direct = self._is_direct and (select_operator(named) == DENSE or _has_usual_strides(named, r))
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[Slot, Any]:
         """Return the slot of a plan, and the key of the best one."""
         if self._is_exact:
-            return self.kind.related_plans.find_exact(self._reading.needed, _current_stream())
-        return self.kind.related_plans.find(self._reading.needed, _current_stream(), allow_larger=self._allow_larger)
+            return self.related_calls.related_plans.find_exact(self._view.needed, _get_current_stream())
+        return self.related_calls.related_plans.find(
+            self._view.needed, _get_current_stream(), allow_larger=self._allow_larger
+        )
 
     def _current_plan(self) -> ClassPlan:
         """Return the plan: the best one if it is built, else a larger one or one that is built now."""
-        pool, held = shared_pool(), self._held
+        pool, held = get_shared_pool(), self._slot
         plan: ClassPlan | None = held.plan
-        while plan is None or (held.key != self.best and pool.find(self.best) is not None):
-            held, self.best = self._find_plan()
-            self._held = held
+        while plan is None or (held.key != self.best_key and pool.find(self.best_key) is not None):
+            held, self.best_key = self._find_plan()
+            self._slot = held
             plan = held.plan
         held.used = pool.now
         return plan
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the class plan on torch's current stream."""
         import torch
 
         plan = self._current_plan()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
-        for name in self._read:
-            buffers[name] = self._empty_for_class(named[name]).copy_(named[name])
-        for name in self._read_plainly:
+        for name in self._copied_inputs:
+            buffers[name] = self._allocate_for_class(named[name]).copy_(named[name])
+        for name in self._copied_without_layout:
             buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
-        for name in self._written_back:
-            buffers[name] = self._empty_for_class(named[name])
+        for name in self._copied_outputs:
+            buffers[name] = self._allocate_for_class(named[name])
         if bias is not None:
             # Kernels load whole tiles: what they mask must not depend on who had the memory before.
             buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(plan.problem.bias)
-        plan(buffers, self._sequences_of(buffers), self._reading.multipliers)
-        for name in self._written_back:
+        plan(buffers, self._make_sequences(buffers), self._view.multipliers)
+        for name in self._copied_outputs:
             named[name].copy_(buffers[name])
         if dbias is not None:
             dbias.copy_(buffers["dbias"][tuple(map(slice, dbias.shape))])
         if named.get("dsink") is not None:
-            named["dsink"].copy_(_sink_gradient(torch, named))
+            named["dsink"].copy_(_compute_sink_gradient(torch, named))
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """As in :class:`Strategy`; None where the compiled step cannot run the calls."""
-        plan = self._held.plan
+        """How often the recipe was offered to the compiled step, by caller; None if that cannot run the calls."""
+        plan = self._slot.plan
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe by which the compiled step runs calls of this class."""
-        held = self._held
+        held = self._slot
         plan = held.plan
         if plan is None:
             return None
-        awaited = self.best if held.key != self.best else None
+        awaited = self.best_key if held.key != self.best_key else None
         is_reported = awaited is not None or self._is_adaptive
         return make_class_recipe(
             plan,
-            self._sequences_of(dict(inputs)),
-            self._reading.multipliers,
+            self._make_sequences(dict(inputs)),
+            self._view.multipliers,
             inputs,
             outputs,
             options=options,
-            bounds=self.best[1],
+            bounds=self.best_key[1],
             is_exact=self._is_exact,
-            heads_folded=self._reading.heads_folded,
-            copied=self._read,
-            notice=_ReportReceiver(awaited, self.kind if self._is_adaptive else None) if is_reported else None,
+            heads_folded=self._view.heads_folded,
+            copied=self._copied_inputs,
+            notice=_ReportReceiver(awaited, self.related_calls if self._is_adaptive else None) if is_reported else None,
         )
 
-    def _empty_for_class(self, x: Any) -> Any:
+    def _allocate_for_class(self, x: Any) -> Any:
         """Return memory for a tensor like x in the layout of the class: tokens first, or as x with heads folded."""
-        if self._reading.heads_folded > 1:
+        if self._view.heads_folded > 1:
             return x.new_empty(x.shape)
         if x.dim() == 4:
             b, h, s, d = x.shape
             return x.new_empty((b, s, h, d)).transpose(1, 2)
         return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
 
-    def _sequences_of(self, named: Named) -> Sequences:
-        folded = self._reading.heads_folded
+    def _make_sequences(self, named: TensorsByName) -> Sequences:
+        folded = self._view.heads_folded
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
         if folded > 1 and len_q is not None:
             len_q, len_kv = (x.repeat_interleave(folded) for x in (len_q, len_kv))
-        r = self._reading
+        r = self._view
         return Sequences(
             *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),
             *(named["block_table"], r.total_q, r.total_kv),
         )
 
 
-def _has_usual_strides(named: Named, r: SequenceView) -> bool:
+def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
     """Return whether the strides would be read the same for more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(
@@ -466,16 +482,16 @@ def _has_usual_strides(named: Named, r: SequenceView) -> bool:
     )
 
 
-def _get_related_calls(backward: bool, named: Named, r: SequenceView) -> _RelatedCalls:
+def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) -> _RelatedCalls:
     """Return the cached record of calls that differ only in batch and lengths; create it if needed."""
     kind = _RelatedCalls(RelatedPlans(describe_problem(backward, named, r), shared_target(), backward=backward))
-    with _making:
-        if len(_kinds) >= _KIN_KEPT:
-            _kinds.clear()
-        return _kinds.setdefault(r.related_plans, kind)
+    with _cache_lock:
+        if len(_related_calls) >= _MAX_CACHED_RELATED_CALLS:
+            _related_calls.clear()
+        return _related_calls.setdefault(r.related_plans, kind)
 
 
-def _sink_gradient(torch: Any, named: Named) -> Any:
+def _compute_sink_gradient(torch: Any, named: TensorsByName) -> Any:
     """Return the gradient of the sinks, which cuDNN computes wrong for ragged sequences.
 
     A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
@@ -499,16 +515,21 @@ def _is_small_usable_in_place(name: str, x: Any) -> bool:
         return True  # copied anyway
     if name == "block_table":
         return bool(x.stride(1) == 1 or x.shape[1] == 1)
-    return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
+    return bool(x.is_contiguous()) and (name in _LENGTH_TENSORS or not x.data_ptr() % ALIGNMENT)
 
 
 class _AdaptiveStrategy:
-    """A class plan at first; for a recurring shape the exact plan, once it is built in the background."""
+    """Runs calls by the plan of a shape class; a recurring shape by its exact plan, once built in the background."""
 
     def __init__(
-        self, by_class: _ClassStrategy, backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]
+        self,
+        by_class: _ClassStrategy,
+        backward: bool,
+        named: TensorsByName,
+        options: OperatorOptions,
+        key: tuple[Any, ...],
     ) -> None:
-        self._by_class, self._of_exact = by_class, (backward, options, key)
+        self._by_class, self._exact_arguments = by_class, (backward, options, key)
         (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
         self._shape = batch, rows, keys
         self._exact: _ExactStrategy | None = None
@@ -525,27 +546,27 @@ class _AdaptiveStrategy:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes by its recipe, too."""
+        """Whether the compiled step can run calls of other shapes by the same recipe."""
         return self._current_strategy.is_shared
 
     @property
-    def best(self) -> Any:
-        """The key that distinguishes its recipes from others of the same plan."""
-        return self._current_strategy.best
+    def best_key(self) -> Any:
+        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
+        return self._current_strategy.best_key
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
+    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe of the strategy that calls use now."""
         return self._current_strategy.recipe(inputs, outputs, options)
 
-    def run(self, named: Named) -> None:
+    def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream, by the exact plan if it is built."""
         import torch
 
-        kind, exact = self._by_class.kind, self._exact
+        kind, exact = self._by_class.related_calls, self._exact
         if exact is None:
-            kind.returning.count_call(self._shape)
-            if not kind.returning.calls_left(self._shape):
-                backward, options, key = self._of_exact
+            kind.recurring_shapes.count_call(self._shape)
+            if not kind.recurring_shapes.count_calls_left(self._shape):
+                backward, options, key = self._exact_arguments
                 self._exact = exact = _ExactStrategy(backward, named, options, key)
                 kind.add(self._shape, exact)
         if exact is not None:
@@ -569,29 +590,29 @@ class _ReportReceiver:
     """
 
     def __init__(self, awaited: Any, kind: _RelatedCalls | None) -> None:
-        self._awaited, self._tensor_key = awaited, kind
+        self._awaited, self._calls = awaited, kind
         self._last = (0, 0, 0)
 
     def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
-        """Note `unreported` more calls of the last shape, and one of this; return how many more need no report.
+        """Count `unreported` calls of the last shape and one of this; return how many further calls need no report.
 
         Negative where Python is to do this call, and to note it.
         """
-        if self._awaited is not None and shared_pool().find(self._awaited) is not None:
+        if self._awaited is not None and get_shared_pool().find(self._awaited) is not None:
             return -1
-        if self._tensor_key is None:
-            return _UNTOLD
+        if self._calls is None:
+            return _MAX_UNREPORTED_CALLS
         last, self._last = self._last, shape
-        exact = self._tensor_key.exact.get(shape)
+        exact = self._calls.exact.get(shape)
         if exact is not None:
             if exact.is_unsupported():
-                return _HOPELESS if self._awaited is None else _UNTOLD
+                return _NEVER_REPORT_AGAIN if self._awaited is None else _MAX_UNREPORTED_CALLS
             exact.request_build(unreported + 1)
             return -1 if exact.is_built() else 0
-        returning = self._tensor_key.returning
-        returning.count_late_calls(last, unreported)
-        left = returning.calls_left(shape)
+        recurring_shapes = self._calls.recurring_shapes
+        recurring_shapes.count_late_calls(last, unreported)
+        left = recurring_shapes.count_calls_left(shape)
         if left <= 1:
             return -1
-        returning.count_call(shape)
-        return min(left - 2, _UNTOLD)
+        recurring_shapes.count_call(shape)
+        return min(left - 2, _MAX_UNREPORTED_CALLS)

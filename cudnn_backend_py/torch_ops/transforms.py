@@ -23,9 +23,9 @@ __all__ = [
     "refuse_second_derivative",
 ]
 
-_OF_BATCH = ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv")  # tensors with a dim of the batch
-_OF_BACKWARD = ("do", "o", "stats")
-_INPUTS = (*_OF_BACKWARD, *TENSORS)
+_BATCHED_TENSORS = ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv")  # tensors with a dim of the batch
+_BACKWARD_INPUTS = ("do", "o", "stats")
+_ALL_INPUTS = (*_BACKWARD_INPUTS, *TENSORS)
 Tensors = tuple[Any, ...]
 
 
@@ -149,7 +149,7 @@ class Passes:
         return _join_samples(self._torch.stack, calls)
 
     def _map_backward(self, info: Any, in_dims: Tensors, options: Tensors, wants: Tensors, *tensors: Any) -> Any:
-        samples = _SampleTensors(info.batch_size, _INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
+        samples = _SampleTensors(info.batch_size, _ALL_INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
         if not samples.folds or wants[1]:
             calls = [self.backward.apply(options, wants, *samples.select(i)) for i in range(info.batch_size)]
             return _join_samples(self._torch.stack, calls)
@@ -194,7 +194,9 @@ class _SampleTensors:
         self._splits_bias = splits_bias
         q, bias = self._first_sample("q"), self._first_sample("bias")
         is_plain = all(self._mapped[name].tensor is None for name in ("cu_seqlens_q", "block_table", "rng"))
-        of_batch = all(x.dim is None or name in (*_OF_BATCH, *_OF_BACKWARD) for name, x in self._mapped.items())
+        of_batch = all(
+            x.dim is None or name in (*_BATCHED_TENSORS, *_BACKWARD_INPUTS) for name, x in self._mapped.items()
+        )
         self.folds = is_plain and of_batch and not is_fp8(q)
         self.shares_bias = bias is not None and bias.shape[0] == 1 < q.shape[0]
 
@@ -217,7 +219,7 @@ class _SampleTensors:
 
     def _fold_samples(self, name: str, first: int, count: int, batch: int) -> Any:
         tensor, dim = self._mapped[name]
-        if tensor is None or name not in (*_OF_BATCH, *_OF_BACKWARD):
+        if tensor is None or name not in (*_BATCHED_TENSORS, *_BACKWARD_INPUTS):
             return tensor
         if dim is None:
             if name == "bias" and tensor.shape[0] == 1 and not self._splits_bias:

@@ -16,7 +16,7 @@ from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, storage_type
 
-__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "tolerance_for"]
+__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "get_tolerance", "is_one_numpy_element"]
 
 
 # Relative Frobenius norm of a difference that still counts as rounding; types that are not here have to be equal.
@@ -24,7 +24,7 @@ TOLERANCES = {kind: facts.tolerance for kind, facts in DATA_TYPES.items() if fac
 
 
 ROW_FACTOR = 4  # a row may differ by that many times the tolerance
-_CHUNK = 1 << 22  # elements compared at once
+_CHUNK_ELEMENTS = 1 << 22  # elements compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     """
     width = max(1, math.prod(first.shape[-1:] if first.shape[-1:] != (1,) else first.shape[-2:]))
     rows, others = (np.ascontiguousarray(array).reshape(-1, width) for array in (first, other))
-    step = max(1, _CHUNK // width)
+    step = max(1, _CHUNK_ELEMENTS // width)
     patterns = 0
     sizes: list[NDArray[np.float64]] = []
     errors: list[NDArray[np.float64]] = []
@@ -85,23 +85,23 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     size, error = np.concatenate(sizes), np.concatenate(errors)
     floor = float(size.mean())
     return Difference(
-        _relative_norm(float(error.sum()), float(size.sum())),
-        _worst_row_ratio(error, np.maximum(size, floor)),
+        _compute_relative_norm(float(error.sum()), float(size.sum())),
+        _compute_worst_row_ratio(error, np.maximum(size, floor)),
         patterns,
     )
 
 
-def _worst_row_ratio(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+def _compute_worst_row_ratio(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     if not size.any():
         return math.inf if error.any() else 0.0
     return math.sqrt(float((error / size).max()))
 
 
-def _relative_norm(error: float, size: float) -> float:
+def _compute_relative_norm(error: float, size: float) -> float:
     return 0.0 if error == 0 else math.inf if size == 0 else math.sqrt(error / size)
 
 
-def has_storage(data_type: DataType) -> bool:
+def is_one_numpy_element(data_type: DataType) -> bool:
     """Return whether each element is one NumPy element, unlike packed, vectorized and complex types."""
     try:
         return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
@@ -112,10 +112,10 @@ def has_storage(data_type: DataType) -> bool:
 def _decode_numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
     if data_type is DataType.BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return decode(array, data_type) if has_storage(data_type) else array.astype(np.float64)
+    return decode(array, data_type) if is_one_numpy_element(data_type) else array.astype(np.float64)
 
 
-def tolerance_for(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
+def get_tolerance(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
     """Return the tolerance of a tensor: the one given for all or by name, else that of its data type."""
     if isinstance(tolerance, Mapping):
         tolerance = tolerance.get(tensor.name)

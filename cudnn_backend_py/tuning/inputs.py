@@ -14,12 +14,12 @@ from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode
 from ..interpreter.data import known_values
-from .agreement import TOLERANCES, has_storage
+from .agreement import TOLERANCES, is_one_numpy_element
 
-__all__ = ["made_up_inputs"]
+__all__ = ["make_missing_inputs"]
 
 
-def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
+def make_missing_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
     """Return the missing inputs of a graph by uid: memory as an array, or a number for a by-value tensor.
 
     Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
@@ -54,23 +54,23 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
     return found
 
 
-_DATA = (DataType.INT8, DataType.UINT8)
+_BYTE_TYPES = (DataType.INT8, DataType.UINT8)
 
 
 def _make_input(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, NDArray[Any]]) -> Any:
     if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
         return 1.0
-    if not has_storage(tensor.data_type):
+    if not is_one_numpy_element(tensor.data_type):
         return np.resize(np.frombuffer(pool.tobytes(), np.uint8), tensor.span_bytes) & 0x33
     if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in BOOLEAN_TYPES:
         return 1.0
-    if tensor.data_type not in TOLERANCES and tensor.data_type not in _DATA:
+    if tensor.data_type not in TOLERANCES and tensor.data_type not in _BYTE_TYPES:
         raise UsageError(
-            f"{tensor.name!r} is {tensor.type_text}, which random data cannot be made for",
+            f"{tensor.name!r} is {tensor.type_text}, a type for which no random data can be made",
             code="tuning-input",
             fix=f"pass a buffer: autotune(..., buffers={{{tensor.name!r}: ...}})",
         )
     if tensor.data_type not in encoded:
-        shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
+        shift, scale = (4.0, 2.0) if tensor.data_type in _BYTE_TYPES else (0.0, 1.0)
         encoded[tensor.data_type] = encode(pool * scale + shift, tensor.data_type)
     return np.resize(encoded[tensor.data_type], tensor.span_elements)

@@ -12,40 +12,40 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..execution.run import VariantPack
-from ..execution.timing import rotate
+from ..execution.timing import rotate_items
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
-from ..plans.neighbours import neighbouring_configs
+from ..plans.neighbours import find_neighbouring_configs
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, nothing_selected, tuned_options
+from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_key_options
 from ..printable import brief
 from ..target import Target
-from .agreement import Difference, compare, tolerance_for
+from .agreement import Difference, compare, get_tolerance
 from .stage import TimingBuffers
-from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, find_slow
+from .statistics import MIN_ROUNDS, Budget, CacheState, Timing, choose_winner, find_slow_candidates, make_evidence_table
 
 __all__ = ["Tuned", "autotune", "tune"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
 Progress = Callable[[str, float], None]
-MAX_ROUNDS, WARM_UP = 60, 2
-CHECKING = 0.2  # share of the budget at which requesting configs ends
-PREPARING = 0.6  # share at which building and running end
+MAX_ROUNDS, WARM_UP_ROUNDS = 60, 2
+CHECKING_BUDGET_SHARE = 0.2  # share of the budget at which requesting configs ends
+BUILDING_BUDGET_SHARE = 0.6  # share at which building and running end
 
 
 @dataclass
 class _Candidate:
     config: EngineConfig
     state: str = "late"  # then "failed", "different", "timed"
-    reason: str = "the time budget was used up before its turn"
+    reason: str = "the time budget ended before this config was tried"
     plan: Plan | None = None
     pack: VariantPack | None = None
     build_s: float | None = None
     differences: dict[str, Difference] = field(default_factory=dict)
-    times: dict[L2, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
+    times: dict[CacheState, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
 
     def discard(self, state: str, reason: str) -> None:
         self.state, self.reason, self.pack = state, reason, None
@@ -57,11 +57,11 @@ class _Candidate:
         """Time the plan once with a cold L2 cache, and again right after."""
         assert self.plan is not None
         assert self.pack is not None
-        cold, warm = stage.sample(self.plan, self.pack)
+        cold, warm = stage.time_runs(self.plan, self.pack)
         self.times["cold"].append(cold)
         self.times["warm"].append(warm)
 
-    def summarize_times(self) -> dict[L2, Timing]:
+    def summarize_times(self) -> dict[CacheState, Timing]:
         return {state: Timing.of(times) for state, times in self.times.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def _build_and_compare(
     first: dict[str, NDArray[Any]] = {}
     longest = 0.0
     for index, candidate in enumerate(all_of_them):
-        if ready and not budget.allows(longest, PREPARING):
+        if ready and not budget.has_time_for(longest, BUILDING_BUDGET_SHARE):
             break
-        report(f"building {candidate.config.tag}", PREPARING * index / len(all_of_them))
+        report(f"building {candidate.config.tag}", BUILDING_BUDGET_SHARE * index / len(all_of_them))
         began = time.perf_counter()
         try:
             candidate.plan = build_plan(candidate.config)
@@ -114,7 +114,7 @@ def _build_and_compare(
                 f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
                 code="tuning-candidate-crashed",
                 cause="the CUDA context of this process may be lost",
-                fix="start again in a new process, without engines=True or with a selection that excludes it",
+                fix="start a new process, without engines=True or with a selection that excludes this config",
             ) from error
         longest = max(longest, time.perf_counter() - began)
         first = first or results
@@ -140,7 +140,7 @@ def _find_disagreement(
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         difference = compare(first[tensor.name], results[tensor.name], tensor.data_type)
         candidate.differences[tensor.name] = difference
-        if why := difference.describe_excess(tolerance_for(tensor, tolerance)):
+        if why := difference.describe_excess(get_tolerance(tensor, tolerance)):
             whys.append(f"{tensor.name}: {why}")
     return "; ".join(whys) or None
 
@@ -148,19 +148,24 @@ def _find_disagreement(
 def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
     """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_ROUNDS):
             candidate.time_once(stage)
         candidate.times = {"cold": [], "warm": []}
     racing, rounds, longest = list(ready), 0, 0.0
-    while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
+    while rounds < MAX_ROUNDS and (rounds == 0 or budget.has_time_for(longest)):
         began = time.perf_counter()
-        for candidate in rotate(racing, rounds):
+        for candidate in rotate_items(racing, rounds):
             candidate.time_once(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
-        report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
+        report(
+            f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates",
+            BUILDING_BUDGET_SHARE + 0.4 * rounds / MAX_ROUNDS,
+        )
         if rounds == MIN_ROUNDS:
-            out = find_slow({item.config.tag: item.summarize_times() for item in racing}, racing[0].config.tag)
+            out = find_slow_candidates(
+                {item.config.tag: item.summarize_times() for item in racing}, racing[0].config.tag
+            )
             racing = [item for item in racing if item.config.tag not in out]
     return rounds
 
@@ -178,7 +183,7 @@ class Tuned:
     def _repr_html_(self) -> str | None:
         from ..diagnose.report.notebook import render_tables_for_notebook
 
-        return render_tables_for_notebook(evidence_table(self.evidence))
+        return render_tables_for_notebook(make_evidence_table(self.evidence))
 
     @property
     def gain(self) -> float:
@@ -196,7 +201,7 @@ def autotune(
     max_candidates: int = 32,
     budget_s: float = 30.0,
     tolerance: float | Mapping[str, float] | None = None,
-    by: L2 = "cold",
+    by: CacheState = "cold",
     cache: bool | PlanCache = True,
     progress: bool | Progress = False,
     selection: Selection | None = None,
@@ -214,7 +219,7 @@ def autotune(
         The graph, and a live target (the GPU of this process if not given).
     buffers
         Device buffers by name or uid, as for :func:`~cudnn_backend_py.execution.variant_pack`; outputs among them are
-        overwritten. What is not given is made up: see :func:`~cudnn_backend_py.tuning.inputs.made_up_inputs`.
+        overwritten. What is not given is made up: see :func:`~cudnn_backend_py.tuning.inputs.make_missing_inputs`.
     modes
         Heuristics modes whose configs are tried, in this order; they replace those of `selection`.
     engines
@@ -283,7 +288,7 @@ def autotune(
         stage.close()
     timings = {item.config.tag: item.summarize_times() for item in ready}
     first = ready[0].config.tag
-    chosen = choose(timings, first, by)
+    chosen = choose_winner(timings, first, by)
     evidence = {
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
@@ -298,16 +303,16 @@ def autotune(
         "gain": timings[first][by].median_us / timings[chosen][by].median_us,
         "rounds": rounds,
         "budget_s": budget_s,
-        "seconds": round(budget.spent, 3),
+        "seconds": round(budget.spent_s, 3),
         "l2_bytes": stage.l2_bytes,
         "candidates": [item.to_dict() for item in tried] + refused,
     }
-    plan = _close_others(chosen, ready)
+    plan = _keep_winner(chosen, ready)
     _cache_plan(graph, live, plan, evidence, cache, selection)
     return Tuned(plan, evidence)
 
 
-def _close_others(tag: str, ready: list[_Candidate]) -> Plan:
+def _keep_winner(tag: str, ready: list[_Candidate]) -> Plan:
     """Return the plan of a candidate and close the others."""
     kept = None
     for item in ready:
@@ -336,12 +341,14 @@ def _gather_candidates(
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:
-        for config in neighbouring_configs(question, found.configs, wanted, lambda: budget.allows(0, CHECKING)):
+        for config in find_neighbouring_configs(
+            question, found.configs, wanted, lambda: budget.has_time_for(0, CHECKING_BUDGET_SHARE)
+        ):
             if len(tried) >= limit:
                 break
             tried.append(_Candidate(config))
     if not tried:
-        raise nothing_selected(question, wanted, found)
+        raise make_nothing_selected_error(question, wanted, found)
     refused = [
         {"tag": item.tag, "mode": item.mode, "state": "refused", "reason": item.reason} for item in found.refused
     ]
@@ -360,7 +367,7 @@ def _cache_plan(
         return
     kept = default_cache() if cache is True else cache
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
-        kept.put(plan_key(graph, target, tuned_options(selection, target)), plan, evidence)
+        kept.put(plan_key(graph, target, make_tuned_key_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
 
 
@@ -386,7 +393,7 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     if json_path is not None:
         Path(json_path).write_text(json.dumps(tuned.evidence, indent=1) + "\n", encoding="utf-8")
     console = open_console()
-    console.print(evidence_table(tuned.evidence))
+    console.print(make_evidence_table(tuned.evidence))
     same = tuned.evidence["winner"] == tuned.evidence["first"]
     verdict = "the heuristics' first choice stays" if same else f"{tuned.gain:.3f} x as fast as the first choice"
     console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..execution.arguments import Arguments
-from ..execution.buffers import device_buffer
+from ..execution.buffers import read_device_buffer
 from ..execution.run import VariantPack, variant_pack
 from ..execution.timing import GpuClock
 from ..graph import Graph, Tensor
@@ -19,12 +19,12 @@ from ..graph.formats import storage_type, strided_view
 from ..native.cuda import Memory
 from ..plans.plan import Plan
 from ..target import Target
-from .agreement import has_storage
-from .inputs import made_up_inputs
+from .agreement import is_one_numpy_element
+from .inputs import make_missing_inputs
 
 __all__ = ["TimingBuffers"]
 
-_MARK = 0xA5  # what no one may write over
+_GUARD_BYTE = 0xA5  # what no one may write over
 
 
 class TimingBuffers:
@@ -55,10 +55,10 @@ class TimingBuffers:
         device = target.handle.device or 0
         self.memory, self._clock = Memory(device), GpuClock(device)
         self._workspace, self._workspace_bytes = 0, 0
-        self._guard = np.full(guard_bytes, _MARK, np.uint8)
+        self._guard = np.full(guard_bytes, _GUARD_BYTE, np.uint8)
         self._guarded: dict[str, int] = {}  # where it begins
         try:
-            self.buffers = self._place_buffers(buffers or {}, inputs)
+            self.buffers = self._allocate_buffers(buffers or {}, inputs)
         except BaseException:
             self.close()
             raise
@@ -68,38 +68,40 @@ class TimingBuffers:
         self._clock.close()
         self.memory.free()
 
-    def _place_buffers(self, given: Mapping[str | int, Any], inputs: Mapping[int, Any] | None) -> dict[str | int, Any]:
+    def _allocate_buffers(
+        self, given: Mapping[str | int, Any], inputs: Mapping[int, Any] | None
+    ) -> dict[str | int, Any]:
         """Return a device buffer or number for every tensor: the caller's, or a new one."""
         arguments = Arguments(self.graph)
         placed: dict[str | int, Any] = {}
         for name, buffer in arguments.match(given).items():
             if name not in arguments.by_value:
-                device_buffer(buffer, name)  # refuses host memory
+                read_device_buffer(buffer, name)  # refuses host memory
             placed[arguments[name].uid] = buffer
-        made = made_up_inputs(self.graph, given=placed) if inputs is None else inputs
+        made = make_missing_inputs(self.graph, given=placed) if inputs is None else inputs
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
         for uid, value in made.items():
             in_memory = isinstance(value, np.ndarray) and uid not in by_value
-            placed[uid] = self._place_image(self.graph.tensor(uid), value) if in_memory else value
+            placed[uid] = self._allocate_guarded(self.graph.tensor(uid), value) if in_memory else value
         for tensor in self.graph.variant_pack_tensors:
             if tensor.uid not in placed and not tensor.by_value:
-                placed[tensor.uid] = self._place_image(tensor, None)
+                placed[tensor.uid] = self._allocate_guarded(tensor, None)
         return placed
 
-    def _place_image(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of a copy of `image`, or of zeros, followed by a guard region."""
+    def _allocate_guarded(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
+        """Return the address of new memory with a copy of `image`, or zeros, followed by a guard region."""
         if not self._guard.size:
-            return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
+            return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_to_device(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
-        address = self.memory.copy_in(np.concatenate([held, self._guard]))
+        address = self.memory.copy_to_device(np.concatenate([held, self._guard]))
         self._guarded[tensor.name] = address + held.size
         return address
 
-    def find_overwritten(self) -> list[str]:
+    def find_overwritten_guards(self) -> list[str]:
         """Return the names of the tensors with overwritten guard regions."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
-            self.memory.copy_out(address, now)
+            self.memory.copy_to_host(address, now)
             if (now != self._guard).any():
                 found.append(name)
         return found
@@ -125,29 +127,29 @@ class TimingBuffers:
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else is between its elements
-                self.memory.fill(self._buffer_address(tensor), tensor.span_bytes, before, self.handle.stream)
+                self.memory.fill(self._get_buffer_address(tensor), tensor.span_bytes, before, self.handle.stream)
         self.run(plan, pack)
         return {tensor.name: self._read_strided(tensor) for tensor in outputs}
 
-    def _buffer_address(self, tensor: Tensor) -> int:
-        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
+    def _get_buffer_address(self, tensor: Tensor) -> int:
+        return read_device_buffer(self.buffers[tensor.uid], tensor.name).ptr
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """Return the memory of a tensor: its elements up to the last, or bytes if they are not NumPy elements."""
-        if has_storage(tensor.data_type):
+        if is_one_numpy_element(tensor.data_type):
             image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
         else:
             image = np.empty(tensor.span_bytes, np.uint8)
-        self.memory.copy_out(self._buffer_address(tensor), image)
+        self.memory.copy_to_host(self._get_buffer_address(tensor), image)
         return image
 
     def _read_strided(self, tensor: Tensor) -> NDArray[Any]:
         image = self.read(tensor)
-        if not has_storage(tensor.data_type):
+        if not is_one_numpy_element(tensor.data_type):
             return image
         return strided_view(image, tensor.dims, tensor.strides)
 
-    def sample(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
+    def time_runs(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
         """Return the microseconds of a run with a cold L2 cache, and of another one right after.
 
         Parameters
@@ -155,7 +157,7 @@ class TimingBuffers:
         flushes
             How often the L2 cache is flushed before, see :class:`GpuClock`.
         """
-        cold, warm = self._clock.sample(partial(self.launch, plan, pack), self.handle.stream, flushes=flushes)
+        cold, warm = self._clock.time_runs(partial(self.launch, plan, pack), self.handle.stream, flushes=flushes)
         return cold, warm
 
     @property

@@ -15,14 +15,22 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["L2", "MIN_ROUNDS", "Budget", "Timing", "choose", "evidence_table", "find_slow"]
+__all__ = [
+    "MIN_ROUNDS",
+    "Budget",
+    "CacheState",
+    "Timing",
+    "choose_winner",
+    "find_slow_candidates",
+    "make_evidence_table",
+]
 
-L2 = Literal["cold", "warm"]
+CacheState = Literal["cold", "warm"]
 
 # A gain of less than this share is none. In the 80 comparisons of a plan with itself that one run of the bench makes
 # (an H200, logs/bench-h200-cudnn-9.19.0.json), with other buffers and another workspace, differences beyond the spread
 # come up to 1.8 percent.
-NOISE = 0.02
+RELATIVE_NOISE = 0.02
 MIN_ROUNDS = 5  # fewer samples decide nothing
 
 
@@ -50,24 +58,24 @@ class Timing:
         return (self.high_us - self.low_us) / 2
 
     def beats(self, other: Timing) -> bool:
-        """Return whether this is faster beyond noise: by more than both spreads and than :data:`NOISE` of the other.
+        """Return whether this is faster by more than both spreads and :data:`RELATIVE_NOISE` of the other time.
 
         What is chosen by tuning and what the bench accepts are both decided by this.
         """
-        noise = max(self.spread_us + other.spread_us, NOISE * other.median_us)
+        noise = max(self.spread_us + other.spread_us, RELATIVE_NOISE * other.median_us)
         return other.median_us - self.median_us > noise
 
 
-Timings = Mapping[str, Mapping[L2, Timing]]
+CandidateTimings = Mapping[str, Mapping[CacheState, Timing]]
 
 
-def choose(timings: Timings, first: str, by: L2 = "cold") -> str:
+def choose_winner(timings: CandidateTimings, first: str, by: CacheState = "cold") -> str:
     """Return the tag of the fastest candidate that beats `first`, or `first`.
 
     A candidate is taken only if it beats `first` beyond the spread in `by`, is not beaten by it in the other state of
     the L2 cache, and both were timed :data:`MIN_ROUNDS` times or more.
     """
-    other: L2 = "warm" if by == "cold" else "cold"
+    other: CacheState = "warm" if by == "cold" else "cold"
     mark = timings[first]
     for tag in sorted(timings, key=lambda tag: timings[tag][by].median_us):
         mine = timings[tag]
@@ -77,9 +85,9 @@ def choose(timings: Timings, first: str, by: L2 = "cold") -> str:
     return first
 
 
-def find_slow(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
+def find_slow_candidates(timings: CandidateTimings, first: str, factor: float = 1.5) -> set[str]:
     """Return the candidates to drop: slower than the best by `factor`, with cold and warm cache."""
-    states: tuple[L2, L2] = ("cold", "warm")
+    states: tuple[CacheState, CacheState] = ("cold", "warm")
     best = {state: min(timing[state].median_us for timing in timings.values()) for state in states}
     return {
         tag
@@ -97,16 +105,16 @@ class Budget:
         self._start = clock()
 
     @property
-    def spent(self) -> float:
+    def spent_s(self) -> float:
         """The seconds since the budget was created."""
         return self._clock() - self._start
 
-    def allows(self, seconds: float, share: float = 1.0) -> bool:
+    def has_time_for(self, seconds: float, share: float = 1.0) -> bool:
         """Return whether something of this duration ends within this share of the budget."""
-        return self.spent + seconds <= self.seconds * share
+        return self.spent_s + seconds <= self.seconds * share
 
 
-def evidence_table(evidence: Mapping[str, Any]) -> Table:
+def make_evidence_table(evidence: Mapping[str, Any]) -> Table:
     """Return the table of a tuning's candidates, fastest first."""
     from rich.text import Text
 
@@ -125,7 +133,7 @@ def evidence_table(evidence: Mapping[str, Any]) -> Table:
         cells = (
             item["tag"],
             item["mode"],
-            *(_time_cell(item.get(state)) for state in ("cold", "warm")),
+            *(_format_time_cell(item.get(state)) for state in ("cold", "warm")),
             str(item.get("workspace_bytes", "")),
             f"{item['build_s']:.2f}" if "build_s" in item else "",
             ", ".join(remarks),
@@ -134,7 +142,7 @@ def evidence_table(evidence: Mapping[str, Any]) -> Table:
     return table
 
 
-def _time_cell(timing: Mapping[str, float] | None) -> str:
+def _format_time_cell(timing: Mapping[str, float] | None) -> str:
     if timing is None:
         return ""
     return f"{timing['median_us']:.2f} ± {(timing['high_us'] - timing['low_us']) / 2:.2f}"

@@ -1,4 +1,4 @@
-"""``TimedPlans``: engine configs of one cuDNN version, built and timed in a child; without a GPU only listed."""
+"""Build and time engine configs with one cuDNN version in a child process; without a GPU, only list them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from ..errors import CudnnBackendError, UsageError
 from ..execution.run import VariantPack
-from ..execution.timing import AHEAD, host_times, repeat, rotate
+from ..execution.timing import FLUSHES_AHEAD, make_repeated_batch, rotate_items, time_host_calls
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..interpreter.data import make_inputs, make_memory
 from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, nothing_selected
+from ..plans.select import Selection, candidates, make_nothing_selected_error
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
 from ..versions.store import environment_for
@@ -26,10 +26,10 @@ from .stage import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
 
-WARM_UP = 3
+WARM_UP_ROUNDS = 3
 HOST_BATCHES, HOST_CALLS = 8, 40
-LIMIT_S = 120.0  # of a question: a version that takes longer has not answered
-_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
+QUERY_LIMIT_S = 120.0  # of a question: a version that takes longer has not answered
+_HEURISTICS_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class TimedPlans:
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
         environment = environment_for(version)
         self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
-        self._asked = {"target": target, "configs": configs}
-        self._facts: dict[str, Any] = {}
+        self._query = {"target": target, "configs": configs}
+        self._child_properties: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -68,24 +68,24 @@ class TimedPlans:
         self._child.end()
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """Facts about the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+    def child_properties(self) -> Mapping[str, Any]:
+        """cuDNN and target of the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
 
         Raises
         ------
         CudnnBackendError
             ``judging-failed`` with what it says, where it cannot have its cuDNN or the target.
         """
-        if not self._facts:
-            found = self._query_child(self._asked)
+        if not self._child_properties:
+            found = self._query_child(self._query)
             if "refused" in found:
                 raise CudnnBackendError(found["refused"], code="judging-failed")
-            self._facts = found
-        return self._facts
+            self._child_properties = found
+        return self._child_properties
 
     def build(self, graph: Graph) -> BuiltPlans:
         """Build the engine configs of a graph, replacing those of the previous graph."""
-        found = self._query_child({**self._asked, "graph": graph_to_json(graph)})
+        found = self._query_child({**self._query, "graph": graph_to_json(graph)})
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
     def measure(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
@@ -105,7 +105,7 @@ class TimedPlans:
             return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
         try:
-            for line in self._child.run_query(asked, LIMIT_S):
+            for line in self._child.run_query(asked, QUERY_LIMIT_S):
                 said |= line
         except CudnnBackendError as error:
             return {"refused": str(error.sections.get("more") or error.headline).partition("\n")[0]}
@@ -147,15 +147,15 @@ class _PlanServer:
             self._stage = None
 
     def _build_configs(self, graph: Graph, target: Target, count: int, say: AnswerWriter) -> None:
-        question, wanted = OperationGraph(graph, target), Selection(modes=_MODES)
+        question, wanted = OperationGraph(graph, target), Selection(modes=_HEURISTICS_MODES)
         found = candidates(question, wanted)
         if not found.configs:
-            say(refused=nothing_selected(question, wanted, found).headline)
+            say(refused=make_nothing_selected_error(question, wanted, found).headline)
             return
         if not target.is_live:
             say(configs=[{"tag": config.tag} for config in found.configs[:count]])
             return
-        plans = _build_first(found.configs, count)
+        plans = _build_first_plans(found.configs, count)
         if not plans:
             say(refused=f"none of {len(found.configs)} engine configs could be built")
             return
@@ -167,17 +167,17 @@ class _PlanServer:
         stage = self._stage
         assert stage is not None
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
-        for number in range(-WARM_UP, rounds):
-            for times, (plan, pack) in rotate(list(zip(found, self._plans, strict=True)), number):
-                cold, warm = stage.sample(plan, pack, flushes=AHEAD)
+        for number in range(-WARM_UP_ROUNDS, rounds):
+            for times, (plan, pack) in rotate_items(list(zip(found, self._plans, strict=True)), number):
+                cold, warm = stage.time_runs(plan, pack, flushes=FLUSHES_AHEAD)
                 if number >= 0:
                     times["cold"].append(cold)
                     times["warm"].append(warm)
         for times, (plan, pack) in zip(found, self._plans, strict=True):
             if statistics.median(times["cold"]) < host_below_us:
-                batches = {"": repeat(partial(stage.launch, plan, pack))}
+                batches = {"": make_repeated_batch(partial(stage.launch, plan, pack))}
                 wait = partial(stage.memory.synchronize, stage.handle.stream)
-                times["host"] = host_times(batches, HOST_BATCHES, HOST_CALLS, wait)[""]
+                times["host"] = time_host_calls(batches, HOST_BATCHES, HOST_CALLS, wait)[""]
         return found
 
 
@@ -189,7 +189,7 @@ def _make_buffers(graph: Graph, target: Target) -> TimingBuffers:
         return TimingBuffers(graph, target, inputs=make_memory(graph, make_inputs(graph)))
 
 
-def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
+def _build_first_plans(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
     """Return the plans of the first buildable configs, built in parallel."""
     plans: list[Plan] = []
     at = 0
@@ -197,11 +197,11 @@ def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
         while len(plans) < count and at < len(configs):
             some = configs[at : at + count - len(plans)]
             at += len(some)
-            plans += [plan for plan in pool.map(_build_or_none, some) if plan is not None]
+            plans += [plan for plan in pool.map(_try_to_build, some) if plan is not None]
     return plans
 
 
-def _build_or_none(config: EngineConfig) -> Plan | None:
+def _try_to_build(config: EngineConfig) -> Plan | None:
     try:
         return build_plan(config)
     except CudnnBackendError:  # it passed the check and does not compile

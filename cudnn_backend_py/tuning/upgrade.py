@@ -1,4 +1,4 @@
-"""``time_changes``: run and time with both versions what changed between two cuDNN versions, and compare results."""
+"""Run and time graphs with changed plans in two cuDNN versions, and compare the results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from ..graph.attention.recognize import read_attention
 from .timed_plans import TimedPlans
 from .trial.runner import Runner
 
-__all__ = ["changes_to_time", "time_changes"]
+__all__ = ["select_changes_to_time", "time_changes"]
 
-_TURNS, _ROUNDS = 6, 5  # of both versions, one after the other: the shortest median of each counts
-_MOST = 1 << 24  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
-_OPEN = 1.025  # a ratio farther from 1 than half of what is flagged is measured again,
-_TIMES = 5  # so often in all, each time by other processes: where buffers are moves times of 5 us by up to 16 %
-_AT_ONCE = 4  # graphs whose plans are built at a time, and whose numbers are compared at a time
+_TURN_COUNT, _ROUNDS_PER_TURN = 6, 5  # of both versions, one after the other: the shortest median of each counts
+_MAX_COMPARED_ELEMENTS = (
+    1 << 24
+)  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
+_REMEASURE_RATIO = 1.025  # a ratio farther from 1 than half of what is flagged is measured again,
+_MAX_MEASUREMENTS = (
+    5  # so often in all, each time by other processes: where buffers are moves times of 5 us by up to 16 %
+)
+_PARALLEL_GRAPHS = 4  # graphs whose plans are built at a time, and whose numbers are compared at a time
 _NOT_COMPARED = "not compared"
-_RUN_S = 600.0  # that a graph may take while its numbers are compared
+_RUN_LIMIT_S = 600.0  # that a graph may take while its numbers are compared
 
-Us = tuple[float | None, float | None]
+TimePair = tuple[float | None, float | None]
 
 
 def time_changes(
@@ -37,11 +41,11 @@ def time_changes(
     graphs: Mapping[str, Graph],
     *,
     step: Callable[[str], object] = str,
-    at_once: int = _AT_ONCE,
+    at_once: int = _PARALLEL_GRAPHS,
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Run and time with both versions what changed between two cuDNN versions, and compare the results.
+    """Run and time the graphs with changed plans in both cuDNN versions, and compare the results.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -65,7 +69,8 @@ def time_changes(
         Called after each graph, with a function that returns the answer so far.
     """
     plans = {
-        one.graph: tuple("first" if plan is None else plan.tag for plan in one.plans) for one in changes_to_time(found)
+        one.graph: tuple("first" if plan is None else plan.tag for plan in one.plans)
+        for one in select_changes_to_time(found)
     }
     wanted = list(plans)
     times: dict[str, PlanTimes] = {}
@@ -79,17 +84,17 @@ def time_changes(
             found, changes=tuple(changes), untimed_graphs=tuple(name for name in wanted if name not in times)
         )
 
-    for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
+    for name, us in _time_all_graphs(wanted, graphs, found.places, at_once, until, step):
         times[name] = PlanTimes(*us, _NOT_COMPARED, _NOT_COMPARED)
         keep(current_comparison)
-    timed = [name for name in times if _largest_tensor_size(graphs[name]) <= _MOST]
-    for name, (old, new) in _run_all(timed, graphs, plans, found.places, at_once, until, step):
+    timed = [name for name in times if _compute_largest_tensor_size(graphs[name]) <= _MAX_COMPARED_ELEMENTS]
+    for name, (old, new) in _compare_all_graphs(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
         keep(current_comparison)
     return current_comparison()
 
 
-def changes_to_time(found: Upgrade) -> list[Change]:
+def select_changes_to_time(found: Upgrade) -> list[Change]:
     """Return the changes to run on this GPU: those with two different plans."""
     return [
         one
@@ -98,22 +103,22 @@ def changes_to_time(found: Upgrade) -> list[Change]:
     ]
 
 
-def _time_all(
+def _time_all_graphs(
     names: Sequence[str],
     graphs: Mapping[str, Graph],
     versions: tuple[str | None, str | None],
     at_once: int,
     until: float,
     step: Callable[[str], object],
-) -> Iterator[tuple[str, Us]]:
+) -> Iterator[tuple[str, TimePair]]:
     """Yield the times of both versions' first plans, updated whenever they are measured again.
 
     Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
     room next to others is built again alone.
     """
-    us: dict[str, Us] = {}
+    us: dict[str, TimePair] = {}
     with ThreadPoolExecutor(at_once) as pool:
-        for _ in range(_TIMES):
+        for _ in range(_MAX_MEASUREMENTS):
             left = [name for name in names if name not in us or _needs_remeasuring(us[name])]
             for size in (at_once, 1):
                 crowded = []
@@ -121,36 +126,36 @@ def _time_all(
                     if time.monotonic() >= until:
                         return
                     with ExitStack() as held:
-                        pairs = [_start_both(versions, held) for _ in some]
-                        built = list(pool.map(_build_both, [graphs[name] for name in some], pairs))
+                        pairs = [_start_both_versions(versions, held) for _ in some]
+                        built = list(pool.map(_build_with_both_versions, [graphs[name] for name in some], pairs))
                         for name, pair, both in zip(some, pairs, built, strict=True):
                             if not both and size > 1:
                                 crowded.append(name)
                                 continue
                             step(name)
-                            found = _time_both(*pair) if both else (None, None)
-                            us[name] = _minimum_times(us.get(name, found), found)
+                            found = _time_both_versions(*pair) if both else (None, None)
+                            us[name] = _update_minimum_times(us.get(name, found), found)
                             yield name, us[name]
                 left = crowded
 
 
-def _start_both(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
+def _start_both_versions(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
     old, new = versions
     return held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))
 
 
-def _needs_remeasuring(us: Us) -> bool:
-    """Return whether a difference is so large that it is measured again: it may be noise between processes."""
+def _needs_remeasuring(us: TimePair) -> bool:
+    """Return whether two times differ so much that they must be measured again, as processes differ by chance."""
     old, new = us
-    return old is not None and new is not None and not 1 / _OPEN <= new / old <= _OPEN
+    return old is not None and new is not None and not 1 / _REMEASURE_RATIO <= new / old <= _REMEASURE_RATIO
 
 
-def _minimum_times(us: Us, others: Us) -> Us:
+def _update_minimum_times(us: TimePair, others: TimePair) -> TimePair:
     old, new = (min((one for one in side if one is not None), default=None) for side in zip(us, others, strict=True))
     return old, new
 
 
-def _run_all(
+def _compare_all_graphs(
     names: Iterable[str],
     graphs: Mapping[str, Graph],
     plans: Mapping[str, Iterable[str]],
@@ -160,7 +165,7 @@ def _run_all(
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the result for each graph from the times of both versions' plans."""
-    limit_s = max(1.0, min(_RUN_S, until - time.monotonic()))
+    limit_s = max(1.0, min(_RUN_LIMIT_S, until - time.monotonic()))
     with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[tuple[Runner, Runner]] = SimpleQueue()
         for _ in range(at_once):
@@ -173,7 +178,8 @@ def _run_all(
                 if time.monotonic() < until:
                     step(name)
                     old, new = (
-                        _run_state(runner, graphs[name], tag) for runner, tag in zip(runners, plans[name], strict=True)
+                        _run_and_get_state(runner, graphs[name], tag)
+                        for runner, tag in zip(runners, plans[name], strict=True)
                     )
                 if time.monotonic() >= until:  # one of them may have been ended
                     return name, (_NOT_COMPARED, _NOT_COMPARED)
@@ -184,14 +190,14 @@ def _run_all(
         yield from pool.map(run, names)
 
 
-def _run_state(runner: Runner, graph: Graph, tag: str) -> str:
+def _run_and_get_state(runner: Runner, graph: Graph, tag: str) -> str:
     try:
         return runner.run(graph, configs=tag, time=False).state
     except CudnnBackendError:  # there are no numbers for such a graph, or no process
         return _NOT_COMPARED
 
 
-def _largest_tensor_size(graph: Graph) -> int:
+def _compute_largest_tensor_size(graph: Graph) -> int:
     """Return the number of elements of a graph's largest tensor, including attention's scores."""
     found = [math.prod(tensor.dims) for tensor in graph.tensors]
     if (use := read_attention(graph)) is not None:
@@ -200,21 +206,24 @@ def _largest_tensor_size(graph: Graph) -> int:
     return max(found)
 
 
-def _build_both(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
+def _build_with_both_versions(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
     """Build the first plan of both versions; return whether both succeeded."""
     with ThreadPoolExecutor(2) as pool:
         old, new = pool.map(lambda one: one.build(graph), pair)
     return bool(old.configs and new.configs)
 
 
-def _time_both(before: TimedPlans, after: TimedPlans) -> Us:
+def _time_both_versions(before: TimedPlans, after: TimedPlans) -> TimePair:
     """Return the times of the last built plans in microseconds with a warm L2 cache; None without plans."""
-    turns = [[_median_warm_time(one.measure(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
-    shortest: Us = (None, None)
+    turns = [
+        [_compute_median_warm_time(one.measure(_ROUNDS_PER_TURN)) for one in (before, after)]
+        for _ in range(_TURN_COUNT)
+    ]
+    shortest: TimePair = (None, None)
     for old, new in turns:
-        shortest = _minimum_times(shortest, (old, new))
+        shortest = _update_minimum_times(shortest, (old, new))
     return shortest
 
 
-def _median_warm_time(times: list[dict[str, list[float]]]) -> float | None:
+def _compute_median_warm_time(times: list[dict[str, list[float]]]) -> float | None:
     return statistics.median(times[0]["warm"]) if times else None

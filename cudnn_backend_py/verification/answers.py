@@ -19,7 +19,7 @@ from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native.driver import prefer_stub
-from ..native.environment import absent_engines
+from ..native.environment import find_absent_engine_libraries
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
@@ -211,7 +211,7 @@ def _collect_facts(target: Target) -> dict[str, Any]:
         "cudnn": lib.version_text,
         "cuda": lib.cuda_version,
         "driver": lib.driver.version if target.is_live else None,
-        "absent": list(absent_engines(lib.path, lib.version, lib.cuda_version // 1000)),
+        "absent": list(find_absent_engine_libraries(lib.path, lib.version, lib.cuda_version // 1000)),
         "device": device,
     }
 

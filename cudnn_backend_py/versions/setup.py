@@ -17,21 +17,21 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..native.driver import SONAME, stub_path
+from ..native.driver import SONAME, find_stub
 from ..native.find import (
     LIBRARY_VARIABLE,
     NVRTC_VARIABLE,
     SearchResult,
-    cublaslt_places,
-    cudnn_places,
-    library_folders,
-    nvrtc_places,
+    find_cublaslt_places,
+    find_cudnn_places,
+    find_nvrtc_places,
+    list_library_folders,
 )
-from ..native.variables import LOG_VARIABLES, Variables, library_variables
+from ..native.variables import LOG_VARIABLES, Variables, list_library_variables
 from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
 from ..system.interruption import ignoring, pass_interruption
 from ..system.private_folder import EntryFolder, PrivateFolder
-from .store import child_environment, default_root, require_installed
+from .store import child_environment, get_default_root, require_installed
 
 __all__ = ["Setup", "read_setup"]
 
@@ -84,7 +84,7 @@ class Setup:
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
         contents = [(path, _get_digest(path, signature)) for path, signature in self.files]
-        return [contents, library_variables(dict(self.variables))]
+        return [contents, list_library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
         """Return the environment to start a judging process with: this process's, with the setup's variables."""
@@ -139,7 +139,7 @@ def read_setup(version: str | None, environ: Mapping[str, str] | None = None) ->
         ``cudnn-version-not-installed``, ``installed-files-changed``.
     """
     if version is None:
-        place = next((place.path for place in cudnn_places() if place.path), "")
+        place = next((place.path for place in find_cudnn_places() if place.path), "")
         library = str(Path(place).absolute()) if place and os.path.sep in place else ""
         environment = dict(os.environ if environ is None else environ)
         if library:
@@ -162,7 +162,7 @@ def _is_part_of_setup(name: str) -> bool:
     """Return whether a variable is part of a setup."""
     if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
         return True
-    return name.startswith(_DRIVER) or bool(library_variables({name: ""}))
+    return name.startswith(_DRIVER) or bool(list_library_variables({name: ""}))
 
 
 def _make_absolute(name: str, value: str) -> str:
@@ -194,16 +194,16 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
     leading = (os.path.dirname(one) for path in found for one in (path, os.path.realpath(path)))
     for folder in dict.fromkeys(leading):
         yield from _list_libraries(folder)
-    yield from (str(folder / SONAME) for folder in library_folders())
-    if (stub := stub_path()) is not None:
+    yield from (str(folder / SONAME) for folder in list_library_folders())
+    if (stub := find_stub()) is not None:
         yield str(stub)
 
 
 def _search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
     if with_nvrtc:
-        yield from nvrtc_places(major, library or None)
+        yield from find_nvrtc_places(major, library or None)
     if with_cublaslt:
-        yield from cublaslt_places(major, library or None)
+        yield from find_cublaslt_places(major, library or None)
 
 
 def _list_libraries(folder: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _get_digest(path: str, signature: Signature) -> str:
         pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
-        _digest_cache(default_root() / "digests").write(_digest_key(path, signature), {"sha256": digest})
+        _digest_cache(get_default_root() / "digests").write(_digest_key(path, signature), {"sha256": digest})
     return digest
 
 
@@ -238,7 +238,7 @@ def _find_digest(path: str, signature: Signature) -> str | None:
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
-        record = _digest_cache(default_root() / "digests").read(_digest_key(path, signature))
+        record = _digest_cache(get_default_root() / "digests").read(_digest_key(path, signature))
         if record is not None and isinstance(record.get("sha256"), str):
             return remember_sha256(path, signature, record["sha256"])
     return None

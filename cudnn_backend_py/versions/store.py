@@ -32,10 +32,10 @@ from ..native.version_store import (
     Cuda,
     Flavor,
     VersionRequest,
-    check_cuda,
-    default_root,
+    check_cuda_major,
+    get_default_root,
+    get_shared_folder,
     open_store,
-    shared_folder,
 )
 from ..system.integrity import METADATA, find_differences, installations_of, read_installation
 from ..system.interruption import pass_interruption
@@ -52,10 +52,10 @@ __all__ = [
     "check_all",
     "child_environment",
     "default_cuda",
-    "default_root",
     "download_bytes",
     "environment_for",
     "find_installed",
+    "get_default_root",
     "install",
     "list_installed",
     "list_judging",
@@ -171,7 +171,7 @@ def install(
     cuda
         CUDA major; default :func:`default_cuda`.
     root
-        Folder of all versions; default :func:`default_root`. Made if missing, with mode 0700.
+        Folder of all versions; default :func:`get_default_root`. Made if missing, with mode 0700.
     progress
         Whether to show bars on standard error.
     flavor
@@ -205,13 +205,15 @@ def install(
             folder = _folder_for(root, exact, cuda, _flavor_of(project, cuda))
         _ensure_wheel(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
         if _environment_nvrtc(cuda) is None:
-            _ensure_wheel(_NVRTC_REQUIREMENT[cuda], shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock)
+            _ensure_wheel(
+                _NVRTC_REQUIREMENT[cuda], get_shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock
+            )
         installed = _load_installed(folder)
         if installed is None:
             _refuse_foreign(folder, _CUDNN_FILE)
         if needs_cublas(installed):
             file, requirement = _CUBLAS[cuda]
-            _ensure_wheel(requirement, shared_folder(root, "cublas", cuda), file, bars, lock)
+            _ensure_wheel(requirement, get_shared_folder(root, "cublas", cuda), file, bars, lock)
         return installed
 
 
@@ -272,7 +274,7 @@ def require_installed(
             _refuse_changed(rest)
         have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
-            f"cuDNN {wanted} is not installed{wanted.as_wheel}",
+            f"cuDNN {wanted} is not installed{wanted.wheel_phrase}",
             code="cudnn-version-not-installed",
             where=f"installed are: {have}",
             fix=f"cudnn-backend cudnn install {wanted.arguments}",
@@ -283,7 +285,7 @@ def require_installed(
 def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
-        check_cuda(cuda)
+        check_cuda_major(cuda)
     return _find_newest(one for one in list_installed(root) if cuda in (None, one.cuda))
 
 
@@ -306,7 +308,7 @@ def remove(
         matches = _find_matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
-                f"cuDNN {wanted} is not installed{wanted.as_wheel}; no version was removed",
+                f"cuDNN {wanted} is not installed{wanted.wheel_phrase}; no version was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
                 cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
@@ -323,9 +325,9 @@ def remove(
         _remove_folder(gone.path)
         left = [one for one in list_installed(root) if one.cuda == gone.cuda]
         if not left:
-            _remove_folder(shared_folder(root, "nvrtc", gone.cuda))
+            _remove_folder(get_shared_folder(root, "nvrtc", gone.cuda))
         if not any(one.flavor == "full" for one in left):
-            _remove_folder(shared_folder(root, "cublas", gone.cuda))
+            _remove_folder(get_shared_folder(root, "cublas", gone.cuda))
         return gone
 
 
@@ -680,7 +682,7 @@ def _single_match(names: Iterable[str], pattern: str) -> str | None:
 def _folders_of(installed: InstalledCudnn) -> list[Path]:
     """Return the folders that a version uses: its own, and that of a cached NVRTC."""
     root = installed.path.parent
-    nvrtc, cublas = (shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
+    nvrtc, cublas = (get_shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
     folders = [installed.path]
     if installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc):
         folders.append(nvrtc)
@@ -731,7 +733,7 @@ def _find_on_path(file: str) -> Path | None:
 
 
 def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
-    cached = shared_folder(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
+    cached = get_shared_folder(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
     return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
 
 

@@ -322,7 +322,7 @@ def _make_random_tensor(facts: TensorFacts) -> Any:
 def _time_backend(
     name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCall, rounds: int
 ) -> dict[str, float]:
-    from ..execution.timing import gpu_time
+    from ..execution.timing import measure_gpu_time
 
     backend = {
         "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION,
@@ -347,5 +347,5 @@ def _time_backend(
         torch.cuda.synchronize()
         first = time.perf_counter() - started
         device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-        usual_us = gpu_time(partial(run_attention, *usual), stream, device=device, repeats=rounds)
+        usual_us = measure_gpu_time(partial(run_attention, *usual), stream, device=device, repeats=rounds)
     return {"first_ms": 1000 * first, "ms": usual_us / 1000}

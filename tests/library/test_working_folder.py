@@ -14,8 +14,8 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py import save_graph
-from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
-from cudnn_backend_py.versions.store import default_root
+from cudnn_backend_py.native.find import find_cudnn_places, find_nvrtc_places, list_library_folders
+from cudnn_backend_py.versions.store import get_default_root
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import OLDER_VERSION, ROOT, FinishedChild, run_code
 
@@ -124,7 +124,7 @@ def test_commands_use_no_file_of_the_working_folder(
     environment = {
         **os.environ,
         "XDG_CACHE_HOME": str(tmp_path),
-        "CUDNN_BACKEND_CACHE": str(default_root()),
+        "CUDNN_BACKEND_CACHE": str(get_default_root()),
         "PIP_INDEX_URL": "file:///nowhere",
         "LD_LIBRARY_PATH": "",
     }
@@ -154,18 +154,20 @@ def test_libraries_are_not_searched_in_the_working_folder(trap_folder: Path, mon
         sys.path[0] = entry
     for name in ("LD_LIBRARY_PATH", "CUDNN_HOME", "CUDA_PATH"):
         monkeypatch.setenv(name, ":.:nvidia/cudnn/lib:")
-    found = [str(place.path) for search in (cudnn_places(), nvrtc_places(12)) for place in search if place.path]
+    found = [
+        str(place.path) for search in (find_cudnn_places(), find_nvrtc_places(12)) for place in search if place.path
+    ]
     assert found
     assert not [path for path in found if str(trap_folder) in path]
-    assert all(folder.is_absolute() for folder in library_folders())
-    program = "from cudnn_backend_py.native.environment import loader_folders; print(*loader_folders())"
+    assert all(folder.is_absolute() for folder in list_library_folders())
+    program = "from cudnn_backend_py.native.environment import list_loader_folders; print(*list_loader_folders())"
     done = run_code(program, environment={**os.environ, "LD_LIBRARY_PATH": ":"}, cwd=trap_folder.parent)
     assert (
         done.stdout.split() == [str(trap_folder.parent)] * 2
     )  # the loader looks there all the same, of which 'info' warns
 
 
-WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"
+WHERE = "from cudnn_backend_py.native.find import find_cudnn_places; print([str(p.path) for p in find_cudnn_places()])"
 
 
 def test_running_a_module_does_not_add_its_folder_to_the_library_search(trap_folder: Path, tmp_path: Path) -> None:

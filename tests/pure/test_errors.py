@@ -230,8 +230,8 @@ def _functions_that_create_status_errors() -> set[tuple[str, str]]:
 def test_only_two_functions_create_status_errors() -> None:
     """The library function raises the status it got from cuDNN; a descriptor adds the context of the call."""
     assert _functions_that_create_status_errors() == {
-        ("native/libcudnn.py", "status_error"),
-        ("native/descriptor.py", "_with_descriptor_in_message"),
+        ("native/libcudnn.py", "make_status_error"),
+        ("native/descriptor.py", "_add_descriptor_to_message"),
     }
 
 

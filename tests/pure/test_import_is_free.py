@@ -32,8 +32,8 @@ print(json.dumps({{
 ALL_NAMES = "import cudnn_backend_py; [getattr(cudnn_backend_py, name) for name in cudnn_backend_py.__all__]"
 LOAD_THE_STUB = """
 import ctypes
-from cudnn_backend_py.native.driver import stub_path
-ctypes.CDLL(stub_path())
+from cudnn_backend_py.native.driver import find_stub
+ctypes.CDLL(find_stub())
 """
 
 
@@ -78,9 +78,9 @@ def test_building_a_graph_loads_neither_library_nor_numpy() -> None:
 
 
 def test_a_loaded_library_would_be_detected() -> None:
-    from cudnn_backend_py.native.driver import stub_path
+    from cudnn_backend_py.native.driver import find_stub
 
-    stub = stub_path()
+    stub = find_stub()
     assert stub is not None, "the driver stub was not built: tests need a C compiler"
     assert run_and_list_loaded_modules(LOAD_THE_STUB)["libraries"] == [stub.name]
 

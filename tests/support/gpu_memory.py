@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from cudnn_backend_py.native.cuda import Memory, on_device, run_driver
+from cudnn_backend_py.native.cuda import Memory, call_driver, on_device
 
 __all__ = ["MEMORY_LIMIT_VARIABLE", "find_memory_skip_reason", "get_free_memory", "limit_memory"]
 
@@ -25,7 +25,7 @@ def get_free_memory(device: int = 0) -> int:
     """Return the free memory of a GPU in bytes. C: ``cuMemGetInfo``."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     with on_device(device):
-        run_driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        call_driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return free.value
 
 

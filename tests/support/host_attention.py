@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py.torch_ops import arguments
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
-from cudnn_backend_py.torch_ops.operators import _empty_contiguous, _empty_output, _empty_stats, load_torch
+from cudnn_backend_py.torch_ops.operators import _allocate_contiguous, _allocate_output, _allocate_stats, load_torch
 
 __all__ = ["use_host_kernels"]
 
@@ -153,7 +153,7 @@ def _run_forward(torch: Any, *given: Any) -> tuple[Any, Any, Any]:
     count = len(TENSORS)
     named, options = dict(zip(TENSORS, given, strict=False)), OperatorOptions(*given[count + len(SCALES) : -1])
     q, v = named["q"], named["v"]
-    o, stats = _empty_output(q, v.shape[-1]), _empty_stats(q)
+    o, stats = _allocate_output(q, v.shape[-1]), _allocate_stats(q)
     if q.dim() == 3:
         for one, rows, _ in _split_sequences(named):
             found, logs = _compute_dense_forward(torch, one, options)
@@ -172,9 +172,9 @@ def _run_backward(torch: Any, *given: Any) -> tuple[Any, ...]:
     names = ("do", "o", "stats", *TENSORS)
     named, wants = dict(zip(names, given, strict=False)), dict(zip(("bias", "sink"), given[-2:], strict=True))
     options = OperatorOptions(*given[len(names) : -2])
-    made = {name: _empty_output(named[name], named[name].shape[-1]) for name in "qkv"}
+    made = {name: _allocate_output(named[name], named[name].shape[-1]) for name in "qkv"}
     made |= {
-        name: _empty_contiguous(named[name]).zero_() if want else named["q"].new_empty(0)
+        name: _allocate_contiguous(named[name]).zero_() if want else named["q"].new_empty(0)
         for name, want in wants.items()
     }
     if named["q"].dim() == 3:

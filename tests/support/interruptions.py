@@ -41,7 +41,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.native.callbacks import exceptions
+from cudnn_backend_py.native.callbacks import get_stored_exceptions
 
 __all__ = ["INTERRUPTION_METHODS", "WORK_FUNCTIONS", "Interruption", "TimeLimit", "interrupt_randomly"]
 
@@ -130,7 +130,9 @@ def call_c_functions() -> object:
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
         attribute = Attr.MATMUL_COMP_TYPE
-        capi.cudnnBackendSetAttribute(made, attribute, made._attribute_facts(attribute).types[0], 1, [DataType.FLOAT])
+        capi.cudnnBackendSetAttribute(
+            made, attribute, made._get_attribute_facts(attribute).types[0], 1, [DataType.FLOAT]
+        )
         capi.cudnnBackendFinalize(made)
         capi.cudnnGetLastErrorString()
         capi.cudnnBackendDestroyDescriptor(made)
@@ -358,7 +360,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
         try:
             begun.set()
             work()
-            library().raise_kept()  # raise what waited for the end of a native object
+            library().raise_stored_exception()  # raise what waited for the end of a native object
             is_late = True
             while True:  # the exception arrives now
                 time.sleep(0)
@@ -384,7 +386,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
 
 def _find_leftover_state() -> str:
     """Return a description of the state that an interruption left, such as a pending exception, or an empty text."""
-    if exceptions().waiting.value:
+    if get_stored_exceptions().pending_count.value:
         return "an exception still waits"
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL).close()
@@ -432,7 +434,7 @@ def interrupt_randomly(
                 with INTERRUPTION_METHODS[method](interruption, length_s, events, draw):
                     answer = WORK_FUNCTIONS[name]()
                     in_time = interruption.fired is not None
-                library().raise_kept()  # raise what waited for the end of a native object
+                library().raise_stored_exception()  # raise what waited for the end of a native object
             except BaseException as error:
                 caught, in_time = error, True
             where = f"{interruption.kind.__name__} in {interruption.where}"

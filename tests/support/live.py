@@ -35,7 +35,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     lib = library()
     live = DescriptorCount()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
-    ends = {is_brief: lib.destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
+    ends = {is_brief: lib.get_destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
 
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
@@ -46,19 +46,19 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     def counted_destroy(pointer: int) -> int:
         if not destroy:
             return 0
-        status: int = lib.unchecked(name)(ctypes.c_void_p(pointer))
+        status: int = lib.get_unchecked_function(name)(ctypes.c_void_p(pointer))
         with live.lock:
             live.destroyed += 1
         return status
 
     counted = make_destructor_type(_DESTROY_SIGNATURE(counted_destroy))
     vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
-    lib._ends.update({(name, is_brief): counted for is_brief in ends})
+    lib._destructor_types.update({(name, is_brief): counted for is_brief in ends})
     try:
         yield live
     finally:
         vars(lib)["cudnnBackendCreateDescriptor"] = create_descriptor
-        lib._ends.update({(name, is_brief): end for is_brief, end in ends.items()})
+        lib._destructor_types.update({(name, is_brief): end for is_brief, end in ends.items()})
 
 
 _DESTROY_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

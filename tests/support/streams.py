@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cudnn_backend_py.native.cuda import driver_function
+from cudnn_backend_py.native.cuda import load_driver_function
 
 __all__ = ["block_stream"]
 
@@ -20,7 +20,7 @@ _MAX_WAIT_S = 60.0  # after this time a call that waits for the stream ends, and
 def block_stream(torch: Any, stream: Any) -> Iterator[None]:
     """Block all work of a stream until the end of the ``with`` block. C: ``cuStreamWaitValue32``."""
     flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
-    wait = driver_function("cuStreamWaitValue32_v2")
+    wait = load_driver_function("cuStreamWaitValue32_v2")
     place = ctypes.c_uint64(flag.data_ptr())
     assert wait(ctypes.c_void_p(stream.cuda_stream), place, ctypes.c_uint32(1), ctypes.c_uint(_WAIT_FOR_AT_LEAST)) == 0
     timer = threading.Timer(_MAX_WAIT_S, flag.fill_, (1,))

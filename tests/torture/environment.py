@@ -25,7 +25,7 @@ from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder,
 from cudnn_backend_py.diagnose import Judge, Query, matrix
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.target import find_profile
-from cudnn_backend_py.versions.store import child_environment, default_root, require_installed
+from cudnn_backend_py.versions.store import child_environment, get_default_root, require_installed
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
 from tests.torture.harness import BrokenPromise
@@ -86,7 +86,7 @@ def make_graphs() -> dict[str, Graph]:
 
 
 _expected_answers: dict[tuple[str, str, str, str | None], Cell] = {}
-_START_ENVIRONMENT, _START_VERSION_STORE = dict(os.environ), default_root()
+_START_ENVIRONMENT, _START_VERSION_STORE = dict(os.environ), get_default_root()
 
 
 def judge_in_fresh_process(name: str, target: str, source: str, switch: str | None) -> Cell:

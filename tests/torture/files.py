@@ -41,12 +41,12 @@ from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.importers.records import read_log
 from cudnn_backend_py.interpreter.data import load_arrays
-from cudnn_backend_py.plans.record import load_record, seal
+from cudnn_backend_py.plans.record import add_hash, load_record
 from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.tuning.trial.reproduce import decode_word, encode_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph
 from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
@@ -207,7 +207,7 @@ def _read_notebook(path: Path) -> str:
 
 
 def _read_encoded_graph(path: Path) -> str:
-    return str(decode_word(path.read_text(encoding="utf-8", errors="replace")))
+    return str(decode_graph(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def _make_graph_data(rng: random.Random) -> Any:
@@ -246,7 +246,7 @@ def _damaged_json_maker(
         value = data(rng)
         value = mutate_json(rng, value) if rng.random() < 0.9 else value
         if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
-            value = seal(value)
+            value = add_hash(value)
         return _damage_text(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
 
     return make_damaged
@@ -496,7 +496,7 @@ FILE_KINDS: dict[str, FileKind] = {
     "arrays": FileKind(_damaged_bytes_maker(_make_array_bytes), _read_arrays, (".npz",)),
     "notebook": FileKind(_damaged_json_maker(_make_notebook_data), _read_notebook, (".ipynb",)),
     "word": FileKind(
-        _damaged_bytes_maker(lambda rng: encode_word(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
+        _damaged_bytes_maker(lambda rng: encode_graph(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
         _read_encoded_graph,
     ),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
 from cudnn_backend_py.system.private_folder import EntryFolder
 from tests.torture.harness import BrokenPromise
 
@@ -87,7 +87,7 @@ FILE_REPLACEMENTS = ("swap", "link", "pipe", "folder", "open to others", "gone")
 def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
     """Damage one entry after the other: a read returns the written data, or nothing."""
     counts: Counter[str] = Counter()
-    files = plan_files(folder, 1 << 20)
+    files = open_plan_files(folder, 1 << 20)
     for _ in range(60):
         one, other = chance.sample(PLAN_KEYS, 2)
         for key in (one, other):
@@ -151,7 +151,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     target = plan.target
     key = plan_key(graph, target, {})
     cache.put(key, plan)
-    files = plan_files(folder, 1 << 28)
+    files = open_plan_files(folder, 1 << 28)
     good = files.read(key)
     if good is None:
         raise BrokenPromise("the cache does not return a plan that was stored")
@@ -208,7 +208,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
         stop.set()
         watcher.join()
     counts["operations of writers"] += done.value
-    files = plan_files(folder, CACHE_LIMIT_BYTES)
+    files = open_plan_files(folder, CACHE_LIMIT_BYTES)
     files.write(PLAN_KEYS[0], _make_record(chance, PLAN_KEYS[0]))
     names = set(os.listdir(folder))
     if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
@@ -234,7 +234,7 @@ def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
 def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
     warnings.simplefilter("error")  # regardless of other processes, no file is half written or blocks others
     chance = random.Random(seed)
-    files = plan_files(folder, CACHE_LIMIT_BYTES)
+    files = open_plan_files(folder, CACHE_LIMIT_BYTES)
     count = 0
     while True:
         key = chance.choice(PLAN_KEYS)
@@ -298,7 +298,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     with _mount_small_disk(place, 1 << 20) as (folder, kind):
         if os.path.ismount(folder):
-            counts += _fill_until_refused(chance, plan_files(folder / "plans", CACHE_LIMIT_BYTES))
+            counts += _fill_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
             counts[f"filled {kind}"] += 1
     child = _fork_context.Process(target=_fill_with_file_size_limit, args=(place / "limited", chance.getrandbits(32)))
     child.start()
@@ -336,7 +336,7 @@ def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
-        _fill_until_refused(random.Random(seed), plan_files(folder, CACHE_LIMIT_BYTES))
+        _fill_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
     except (BrokenPromise, CudnnBackendError) as error:
         print(error, flush=True)
         os._exit(1)

@@ -25,7 +25,7 @@ from cudnn_backend_py.plans.plan import Plan, build_plan
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
-from cudnn_backend_py.tuning.trial.expectation import expectation
+from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 
 __all__ = [
     "OutputDifferences",
@@ -54,7 +54,7 @@ class PlanOrRefusal:
         return "" if self.config is None else self.config.tag
 
     def get_arithmetic(self) -> Arithmetic:
-        """Return the arithmetic that the engine may use."""
+        """Return the precision and tensor-core use that the engine's numerical notes allow."""
         return Arithmetic.from_notes(
             None if self.config is None else [note.name for note in self.config.numerical_notes]
         )
@@ -167,7 +167,7 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[
             for tensor in graph.variant_pack_tensors
             if tensor.uid in written
         }
-        return results, stage.find_overwritten()
+        return results, stage.find_overwritten_guards()
     finally:
         with suppress(CudnnBackendError):  # after the context is lost, freeing fails too, without new information
             stage.close()
@@ -218,7 +218,7 @@ def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, Numb
 def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifferences:
     """Compare an exact run of the interpreter with the results that a kernel may give."""
     inputs = _make_input_data(graph, kind, seed)
-    expected = expectation(graph, kind, inputs, seed, None)
+    expected = compute_expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
     results: dict[str, NumberArray] = {}
     for name, item in list(expected.items()):
@@ -252,7 +252,7 @@ def run_and_compare(
     made = time.perf_counter()
     results, beyond = run_plan(plan, inputs)
     ran = time.perf_counter()
-    expected = expectation(graph, kind, inputs, seed, arithmetic)
+    expected = compute_expectation(graph, kind, inputs, seed, arithmetic)
     if "dsink" in expected and not any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops):
         # Kernels write the true gradient; the operations, read literally, have the opposite sign.
         expected["dsink"] = replace(expected["dsink"], center=-expected["dsink"].center)

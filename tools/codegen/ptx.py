@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from cudnn_backend_py.native.find import nvrtc_places
+from cudnn_backend_py.native.find import find_nvrtc_places
 
 __all__ = ["CUDA_SOURCE", "compile_ptx", "make_ptx_header"]
 
@@ -48,4 +48,4 @@ def compile_ptx(nvrtc: str, source: bytes) -> str:
 if __name__ == "__main__":
     source, ptx = CUDA_SOURCE.read_bytes(), CUDA_SOURCE.with_suffix(".ptx")
     if not ptx.read_text().startswith(make_ptx_header(source)):
-        ptx.write_text(compile_ptx(next(place.path for place in nvrtc_places(12) if place.path), source))
+        ptx.write_text(compile_ptx(next(place.path for place in find_nvrtc_places(12) if place.path), source))

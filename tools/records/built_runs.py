@@ -34,7 +34,7 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
-from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, tolerance_for
+from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, get_tolerance
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import run_python
 from tests.support.interpreting import make_typical_inputs
@@ -50,7 +50,7 @@ MAX_MESSAGE_LENGTH = 1500  # characters kept of cuDNN's message
 
 def compute_error_limit(graph: Graph, name: str) -> float:
     """Return the largest accepted relative error of an output, by the rounding of the coarsest type involved."""
-    own = tolerance_for(graph.tensor(name), None)
+    own = get_tolerance(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
         return own
     written = [tensor.data_type for op in graph.ops for tensor in op.outputs().values()]

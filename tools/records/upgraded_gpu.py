@@ -22,7 +22,7 @@ from cudnn_backend_py.graph import Graph, load_graph, save_graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.tuning.upgrade import Us, _time_all
+from cudnn_backend_py.tuning.upgrade import TimePair, _time_all_graphs
 from tools.records.upgraded import make_random_graphs
 
 GRAPH_COUNT = 48
@@ -40,7 +40,7 @@ def make_all_graphs() -> dict[str, Graph]:
     return {name: replace(graph, name=name) for name, graph in found.items()}
 
 
-def compute_time_ratio(us: Us | None) -> float | None:
+def compute_time_ratio(us: TimePair | None) -> float | None:
     """Return the time of the new version relative to the old one."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
@@ -62,7 +62,7 @@ def time_in_new_processes(
     """Return the time ratios from new processes."""
     return {
         name: compute_time_ratio(us)
-        for name, us in _time_all(list(names), random_graphs, versions, AT_ONCE, until, str)
+        for name, us in _time_all_graphs(list(names), random_graphs, versions, AT_ONCE, until, str)
     }
 
 

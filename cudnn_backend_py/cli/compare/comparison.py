@@ -24,7 +24,7 @@ from ... import torch_ops
 from ...diagnose.surveys.inputs import DEFAULT_VERSION
 from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
 from ...execution.any_shape import Shapes
-from ...execution.plan_pool import shared_pool
+from ...execution.plan_pool import get_shared_pool
 from ...generated.enums import DataType
 from ...graph import Graph
 from ...graph.attention import Attention
@@ -109,8 +109,8 @@ class ComparisonCase:
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
-        major, minor, patch = plans.facts["version"]
-        return build_problem_graph(self.problem, self.direction, (major, minor, patch), plans.facts["sm"])
+        major, minor, patch = plans.child_properties["version"]
+        return build_problem_graph(self.problem, self.direction, (major, minor, patch), plans.child_properties["sm"])
 
 
 def make_grid_problems(
@@ -296,7 +296,7 @@ def _make_our_contenders(
 
 def _describe_last_plan() -> str:
     """Return the engine config of the operators' latest plan, and the bounds of a class."""
-    pool = shared_pool()
+    pool = get_shared_pool()
     held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
         return ""
@@ -369,7 +369,7 @@ def _make_comparison_row(
 
 
 def _format_row_title(child: TimedPlans) -> str:
-    return f"cuDNN {child.facts['cudnn']}"
+    return f"cuDNN {child.child_properties['cudnn']}"
 
 
 def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
@@ -541,7 +541,7 @@ def run_comparison(
             for name in dict.fromkeys(wanted.versions)
         }
         with ThreadPoolExecutor(len(children)) as pool:
-            record["versions"] = list(pool.map(lambda child: child.facts["cudnn"], children.values()))
+            record["versions"] = list(pool.map(lambda child: child.child_properties["cudnn"], children.values()))
         kept = {}
         if earlier is not None:
             kept = _reuse_rows(earlier, record)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ... import torch_ops
-from ...execution.plan_pool import shared_pool
+from ...execution.plan_pool import get_shared_pool
 from ...generated.enums import DataType
 from ...graph.attention import Attention
 from ...torch_ops.extension import EXTENSION
@@ -118,7 +118,7 @@ def wait_for_background_plans(call: Callable[[], Any]) -> None:
     for _ in range(2):
         for _ in range(10):
             call()
-        shared_pool().wait()
+        get_shared_pool().wait()
 
 
 def prepare_backward_call(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...execution import timing
-from ...execution.timing import AHEAD, Batch, GpuClock, repeat, rotate
+from ...execution.timing import FLUSHES_AHEAD, Batch, GpuClock, make_repeated_batch, rotate_items
 from ...tuning.statistics import Timing
 
 __all__ = [
@@ -48,24 +48,24 @@ def measure_gpu_times(
             call()
     with GpuClock(torch.cuda.current_device(), runs=1) as clock:
         for number in range(rounds):
-            for name in rotate(list(contenders), number):
+            for name in rotate_items(list(contenders), number):
                 if ahead_us:
                     torch.cuda._sleep(int(ahead_us * _MAX_CYCLES_PER_US))
-                times[name] += clock.sample(contenders[name], stream, flushes=AHEAD)
+                times[name] += clock.time_runs(contenders[name], stream, flushes=FLUSHES_AHEAD)
     return {name: Timing.of(found) for name, found in times.items()}
 
 
 def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
-    """Return host microseconds per call, as :func:`cudnn_backend_py.execution.timing.host_times`."""
+    """Return host microseconds per call, as :func:`cudnn_backend_py.execution.timing.time_host_calls`."""
     import torch
 
-    times = timing.host_times(contenders, batches, calls, torch.cuda.synchronize)
+    times = timing.time_host_calls(contenders, batches, calls, torch.cuda.synchronize)
     return {name: Timing.of(found) for name, found in times.items()}
 
 
 def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
     """Return a batch function that repeats a call, each batch inside a new context."""
-    timed = repeat(call)
+    timed = make_repeated_batch(call)
 
     def run(batch: int, calls: int) -> float:
         with context():

@@ -18,7 +18,7 @@ from functools import partial
 from ...graph.guard import collect_reports, notify, run_guarded
 from ...graph.ir import Graph, Op, Parameters
 from ...known_issues import find_known_issues
-from ...plans.refusals import Reason, furthest_reason
+from ...plans.refusals import Reason, find_furthest_reason
 from ...rewrite.changes import Change, HeadDims, head_dims
 from ...rewrite.unusual import find_deviations
 from ...target import Target
@@ -509,7 +509,7 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     if not innermost:
         return _blame_missing_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
-    reason = furthest_reason(specific or case.refused)
+    reason = find_furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
     which = (

@@ -11,7 +11,7 @@ from ...generated.attributes import AttributeFacts
 from ...generated.descriptors import DescriptorValue
 from ...generated.enums import AttributeType, CudnnEnum, DescriptorType
 from ...graph import Graph
-from ...native.values import fits_type
+from ...native.values import is_convertible
 from ...plans.lower import lower
 from ...system.version import Version, VersionTuple
 from ...target import Profile
@@ -148,7 +148,7 @@ def _find_element_type(items: Sequence[Any], facts: AttributeFacts) -> Attribute
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if isinstance(items[0], DescriptorValue):
                 return kind
-        elif all(fits_type(item, kind) for item in items):
+        elif all(is_convertible(item, kind) for item in items):
             return kind
     return facts.types[0]
 

@@ -14,7 +14,7 @@ from ...graph import Graph
 from ...graph.attention import Attention, Implementation, SoftCap, sdpa_backward, sdpa_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
-from ...plans.refusals import furthest_reason
+from ...plans.refusals import find_furthest_reason
 from ...printable import brief
 from ...system.strict import parse_json
 from ...system.typed import read_fields
@@ -415,7 +415,7 @@ def _judge_row(
 
 def _find_innermost_reason(verdict: Verdict) -> str:
     """Return the innermost reason of the engine config that passed most checks."""
-    furthest = furthest_reason(verdict.candidates)
+    furthest = find_furthest_reason(verdict.candidates)
     if furthest is not None:
         return str(furthest)
     return str(verdict.reasons[0]) if verdict.reasons else _describe_own_refusal(verdict)

@@ -52,7 +52,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ...generated.enums import DataType, DescriptorType, RngDistribution
 from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
@@ -61,30 +61,29 @@ from ...interpreter.arithmetic import mask_below
 from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import is_unordered
 from ...known_issues import AttentionUse
-from .common_factor import common_factor, relative_excess
+from .common_factor import compute_relative_excess, find_common_factor
 from .perturbed import PerturbedRun, run_perturbed
 from .rules import (
-    FACTORS,
-    MOVES,
-    PRODUCTS,
+    DATA_MOVEMENT_KINDS,
+    FACTOR_PORTS,
+    PRODUCT_KINDS,
     Arithmetic,
-    Floats,
-    copied_types,
-    half_smallest_positive,
+    FloatArray,
+    compute_half_smallest_positive,
+    find_copied_types,
+    get_unit_roundoff,
     is_float,
-    roundoff,
-    rule_of,
+    make_perturbation_rule,
 )
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
+__all__ = ["Arithmetic", "Comparison", "Expected", "compute_expected_outputs"]
 
-_D, _P, _T = DescriptorType, PointwiseMode, DataType
 
-RUNS = 8  # in pairs
-POOLED = 0.5  # of what neighbours move, at least: eight runs may miss how far a sum can
-WIDTH = 4.0  # spread over the root mean square of movements
-DRIFT = 1.5  # root mean square of all errors over what is expected of them
-ENOUGH = 64  # elements, for that to mean something
+PERTURBED_RUN_COUNT = 8  # in pairs
+NEIGHBOUR_SPREAD_SHARE = 0.5  # of what neighbours move, at least: eight runs may miss how far a sum can
+SPREAD_FACTOR = 4.0  # spread over the root mean square of movements
+MAX_DRIFT = 1.5  # root mean square of all errors over what is expected of them
+MIN_ELEMENTS = 64  # elements, for that to mean something
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Comparison:
     @property
     def right(self) -> bool:
         """Whether no element exceeds its bound, and the errors together are within what rounding allows."""
-        return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= DRIFT)
+        return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= MAX_DRIFT)
 
     def __str__(self) -> str:
         place = ",".join(map(str, self.where))
@@ -133,7 +132,7 @@ class Comparison:
             text += f"; {self.beyond} of {self.compared} elements beyond it, "
             text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
         elif self.factor is not None:
-            text += f": all of them are {self.factor:.6g} times what is right"
+            text += f": all of them are {self.factor:.6g} times the expected values"
         elif not self.right:
             text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
         return text
@@ -149,28 +148,28 @@ class Expected:
         The number, give or take, float64.
     defined
         Where anything can be said.
-    optional
+    may_be_unwritten
         Where it may also be left as it was before, NaN.
-    summed
+    depends_on_sums
         Whether it hangs on sums: then infinities and NaN are not distinguished.
-    leans, bias
+    relative_excesses, bias
         How much it may be larger as a whole, relatively: in each shaken run, and by sums that are cut.
     """
 
     tensor: Tensor
-    center: Floats
-    spread: Floats
+    center: FloatArray
+    spread: FloatArray
     defined: NDArray[np.bool_]
-    optional: NDArray[np.bool_]
-    summed: bool = False
-    leans: tuple[float, ...] = (0.0,)
+    may_be_unwritten: NDArray[np.bool_]
+    depends_on_sums: bool = False
+    relative_excesses: tuple[float, ...] = (0.0,)
     bias: float = 0.0
 
-    def bounds(self) -> Floats:
+    def bounds(self) -> FloatArray:
         """Return the error bound of each element, including rounding."""
-        return self._value_range()[3]
+        return self._compute_value_range()[3]
 
-    def _value_range(self) -> tuple[Floats, Floats, Floats, Floats]:
+    def _compute_value_range(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return center, minimum and maximum of the result in its type, and the allowed error."""
         kind = self.tensor.data_type
         with np.errstate(all="ignore"):
@@ -189,12 +188,12 @@ class Expected:
         found = np.asarray(got, dtype=np.float64)
         if found.ndim == 1 and self.tensor.ragged_offset is not None:
             found = found[: self.center.size]
-        middle, low, high, bound = self._value_range()
+        middle, low, high, bound = self._compute_value_range()
         with np.errstate(all="ignore"):
             off = np.abs(found - self.center)
             inside = ((found >= low) & (found <= high)) | (np.isnan(middle) & np.isnan(found))
-            inside |= ~self.defined | (self.optional & np.isnan(found))
-            if self.summed:  # overflow and NaN are one: in another order a sum of infinities is the other
+            inside |= ~self.defined | (self.may_be_unwritten & np.isnan(found))
+            if self.depends_on_sums:  # overflow and NaN are one: in another order a sum of infinities is the other
                 inside |= ~np.isfinite(middle) & ~np.isfinite(found)
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
@@ -217,27 +216,30 @@ class Expected:
             factor,
         )
 
-    def _measure_common_error(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
+    def _measure_common_error(self, found: FloatArray, middle: FloatArray) -> tuple[float | None, float | None]:
         """Return the systematic error, and the factor common to all elements."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None, None
-        size = np.maximum(np.abs(self.center) * roundoff(kind), half_smallest_positive(kind)) + self.spread / WIDTH
+        size = (
+            np.maximum(np.abs(self.center) * get_unit_roundoff(kind), compute_half_smallest_positive(kind))
+            + self.spread / SPREAD_FACTOR
+        )
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest_finite(kind)
-        if int(np.count_nonzero(counted)) < ENOUGH:
+        if int(np.count_nonzero(counted)) < MIN_ELEMENTS:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
         drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
-        rounding = np.maximum(np.abs(exact) * roundoff(kind), half_smallest_positive(kind))
-        return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
+        rounding = np.maximum(np.abs(exact) * get_unit_roundoff(kind), compute_half_smallest_positive(kind))
+        return drift, find_common_factor(got, right, exact, rounding, self.relative_excesses, self.bias)
 
 
-def _round_to(values: Floats, kind: DataType) -> Floats:
+def _round_to(values: FloatArray, kind: DataType) -> FloatArray:
     return np.asarray(round_to(values, kind), dtype=np.float64)
 
 
-def expect(
+def compute_expected_outputs(
     graph: Graph,
     inputs: Mapping[str | int, ArrayLike],
     *,
@@ -260,48 +262,48 @@ def expect(
     GraphError
         What the interpreter refuses.
     """
-    unknown, summed, use = _find_random(graph), _find_sum_dependent(graph), read_attention(graph)
+    unknown, summed, use = _find_random_tensors(graph), _find_tensors_depending_on_sums(graph), read_attention(graph)
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
     first = PerturbedRun(graph, inputs, allowed)
     center = run_perturbed(first)
     stored = {tensor.uid: _round_to(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
-    leans: dict[int, list[float]] = {uid: [] for uid in center}
+    relative_excesses: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
-    for number in range(RUNS):
+    for number in range(PERTURBED_RUN_COUNT):
         noise = np.random.default_rng([seed, number // 2])
         moved = run_perturbed(PerturbedRun(graph, inputs, allowed, noise, number, first))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
-                leans[uid].append(relative_excess(values, center[uid]))
+                relative_excesses[uid].append(compute_relative_excess(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 held = _round_to(values, kinds[uid])
-                same[uid] &= _number_class(held, uid in summed) == _number_class(stored[uid], uid in summed)
+                same[uid] &= _classify_numbers(held, uid in summed) == _classify_numbers(stored[uid], uid in summed)
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])
-    bias = _systematic_error(graph, allowed) + _score_bias(graph, allowed, use) * _largest_statistic(
-        graph, inputs, stored
-    )
+    bias = _estimate_systematic_error(graph, allowed) + _estimate_score_bias(
+        graph, allowed, use
+    ) * _find_largest_statistic(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
             continue
-        spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
+        spread = SPREAD_FACTOR * np.sqrt(squares[tensor.uid] / PERTURBED_RUN_COUNT)
         if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
-            spread = np.maximum(spread, POOLED * _rms_along_last_axis(spread))
+            spread = np.maximum(spread, NEIGHBOUR_SPREAD_SHARE * _compute_rms_along_last_axis(spread))
         if use is not None and use.backward and is_float(tensor.data_type):
-            again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
+            again = 2 * get_unit_roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
         if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
             spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
-        defined = _find_defined(graph, tensor, center[tensor.uid], same[tensor.uid])
+        defined = _find_defined_elements(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _find_unwritten(graph, tensor, inputs) | _find_undrawn_mask(first, tensor)
+        optional = _find_unwritten_elements(graph, tensor, inputs) | _find_unwritten_mask_elements(first, tensor)
         found[tensor.name] = Expected(
             tensor,
             center[tensor.uid],
@@ -309,13 +311,15 @@ def expect(
             defined,
             optional,
             tensor.uid in summed,
-            tuple(leans[tensor.uid]),
+            tuple(relative_excesses[tensor.uid]),
             bias,
         )
     return found
 
 
-def _largest_statistic(graph: Graph, inputs: Mapping[str | int, ArrayLike], stored: Mapping[int, Floats]) -> float:
+def _find_largest_statistic(
+    graph: Graph, inputs: Mapping[str | int, ArrayLike], stored: Mapping[int, FloatArray]
+) -> float:
     """Return the largest log-sum-exp in attention: its rounding acts as a factor of P."""
     found = 0.0
     for tensor in graph.tensors:
@@ -326,43 +330,53 @@ def _largest_statistic(graph: Graph, inputs: Mapping[str | int, ArrayLike], stor
     return found
 
 
-def _systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
+def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return the possible bias of a whole result: sums and operands may be truncated, as for TF32."""
-    copied = copied_types(graph)
-    rules = [rule_of(op, arithmetic, copied) for op in graph.ops]
-    found = sum(rule.written for rule in rules)
+    copied = find_copied_types(graph)
+    rules = [make_perturbation_rule(op, arithmetic, copied) for op in graph.ops]
+    found = sum(rule.output_change for rule in rules)
     for op, rule in zip(graph.ops, rules, strict=True):
-        factors = [tensor for port, tensor in op.inputs().items() if port in FACTORS]
-        if rule.narrow is _T.FLOAT:
+        factors = [tensor for port, tensor in op.inputs().items() if port in FACTOR_PORTS]
+        if rule.narrow_type is DataType.FLOAT:
             found += 2 * 2.0**-10
-        elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
-            found += roundoff(rule.narrow)  # operands that are equal are rounded alike
+        elif rule.narrow_type is not None and any(
+            t.data_type is DataType.FLOAT and t.uid not in copied for t in factors
+        ):
+            found += get_unit_roundoff(rule.narrow_type)  # operands that are equal are rounded alike
     return found
 
 
-def _score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
+def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
     """Return the possible common bias of all scores, relative to the largest subtracted statistic.
 
     Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
     """
     if use is None or not use.backward:
         return 2.0**-22
-    return next(rule_of(op, arithmetic, {}).written for op in graph.ops if op.kind in PRODUCTS)  # Q @ K^T is the first
+    return next(
+        make_perturbation_rule(op, arithmetic, {}).output_change for op in graph.ops if op.kind in PRODUCT_KINDS
+    )  # Q @ K^T is the first
 
 
-def _find_defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_defined_elements(
+    graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Return the elements with a defined expectation: not where runs disagree about NaN, nor unwritten ones."""
     unwritten = tensor.ragged_offset is not None or _may_leave_gaps(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
-def _find_unwritten(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
+def _find_unwritten_elements(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
     """Return elements that may be unwritten: padding of a product, gaps of an in-place concatenation."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)
     for op in graph.ops:
-        if isinstance(op, Operation) and op.kind is _D.OPERATION_CONCAT and op.fields["output"].uid == tensor.uid:
+        if (
+            isinstance(op, Operation)
+            and op.kind is DescriptorType.OPERATION_CONCAT
+            and op.fields["output"].uid == tensor.uid
+        ):
             place = op.fields.get("inplace_index", -1)
             if place >= 0:  # it has to be there before
                 axis = op.fields["axis"]
@@ -378,15 +392,17 @@ def _find_unwritten(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
     return found
 
 
-def _find_undrawn_mask(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
-    """Return elements of a random mask that may be unwritten, as attention kernels skip fully masked tiles."""
+def _find_unwritten_mask_elements(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
+    """Return the elements of a random mask that attention kernels may leave unwritten, as they skip masked tiles."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:
-        if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
+        if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_FWD:
             dump = op.fields.get("dropout_rng_dump")
             if dump is not None and dump.uid == tensor.uid:
                 return find_masked_scores(run, op)
-    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids_of(op.outputs()) for op in run.graph.ops):
+    if not any(
+        op.kind is DescriptorType.OPERATION_RNG and tensor.uid in _get_uids(op.outputs()) for op in run.graph.ops
+    ):
         return none
     for op in run.graph.ops:
         if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
@@ -396,26 +412,27 @@ def _find_undrawn_mask(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
     return none
 
 
-def _uids_of(tensors: Mapping[str, Tensor]) -> set[int]:
+def _get_uids(tensors: Mapping[str, Tensor]) -> set[int]:
     return {tensor.uid for tensor in tensors.values()}
 
 
 def _may_leave_gaps(graph: Graph, tensor: Tensor) -> bool:
     """Return whether rows outside all experts may be unwritten: they are NaN in the interpreter."""
     return any(
-        op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and tensor.uid in {item.uid for item in op.outputs().values()}
+        op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
+        and tensor.uid in {item.uid for item in op.outputs().values()}
         for op in graph.ops
     )
 
 
-def _number_class(values: Floats, summed: bool) -> NDArray[np.int8]:
-    """Return 0 for finite numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for all that is not finite."""
+def _classify_numbers(values: FloatArray, summed: bool) -> NDArray[np.int8]:
+    """Return 0 for finite numbers, 1 for inf, 2 for -inf, 3 for NaN; in sums, 1 for anything not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)
     return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
 
 
-def _rms_along_last_axis(spread: Floats) -> Floats:
+def _compute_rms_along_last_axis(spread: FloatArray) -> FloatArray:
     """Return the root mean square along the last axis longer than one."""
     axis = max((axis for axis, size in enumerate(spread.shape) if size > 1), default=None)
     if axis is None:
@@ -423,17 +440,17 @@ def _rms_along_last_axis(spread: Floats) -> Floats:
     return np.asarray(np.sqrt(np.mean(np.square(spread), axis=axis, keepdims=True)))
 
 
-def _find_sum_dependent(graph: Graph) -> set[int]:
+def _find_tensors_depending_on_sums(graph: Graph) -> set[int]:
     """Return the tensors that depend on sums."""
     found: set[int] = set()
     for op in graph.ops:
-        is_sum = not isinstance(op, Pointwise) and op.kind not in MOVES
+        is_sum = not isinstance(op, Pointwise) and op.kind not in DATA_MOVEMENT_KINDS
         if is_sum or any(tensor.uid in found for tensor in op.inputs().values()):
             found |= {tensor.uid for tensor in op.outputs().values()}
     return found
 
 
-def _find_random(graph: Graph) -> set[int]:
+def _find_random_tensors(graph: Graph) -> set[int]:
     """Return the tensors that depend on random numbers known only in distribution."""
     found: set[int] = set()
     for op in graph.ops:

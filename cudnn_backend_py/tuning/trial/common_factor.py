@@ -12,16 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["common_factor", "relative_excess"]
+__all__ = ["compute_relative_excess", "find_common_factor"]
 
-CHANCE = 4.0  # deviations by which a factor may be estimated wrong, each rounding counted as a whole roundoff
-WIDTH = 4.0  # of the root mean square of the factors of shaken runs
-ENOUGH = 64.0  # elements that matter: fewer large ones say nothing of the others
+MAX_DEVIATIONS = 4.0  # deviations by which a factor may be estimated wrong, each rounding counted as a whole roundoff
+SPREAD_FACTOR = 4.0  # of the root mean square of the factors of shaken runs
+MIN_ELEMENTS = 64.0  # elements that matter: fewer large ones say nothing of the others
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 
-def relative_excess(moved: Floats, center: Floats) -> float:
+def compute_relative_excess(moved: FloatArray, center: FloatArray) -> float:
     """Return the relative amount by which one result is larger than another as a whole."""
     with np.errstate(all="ignore"):
         usable = np.isfinite(moved) & np.isfinite(center)
@@ -31,8 +31,13 @@ def relative_excess(moved: Floats, center: Floats) -> float:
     return lean if np.isfinite(lean) else np.inf
 
 
-def common_factor(
-    found: Floats, right: Floats, exact: Floats, rounding: Floats, leans: Sequence[float], bias: float
+def find_common_factor(
+    found: FloatArray,
+    right: FloatArray,
+    exact: FloatArray,
+    rounding: FloatArray,
+    relative_excesses: Sequence[float],
+    bias: float,
 ) -> float | None:
     """Return the factor by which all elements are off; None if rounding may explain their errors.
 
@@ -44,18 +49,18 @@ def common_factor(
         What is right before it is rounded: elements that are equal there are rounded alike.
     rounding
         What one rounding to the type may do to an element.
-    leans
-        :func:`relative_excess` shaken runs: what moves all elements together at random.
+    relative_excesses
+        :func:`compute_relative_excess` shaken runs: what moves all elements together at random.
     bias
         What may move all of them to one side, relative to them, as sums that are cut.
     """
     with np.errstate(all="ignore"):
         squares = np.square(exact)
         known = squares.sum()  # of NumPy: beyond the largest number it is infinite, and no error
-        if not known**2 >= ENOUGH * float(np.square(squares).sum()) > 0.0:
+        if not known**2 >= MIN_ELEMENTS * float(np.square(squares).sum()) > 0.0:
             return None
         off = float(np.dot(exact, found - right) / known)
         independent = np.unique(exact).size / exact.size
         chance = float(np.sqrt(np.square(exact * rounding).sum() / independent)) / known
-        allowed = WIDTH * float(np.sqrt(np.mean(np.square(leans)))) + CHANCE * chance + bias
+        allowed = SPREAD_FACTOR * float(np.sqrt(np.mean(np.square(relative_excesses)))) + MAX_DEVIATIONS * chance + bias
     return 1.0 + off if abs(off) > allowed else None

@@ -1,4 +1,4 @@
-"""``expectation``: the accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
+"""The accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ...graph.attention.recognize import read_attention
 from ...graph.formats import round_to
 from ...interpreter import interpret
 from ...known_issues import AttentionUse
-from .bound import Arithmetic, Expected, expect
+from .bound import Arithmetic, Expected, compute_expected_outputs
 from .perturbed import run_in_float32
-from .rules import roundoff
+from .rules import get_unit_roundoff
 
-__all__ = ["expectation"]
+__all__ = ["compute_expectation"]
 
-Numbers = NDArray[Any]
-HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
+NumberArray = NDArray[Any]
+HOSTILE_BOUND_FACTOR = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
 
 
-def expectation(
-    graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
+def compute_expectation(
+    graph: Graph, kind: str, inputs: Mapping[str | int, NumberArray], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
     """Return the expected accuracy of a graph.
 
@@ -34,11 +34,11 @@ def expectation(
     attention the same holds of results in float32, step by step, with denormal numbers or 0 in their place.
     """
     use = read_attention(graph)
-    expected = expect(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
+    expected = compute_expected_outputs(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
     if kind == "hostile":
         others = [interpret(graph, inputs)] + ([] if use is not None else run_in_float32(graph, inputs))
         for name, item in expected.items():
-            wide = replace(item, spread=HOSTILE * item.spread)
+            wide = replace(item, spread=HOSTILE_BOUND_FACTOR * item.spread)
             center = round_to(item.center, item.tensor.data_type)
             near = item.defined
             for results in others:
@@ -47,14 +47,14 @@ def expectation(
                     inside = np.abs(held - item.center) <= wide.bounds()
                 near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
             expected[name] = replace(wide, defined=near)
-    return expected if use is None else _attention_expectation(graph, use, inputs, expected)
+    return expected if use is None else _compute_attention_expectation(graph, use, inputs, expected)
 
 
-_ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
+_OUTPUTS_WITH_LENGTH = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
-def _attention_expectation(
-    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+def _compute_attention_expectation(
+    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.
 
@@ -72,8 +72,8 @@ def _attention_expectation(
     for name, item in expected.items():
         spread, defined = 2 * item.spread + floor, item.defined
         if backward:
-            spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
-        for length, names in _ROWS.items():
+            spread = spread + np.abs(np.nan_to_num(item.center)) * get_unit_roundoff(item.tensor.data_type)
+        for length, names in _OUTPUTS_WITH_LENGTH.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)
                 defined = defined & (rows < inputs[tensors[length].uid].reshape(-1, 1, 1, 1))

@@ -17,24 +17,23 @@ from ...graph.formats import is_integer
 from ...interpreter.pointwise import APPROXIMATE, BOUNDS
 
 __all__ = [
-    "FACTORS",
-    "MOVES",
-    "PRODUCTS",
-    "ROUNDINGS",
+    "DATA_MOVEMENT_KINDS",
+    "FACTOR_PORTS",
+    "PRODUCT_KINDS",
+    "ROUNDING_FACTOR",
     "Arithmetic",
-    "Floats",
+    "FloatArray",
     "PerturbationRule",
-    "copied_types",
-    "half_smallest_positive",
+    "compute_half_smallest_positive",
+    "find_copied_types",
+    "get_unit_roundoff",
     "is_float",
-    "roundoff",
-    "rule_of",
+    "make_perturbation_rule",
 ]
 
-Floats = NDArray[np.float64]
-_D, _P, _T = DescriptorType, PointwiseMode, DataType
+FloatArray = NDArray[np.float64]
 
-ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
+ROUNDING_FACTOR = 2.0  # how many unit roundoffs a written number moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +63,13 @@ class Arithmetic:
         if notes is None:
             return cls()
         held = set(notes)
-        transformed = max([0.0, *(roundoff for name, roundoff in _TRANSFORMS.items() if name in held)])
+        transformed = max([0.0, *(roundoff for name, roundoff in _TRANSFORM_ROUNDOFFS.items() if name in held)])
         return cls(
             bool(held & {"TENSOR_CORE", "DOWN_CONVERT_INPUTS"}), "REDUCED_PRECISION_REDUCTION" in held, transformed
         )
 
 
-_TRANSFORMS = {
+_TRANSFORM_ROUNDOFFS = {
     "FFT": 2.0**-18,
     "WINOGRAD": 2.0**-16,
     "WINOGRAD_TILE_4x4": 2.0**-9,
@@ -82,7 +81,7 @@ _TRANSFORMS = {
 # roundoff
 
 
-def roundoff(data_type: DataType) -> float:
+def get_unit_roundoff(data_type: DataType) -> float:
     """Return the unit roundoff of a type, 0 for integers."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
@@ -92,12 +91,12 @@ def roundoff(data_type: DataType) -> float:
     return float(np.finfo(facts.storage).eps) / 2 if facts.kind == "float" else 0.0
 
 
-def half_smallest_positive(data_type: DataType) -> float:
+def compute_half_smallest_positive(data_type: DataType) -> float:
     """Return half of the smallest positive number of a type."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.bias + facts.form.mantissa)
-    return 2.0**-25 if data_type is _T.HALF else 2.0**-150 if facts.kind == "float" else 0.0
+    return 2.0**-25 if data_type is DataType.HALF else 2.0**-150 if facts.kind == "float" else 0.0
 
 
 def is_float(data_type: DataType) -> bool:
@@ -111,44 +110,80 @@ def is_float(data_type: DataType) -> bool:
 class PerturbationRule:
     """How an operation is perturbed: relative changes of inputs and outputs, and a change relative to an input."""
 
-    read: float = 0.0
-    written: float = 0.0
-    absolute: float = 0.0
-    narrow: DataType | None = None  # operands of tensor cores become this
-    sums: int = 0  # of so many products, 0 if it is none
-    kept: float = 2.0**-24  # roundoff of what sums are kept in
-    kink: bool = False  # at 0, where a number that is computed may be to either side
+    input_change: float = 0.0
+    output_change: float = 0.0
+    absolute_change: float = 0.0
+    narrow_type: DataType | None = None  # operands of tensor cores become this
+    summed_terms: int = 0  # of so many products, 0 if it is none
+    accumulator_roundoff: float = 2.0**-24  # roundoff of what sums are kept in
+    is_ambiguous_at_zero: bool = False  # at 0, where a number that is computed may be to either side
 
 
-MOVES = {
-    _D.OPERATION_RESHAPE, _D.OPERATION_TRANSPOSE, _D.OPERATION_SLICE, _D.OPERATION_CONCAT, _D.OPERATION_SIGNAL,
-    _D.OPERATION_PAGED_CACHE_LOAD, _D.OPERATION_EXPAND_BAND_MATRIX, _D.OPERATION_CONTRACT_BAND_MATRIX,
-    _D.OPERATION_DIAGONAL_BAND_MASK, _D.OPERATION_RNG,
-}  # fmt: skip
-_ROUNDED = {
-    _P.ADD, _P.SUB, _P.MUL, _P.MAX, _P.MIN, _P.ABS, _P.NEG, _P.CEIL, _P.FLOOR, _P.IDENTITY, _P.RELU_FWD, _P.RELU_BWD,
-    _P.BINARY_SELECT, _P.GEN_INDEX, _P.LOGICAL_AND, _P.LOGICAL_OR, _P.LOGICAL_NOT,
-    *(mode for mode in _P if mode.name.startswith("CMP_")),
-}  # fmt: skip
-_FUNCTION = PerturbationRule(2.0**-22, 2.0**-20, 2.0**-22)
-_QUOTIENTS = {_P.DIV, _P.RECIPROCAL, _P.SQRT, _P.RSQRT}  # of the result alone, however large operands are
-_BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
+DATA_MOVEMENT_KINDS = {
+    DescriptorType.OPERATION_RESHAPE,
+    DescriptorType.OPERATION_TRANSPOSE,
+    DescriptorType.OPERATION_SLICE,
+    DescriptorType.OPERATION_CONCAT,
+    DescriptorType.OPERATION_SIGNAL,
+    DescriptorType.OPERATION_PAGED_CACHE_LOAD,
+    DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
+    DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
+    DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
+    DescriptorType.OPERATION_RNG,
+}
+_EXACT_MODES = {
+    PointwiseMode.ADD,
+    PointwiseMode.SUB,
+    PointwiseMode.MUL,
+    PointwiseMode.MAX,
+    PointwiseMode.MIN,
+    PointwiseMode.ABS,
+    PointwiseMode.NEG,
+    PointwiseMode.CEIL,
+    PointwiseMode.FLOOR,
+    PointwiseMode.IDENTITY,
+    PointwiseMode.RELU_FWD,
+    PointwiseMode.RELU_BWD,
+    PointwiseMode.BINARY_SELECT,
+    PointwiseMode.GEN_INDEX,
+    PointwiseMode.LOGICAL_AND,
+    PointwiseMode.LOGICAL_OR,
+    PointwiseMode.LOGICAL_NOT,
+    *(mode for mode in PointwiseMode if mode.name.startswith("CMP_")),
+}
+_FUNCTION_RULE = PerturbationRule(2.0**-22, 2.0**-20, 2.0**-22)
+_QUOTIENT_MODES = {
+    PointwiseMode.DIV,
+    PointwiseMode.RECIPROCAL,
+    PointwiseMode.SQRT,
+    PointwiseMode.RSQRT,
+}  # of the result alone, however large operands are
+_TANH_BASED_MODES = {
+    PointwiseMode.TANH_FWD,
+    PointwiseMode.TANH_BWD,
+    PointwiseMode.SIGMOID_FWD,
+    PointwiseMode.SIGMOID_BWD,
+    PointwiseMode.SWISH_FWD,
+    PointwiseMode.SWISH_BWD,
+}  # 2^-17 was seen
 
 
-def _pointwise_rule(op: Pointwise) -> PerturbationRule:
+def _make_pointwise_rule(op: Pointwise) -> PerturbationRule:
     roundings = 2.0**-23 if op.relu_lower_clip_slope else 0.0  # up to three
-    if op.mode is _P.RELU_BWD:
-        return PerturbationRule(roundings, roundings, kink=True)
-    if op.mode is _P.RELU_FWD and roundings:
+    if op.mode is PointwiseMode.RELU_BWD:
+        return PerturbationRule(roundings, roundings, is_ambiguous_at_zero=True)
+    if op.mode is PointwiseMode.RELU_FWD and roundings:
         return PerturbationRule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
-    if op.mode in _ROUNDED:
+    if op.mode in _EXACT_MODES:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
-        return PerturbationRule(read=2.0**-23) if scaled else PerturbationRule()
-    if op.mode in _QUOTIENTS:
-        return PerturbationRule(_FUNCTION.read, _FUNCTION.written)
+        return PerturbationRule(input_change=2.0**-23) if scaled else PerturbationRule()
+    if op.mode in _QUOTIENT_MODES:
+        return PerturbationRule(_FUNCTION_RULE.input_change, _FUNCTION_RULE.output_change)
     near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
-    written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
-    return PerturbationRule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
+    written = max(2.0**-15 if op.mode in _TANH_BASED_MODES else _FUNCTION_RULE.output_change, fast)
+    return PerturbationRule(
+        _FUNCTION_RULE.input_change, written + 2 * near, max(_FUNCTION_RULE.absolute_change, fast) + near / 8
+    )
 
 
 def _count_terms(op: Op) -> int:
@@ -161,52 +196,61 @@ def _count_terms(op: Op) -> int:
     fields = op.fields
     if op.kind in CONVOLUTIONS:
         _, weights, response = (fields[port].dims for port in CONVOLUTIONS[op.kind])
-        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+        if op.kind is DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER:
             return int(math.prod(response) // response[1])
-        return int(math.prod(weights) // (weights[0] if op.kind is _D.OPERATION_CONVOLUTION_FORWARD else weights[1]))
-    if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL:
+        return int(
+            math.prod(weights)
+            // (weights[0] if op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD else weights[1])
+        )
+    if op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL:
         return int(fields["token"].dims[-1])
-    if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL_BWD:
+    if op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD:
         return int(fields["token"].dims[-2])
-    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
+    if op.kind in (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
         pages = fields["page_table_k"].dims[2] if "page_table_k" in fields else 1
         return int(max(fields["q"].dims[3], fields["q"].dims[2], fields["k"].dims[2] * pages))
-    if op.kind is _D.OPERATION_SOFTMAX:
+    if op.kind is DescriptorType.OPERATION_SOFTMAX:
         return int(fields["x"].dims[-1])
     sizes = [math.prod(tensor.dims) for tensor in op.outputs().values()]
     sizes += [math.prod(fields[name].dims) for name in ("mean", "inv_variance") if name in fields]
     read = max((math.prod(tensor.dims) for tensor in op.inputs().values()), default=1)
-    if op.kind in _NORMS and "scale" in fields:  # layer norms: what is normalized together has the dims of the scale
+    if (
+        op.kind in _NORM_KINDS and "scale" in fields
+    ):  # layer norms: what is normalized together has the dims of the scale
         sizes.append(max(1, read // math.prod(fields["scale"].dims)))
     return max(1, read // max(1, min(sizes)))
 
 
-_NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
-PRODUCTS = {
-    *CONVOLUTIONS, _D.OPERATION_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL_BWD,
-    _D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD,
-}  # fmt: skip
-FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
+_NORM_KINDS = (DescriptorType.OPERATION_NORM_FORWARD, DescriptorType.OPERATION_NORM_BACKWARD)
+PRODUCT_KINDS = {
+    *CONVOLUTIONS,
+    DescriptorType.OPERATION_MATMUL,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
+    DescriptorType.OPERATION_SDPA_FWD,
+    DescriptorType.OPERATION_SDPA_BWD,
+}
+FACTOR_PORTS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
 
 
-def copied_types(graph: Graph) -> dict[int, DataType]:
+def find_copied_types(graph: Graph) -> dict[int, DataType]:
     """Return by uid the narrower types of tensors that float32 tensors copy."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
-        if op.kind not in MOVES:
+        if op.kind not in DATA_MOVEMENT_KINDS:
             continue
         kinds = [found.get(tensor.uid, tensor.data_type) for tensor in op.inputs().values()]
         short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
         if short:
-            found |= {tensor.uid: short[0] for tensor in op.outputs().values() if tensor.data_type is _T.FLOAT}
+            found |= {tensor.uid: short[0] for tensor in op.outputs().values() if tensor.data_type is DataType.FLOAT}
     return found
 
 
-def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
+def _make_sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
     terms = _count_terms(op)
     kept, narrow, read = 2.0**-24, None, 0.0
-    if op.kind in PRODUCTS:
-        factors = [tensor for port, tensor in op.inputs().items() if port in FACTORS]
+    if op.kind in PRODUCT_KINDS:
+        factors = [tensor for port, tensor in op.inputs().items() if port in FACTOR_PORTS]
         kinds = [copied.get(tensor.uid, tensor.data_type) for tensor in factors]
         short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
         if short and all(kind in FP8_TYPES for kind in kinds):
@@ -214,19 +258,19 @@ def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) ->
         elif arithmetic.short_sums:
             kept = 2.0**-11
         if short:
-            narrow = max(short, key=roundoff)
+            narrow = max(short, key=get_unit_roundoff)
         elif arithmetic.tensor_cores:
-            narrow = _T.FLOAT  # TF32
+            narrow = DataType.FLOAT  # TF32
         read = arithmetic.transformed
-    compute = getattr(op, "compute_type", None) or _compute_type(op)
-    kept = max(kept, roundoff(compute))
+    compute = getattr(op, "compute_type", None) or _get_compute_type(op)
+    kept = max(kept, get_unit_roundoff(compute))
     written = (4 + terms / 16) * kept if kept < 2.0**-20 else (4 + math.sqrt(terms)) * kept
     if arithmetic.stored_sums and isinstance(op, Matmul) and not op.c.virtual:
-        written += ROUNDINGS * roundoff(op.c.data_type)
+        written += ROUNDING_FACTOR * get_unit_roundoff(op.c.data_type)
     return PerturbationRule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
 
 
-def _compute_type(op: Op) -> DataType:
+def _get_compute_type(op: Op) -> DataType:
     fields = op.parameters()
     if isinstance(fields.get("math_prec"), DataType):
         return DataType(fields["math_prec"])
@@ -234,24 +278,31 @@ def _compute_type(op: Op) -> DataType:
         kind = getattr(value, "fields", {}).get("comp_type")
         if isinstance(kind, DataType):
             return kind
-    return _T.FLOAT
+    return DataType.FLOAT
 
 
-def rule_of(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
+def make_perturbation_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
     if isinstance(op, Pointwise):
-        return _pointwise_rule(op)
-    if op.kind in MOVES:
+        return _make_pointwise_rule(op)
+    if op.kind in DATA_MOVEMENT_KINDS:
         return PerturbationRule()
     if isinstance(op, Reduction) and op.operator in (ReduceTensorOp.MIN, ReduceTensorOp.MAX, ReduceTensorOp.AMAX):
         return PerturbationRule()
-    rule = _sum_rule(op, arithmetic, copied)
-    if op.kind in _WHOLE or (isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)):
+    rule = _make_sum_rule(op, arithmetic, copied)
+    if op.kind in _EXACT_INTEGER_SUM_KINDS or (
+        isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)
+    ):
         return rule
     # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
     return PerturbationRule(
-        rule.read + _FUNCTION.read, rule.written + _FUNCTION.written, 0.0, rule.narrow, 0, rule.kept
+        rule.input_change + _FUNCTION_RULE.input_change,
+        rule.output_change + _FUNCTION_RULE.output_change,
+        0.0,
+        rule.narrow_type,
+        0,
+        rule.accumulator_roundoff,
     )
 
 
-_WHOLE = PRODUCTS - {_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD}
-_WHOLE |= {_D.OPERATION_GEN_STATS}
+_EXACT_INTEGER_SUM_KINDS = PRODUCT_KINDS - {DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD}
+_EXACT_INTEGER_SUM_KINDS |= {DescriptorType.OPERATION_GEN_STATS}

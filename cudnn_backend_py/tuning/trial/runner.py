@@ -17,12 +17,12 @@ from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.child import AnswerWriter, LastingChild, serve
 from ...versions.store import environment_for
-from .reproduce import command_line
+from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
 
 __all__ = ["Runner", "serve_trials"]
 
-_CRASHES = 16  # of one graph, before the rest of its configs is given up
+_MAX_CRASHES = 16  # of one graph, before the rest of its configs is given up
 
 
 class Runner:
@@ -106,8 +106,8 @@ class Runner:
             trial, ended = self._query_child({**asked, "skip": skip}, found, step)
             if ended:
                 tag, words = ended
-                if not tag or len(skip) >= _CRASHES:
-                    return self._unfinished_trial(asked, graph, found, words)
+                if not tag or len(skip) >= _MAX_CRASHES:
+                    return self._make_unfinished_trial(asked, graph, found, words)
                 skip[tag] = words
                 continue
             assert trial is not None
@@ -117,7 +117,7 @@ class Runner:
                     skip.setdefault(item.tag, item.words)
             if trial.lost:
                 self.close()
-                if any(item.tag not in found for item in trial.configs) and len(skip) < _CRASHES + len(found):
+                if any(item.tag not in found for item in trial.configs) and len(skip) < _MAX_CRASHES + len(found):
                     continue
             return _replace_configs(trial, [found.get(item.tag, item) for item in trial.configs])
 
@@ -144,13 +144,13 @@ class Runner:
             return None, (at, words)
         return trial, None
 
-    def _unfinished_trial(
+    def _make_unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
-        """Return the trial of a graph at which the process ended outside any config."""
+        """Return the trial of a graph during which the process ended, not while it ran an engine config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
-        line = command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
+        line = make_command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
         blank = Trial(
             graph=graph.name,
             target=options["target"] or "gpu",

@@ -28,24 +28,24 @@ from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
-from ...plans.refusals import furthest_reason
+from ...plans.refusals import find_furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
 from ...system.typed import read_as
 from ...target import Target
 from ..stage import TimingBuffers
 from ..statistics import Timing
-from .bound import Arithmetic, Comparison, Expected, expect
-from .reproduce import command_line
+from .bound import Arithmetic, Comparison, Expected, compute_expected_outputs
+from .reproduce import make_command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
 
 State = Literal["right", "wrong", "refused", "failed", "not compared", "not run"]
 STATES: tuple[State, ...] = ("wrong", "failed", "not compared", "right", "refused", "not run")  # the worst first
 
-SAMPLES, WARM_UP = 12, 2
-_POISON = 0xFF  # a NaN in every float: what is not written shows
-_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
+SAMPLE_COUNT, WARM_UP_RUNS = 12, 2
+_FILL_BYTE = 0xFF  # a NaN in every float: what is not written shows
+_HEURISTICS_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -84,7 +84,7 @@ class ConfigTrial:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
-        plain: dict[str, Any] = _to_plain(asdict(self))
+        plain: dict[str, Any] = _to_json_value(asdict(self))
         return plain
 
     @classmethod
@@ -175,7 +175,7 @@ class Trial:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as plain data for JSON; non-finite numbers are texts such as ``nan``."""
-        plain: dict[str, Any] = _to_plain(asdict(self))
+        plain: dict[str, Any] = _to_json_value(asdict(self))
         return plain
 
     @classmethod
@@ -190,11 +190,11 @@ class Trial:
         return read_as(cls, data, "the trial", code="trial-record")
 
 
-def _to_plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
+        return {key: _to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
@@ -234,7 +234,7 @@ def run_graph(
     time
         Also time each right config, with a cold and a warm L2 cache.
     given
-        Numbers by the names of tensors, which are taken instead of made-up ones.
+        NumberArray by the names of tensors, which are taken instead of made-up ones.
     source
         How a command line names the graph: a file, and options. The graph itself, in one word, if not given.
     skip
@@ -273,12 +273,12 @@ def run_graph(
         step("making data")
         run.set_inputs(data, given or {})
     try:
-        proposed, refused = run.propose_configs(configs)
+        proposed, refused = run.select_configs(configs)
     except NotSupported as error:
-        return replace(base, state="refused", words=_cudnn_message(error), seconds=clock.monotonic() - began)
+        return replace(base, state="refused", words=_get_cudnn_message(error), seconds=clock.monotonic() - began)
     except CudnnStatusError as error:
         failed: State = "refused" if error.refuses else "failed"
-        return replace(base, state=failed, words=_cudnn_message(error), seconds=clock.monotonic() - began)
+        return replace(base, state=failed, words=_get_cudnn_message(error), seconds=clock.monotonic() - began)
     base = replace(base, outputs=run.describe_outputs())
     found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
@@ -299,7 +299,7 @@ def _check_configs(configs: int | str) -> None:
         EngineChoice.parse(configs)
 
 
-def _cudnn_message(error: CudnnBackendError) -> str:
+def _get_cudnn_message(error: CudnnBackendError) -> str:
     """Return cuDNN's message verbatim, if it gave one."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
@@ -332,7 +332,7 @@ class _GraphRun:
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
             options.append(f"--target={self.named}")
-        return command_line(self.source, self.graph, *options)
+        return make_command_line(self.source, self.graph, *options)
 
     def set_inputs(self, data: str, given: Mapping[str, ArrayLike]) -> None:
         """Make the inputs from a kind of data, or from a file with missing ones `uniform`; `given` has precedence."""
@@ -349,7 +349,7 @@ class _GraphRun:
         if key not in self._expected:
             self.step("interpreting")
             try:
-                self._expected[key] = expect(self.graph, self.inputs, arithmetic=key, seed=self.seed)
+                self._expected[key] = compute_expected_outputs(self.graph, self.inputs, arithmetic=key, seed=self.seed)
             except GraphError as error:
                 self.why_not_compared = error.headline
                 return None
@@ -370,30 +370,30 @@ class _GraphRun:
             facts.append(OutputFacts(name, item.tensor.type_text, item.defined.size, int(item.defined.sum()), *numbers))
         return tuple(facts)
 
-    def propose_configs(self, configs: int | str) -> tuple[list[EngineConfig], str]:
+    def select_configs(self, configs: int | str) -> tuple[list[EngineConfig], str]:
         """Return the configs to run, best first, and cuDNN's message about those it refused."""
         self.step("asking cuDNN")
         question = OperationGraph(self.graph, self.target)
         if isinstance(configs, str) and configs not in ("first", "all"):
             choice = EngineChoice.parse(configs)
             return [question.config(choice.engine, choice.knobs)], ""
-        found: Candidates = candidates(question, Selection(modes=_MODES))
+        found: Candidates = candidates(question, Selection(modes=_HEURISTICS_MODES))
         many = configs if isinstance(configs, int) else None
         if found.configs:
             return found.configs[:many], ""
-        reason = furthest_reason(found.refused)
+        reason = find_furthest_reason(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
-        return tuple(map(self._new_trial, configs))
+        return tuple(map(self._make_config_trial, configs))
 
-    def _new_trial(self, config: EngineConfig) -> ConfigTrial:
+    def _make_config_trial(self, config: EngineConfig) -> ConfigTrial:
         """Return the trial of a config that has not run."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,
             state="not run",
-            notes=_numerical_note_names(config),
+            notes=_list_numerical_notes(config),
             reproduce=self.reproduce_command(config.tag),
         )
 
@@ -403,7 +403,7 @@ class _GraphRun:
         stage = TimingBuffers(self.graph, self.target, inputs=make_memory(self.graph, self.inputs))
         try:
             for config in configs:
-                blank = self._new_trial(config)
+                blank = self._make_config_trial(config)
                 if blank.tag in self.skip:
                     trial = replace(blank, state="failed", words=self.skip[blank.tag])
                 elif self.lost:
@@ -430,15 +430,15 @@ class _GraphRun:
         try:
             plan = build_plan(config)
         except NotSupported as error:
-            return replace(blank, state="refused", words=_cudnn_message(error))
+            return replace(blank, state="refused", words=_get_cudnn_message(error))
         except CudnnStatusError as error:
-            return replace(blank, state="failed", words=_cudnn_message(error))
+            return replace(blank, state="failed", words=_get_cudnn_message(error))
         blank = replace(blank, build_s=round(clock.perf_counter() - began, 4), workspace_bytes=plan.workspace_bytes)
         try:
             return self._run_and_compare(stage, plan, blank)
         except CudnnStatusError as error:
             state: State = "refused" if isinstance(error, NotSupported) else "failed"
-            return replace(blank, state=state, words=_cudnn_message(error))
+            return replace(blank, state=state, words=_get_cudnn_message(error))
         except CudnnBackendError as error:
             if error.code != "cuda-driver":
                 raise
@@ -449,7 +449,7 @@ class _GraphRun:
 
     def _run_and_compare(self, stage: TimingBuffers, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
         pack = stage.pack(plan)
-        stage.run_and_read(plan, pack, before=_POISON)
+        stage.run_and_read(plan, pack, before=_FILL_BYTE)
         outputs = {tensor.name: tensor for tensor in self.graph.outputs}
         written = {name: from_memory(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
         expected = self.expect_outputs(Arithmetic.from_notes(blank.notes))
@@ -462,12 +462,12 @@ class _GraphRun:
             state, words = ("wrong", "; ".join(wrong)) if wrong else ("right", "")
         times: dict[str, Any] = {}
         if self.time and state != "wrong":
-            for _ in range(WARM_UP):
-                stage.sample(plan, pack)
-            cold, warm = zip(*(stage.sample(plan, pack) for _ in range(SAMPLES)), strict=True)
+            for _ in range(WARM_UP_RUNS):
+                stage.time_runs(plan, pack)
+            cold, warm = zip(*(stage.time_runs(plan, pack) for _ in range(SAMPLE_COUNT)), strict=True)
             times = {"cold": Timing.of(list(cold)), "warm": Timing.of(list(warm))}
         return replace(blank, state=state, words=words, comparisons=comparisons, **times)
 
 
-def _numerical_note_names(config: EngineConfig) -> tuple[str, ...]:
+def _list_numerical_notes(config: EngineConfig) -> tuple[str, ...]:
     return tuple(getattr(note, "name", str(note)) for note in config.numerical_notes)

@@ -24,7 +24,10 @@ from tests.support.ragged_attention import (
 )
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-BOUNDS, SMALL = ClassBounds(8, 384, 512), ClassBounds(8, 128, 256)  # small ones use another engine in the forward pass
+BOUNDS, SMALL_BOUNDS = (
+    ClassBounds(8, 384, 512),
+    ClassBounds(8, 128, 256),
+)  # small ones use another engine in the forward pass
 CALL_KINDS = {
     "plain": CallKind(kv_heads=4),
     "groups": CallKind(causal=True),
@@ -86,7 +89,7 @@ def check_results(call: ClassCall, *, backward: bool) -> None:
         )
 
 
-@pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize("bounds", [BOUNDS, SMALL_BOUNDS], ids=["large", "small"])
 @pytest.mark.parametrize("name", CALL_KINDS)
 def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ClassBounds) -> None:
     kind = CALL_KINDS[name]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError, attention, plan
-from cudnn_backend_py.execution.any_shape import OFTEN, AnyShape
+from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW, AnyShape
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
@@ -166,7 +166,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
     with torch.cuda.graph(graph, capture_error_mode="global"):
         x += 1
         for length in range(200, 206):
-            pool.build_soon(length, lambda length=length: build_exact_plan(length, gpu, cache=False), 0)  # type: ignore[misc]
+            pool.build_in_background(length, lambda length=length: build_exact_plan(length, gpu, cache=False), 0)  # type: ignore[misc]
         assert pool.wait()
         x += 1
     graph.replay()
@@ -196,7 +196,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
-    for _ in range(OFTEN + 1):
+    for _ in range(CALLS_IN_A_ROW + 1):
         given = draw_tensors(123)
         run(**given)
     assert pool.wait()

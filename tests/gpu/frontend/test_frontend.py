@@ -159,16 +159,17 @@ def by_cudnn():
     return (lambda: graph.launch(stream.cuda_stream)), (graph, space), a, b
 for way in (by_capture, by_cudnn):
     launch, held, a, b = way()
-    kept = len(cuda._kept)
+    kept = len(cuda._objects_kept_for_graphs)
     check(launch, a, b)
-    assert kept == len(cuda._kept) == (1 if cudnn.backend_version() < 92700 else 0), (way, kept, cuda._kept)
+    now_kept, expected_count = cuda._objects_kept_for_graphs, 1 if cudnn.backend_version() < 92700 else 0
+    assert kept == len(now_kept) == expected_count, (way, kept, now_kept)
     del launch
     if hasattr(held[0], "close"):
         held[0].close()
     del held
     torch.cuda.synchronize()
     crowd()
-    assert not cuda._kept
+    assert not cuda._objects_kept_for_graphs
 g, pack, space, a, b = ready(64)
 b.fill_(float("nan"))
 def elsewhere():

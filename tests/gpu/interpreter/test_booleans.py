@@ -49,11 +49,13 @@ def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
     for config in configs[:4]:
         plan = build_plan(config)
         with Memory(plan.target.handle.device or 0) as memory:  # type: ignore[union-attr]
-            given = {name: memory.copy_in(to_memory(graph.tensor(name), value)) for name, value in values.items()}
+            given = {
+                name: memory.copy_to_device(to_memory(graph.tensor(name), value)) for name, value in values.items()
+            }
             image = np.full(result.span_bytes, 0xAA, np.uint8)
-            address = memory.copy_in(image)
+            address = memory.copy_to_device(image)
             execute(plan, {**given, "y": address})
             memory.synchronize(plan.target.handle.stream)  # type: ignore[union-attr]
-            memory.copy_out(address, image)
+            memory.copy_to_host(address, image)
         kind = np.uint8 if result.data_type is DataType.BOOLEAN else np.float32
         np.testing.assert_array_equal(from_memory(result, image.view(kind)), wanted)

@@ -40,8 +40,8 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
-from cudnn_backend_py.execution.checks import scalar_array
-from cudnn_backend_py.execution.stream_state import live_handle
+from cudnn_backend_py.execution.checks import make_scalar_array
+from cudnn_backend_py.execution.stream_state import get_live_handle
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.attention.known_issue import AttentionUse, Sharing
@@ -441,7 +441,7 @@ class ChangedShapeRun:
         self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
     ) -> tuple[dict[str, Array], dict[str, float]]:
         """Run the plan once, and return the buffers of its outputs, and microseconds if requested."""
-        handle = live_handle(plan)
+        handle = get_live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
         small = {} if self.case.form == "matmul" else make_length_tensors(self.problems[1])
         figures: dict[str, float] = {}
@@ -450,12 +450,12 @@ class ChangedShapeRun:
             addresses = []
             for tensor in tensors:
                 if tensor.by_value:
-                    holds.append(scalar_array(tensor, tensor.value))
+                    holds.append(make_scalar_array(tensor, tensor.value))
                     addresses.append(int(holds[-1].ctypes.data))
                 elif tensor.name in arenas:
-                    addresses.append(memory.copy_in(arenas[tensor.name]))
+                    addresses.append(memory.copy_to_device(arenas[tensor.name]))
                 elif tensor.name in small:
-                    addresses.append(memory.copy_in(small[tensor.name]))
+                    addresses.append(memory.copy_to_device(small[tensor.name]))
                 else:
                     addresses.append(memory.zeros(4 * max(tensor.span_bytes, 1 << 20)))
             workspace = memory.zeros(WORKSPACE_BYTES)
@@ -468,7 +468,7 @@ class ChangedShapeRun:
             for tensor, address in zip(tensors, addresses, strict=True):
                 if tensor.name in self.tensors[1].written_tensors:
                     found[tensor.name] = np.empty_like(arenas[tensor.name])
-                    memory.copy_out(address, found[tensor.name])
+                    memory.copy_to_host(address, found[tensor.name])
             if timed:
                 figures["gpu_us"] = measure_gpu_us(
                     lambda: launcher.run(handle, pack), handle.device or 0, handle.stream
@@ -486,7 +486,7 @@ class ChangedShapeRun:
         start = time.perf_counter()
         plan = build_plan(config)
         built_ms = (time.perf_counter() - start) * 1e3
-        handle = live_handle(plan)
+        handle = get_live_handle(plan)
         launcher = Launcher(plan.descriptor, [tensor.uid for tensor in graph.variant_pack_tensors])
         pack = launcher.pack(row, workspace)
         taken = measure_gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)

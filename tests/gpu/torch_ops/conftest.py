@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.torch_ops import set_shapes
-from cudnn_backend_py.torch_ops.extension import Build, extension_folder, load_module
+from cudnn_backend_py.torch_ops.extension import Build, get_extension_folder, load_module
 from tests.support.gpus import require_fused_attention
 
 
@@ -32,7 +32,7 @@ def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the module of a copy of the compiled step, as a file that is loaded twice is one module."""
     torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.for_torch(torch)
-    built = extension_folder().path / build.file_name
+    built = get_extension_folder().path / build.file_name
     if built.exists():
         shutil.copy(built, path)
         return load_module(path)

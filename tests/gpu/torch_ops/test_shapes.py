@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.execution.any_shape import OFTEN
-from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW
+from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
@@ -179,13 +179,13 @@ def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> 
 def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     clear_plans()
     q, k, v, _ = (x.detach() for x in draw_inputs(2, 210))
-    runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(OFTEN)]
+    runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(CALLS_IN_A_ROW)]
     assert all(torch.equal(x, runs[0]) for x in runs), "the first calls must use one class plan"
-    assert shared_pool().wait()
-    kinds = [key[0] for key in shared_pool().list_keys()]
+    assert get_shared_pool().wait()
+    kinds = [key[0] for key in get_shared_pool().list_keys()]
     assert kinds.count("exact") == 1
     found = attention(q, k, v, causal=True, shapes="adaptive")
-    assert len(shared_pool()) == len(kinds)
+    assert len(get_shared_pool()) == len(kinds)
     assert torch.equal(found, attention(q, k, v, causal=True, shapes="exact"))
     assert compute_frobenius_error(found, runs[0]) < 1e-3
 
@@ -284,12 +284,12 @@ def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, poli
 
     for shape in ((6, 500), (6, 501), (5, 499), (6, 502)):
         call(*shape)
-    known = len(strategies._ways)
+    known = len(strategies._strategies)
     for b, s in shapes:
         inputs, d_o, found = call(b, s)
         check_results(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
     returned = len(shapes) - len(set(shapes))
-    assert len(strategies._ways) <= known + (2 * returned if policy == "adaptive" else 0)
+    assert len(strategies._strategies) <= known + (2 * returned if policy == "adaptive" else 0)
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
@@ -323,8 +323,8 @@ def test_decoding_token_by_token_uses_one_class() -> None:
             )
             < 2e-3
         )
-        known = known or len(strategies._ways)
-    assert len(strategies._ways) <= known + 1
+        known = known or len(strategies._strategies)
+    assert len(strategies._strategies) <= known + 1
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
@@ -367,25 +367,25 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
             )
             < 4e-3
         )
-    assert shared_pool().wait()
-    there = [shared_pool().find(key) for key in shared_pool().list_keys()]
+    assert get_shared_pool().wait()
+    there = [get_shared_pool().find(key) for key in get_shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
     for s in (104, 105, 106):
         q, k, v = (x.detach() for x in draw_inputs(2, s)[:3])
         attention(q, k, v, causal=True, shapes="adaptive")
     assert better.streams, "the compiled step must use the closer class plan too"
-    known = len(strategies._ways)
+    known = len(strategies._strategies)
     q, k, v = (x.detach() for x in draw_inputs(2, 107)[:3])
     attention(q, k, v, causal=True, shapes="adaptive")
-    assert len(strategies._ways) == known
+    assert len(strategies._strategies) == known
 
 
 def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
     clear_plans()
 
     def count_exact_plans() -> int:
-        assert shared_pool().wait()
-        return [key[0] for key in shared_pool().list_keys()].count("exact")
+        assert get_shared_pool().wait()
+        return [key[0] for key in get_shared_pool().list_keys()].count("exact")
 
     for s in range(200, 210):
         q, k, v, d_o = draw_inputs(2, s)

@@ -30,7 +30,7 @@ from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
-from cudnn_backend_py.torch_ops.operators import _empty_output, _empty_stats  # noqa: E402
+from cudnn_backend_py.torch_ops.operators import _allocate_output, _allocate_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import LaunchRecorder, get_function_address  # noqa: E402
 
@@ -48,13 +48,13 @@ class DescribedClassPlan(ClassPlan):
         self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE_BYTES)  # type: ignore[assignment]
         self._state = SimpleNamespace(
-            stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
+            stream=4096, context=0, launch=None, launcher=SimpleNamespace(make_empty_pack=lambda: None, filler=None)
         )
 
-    def state(self) -> Any:
+    def get_state(self) -> Any:
         return self._state
 
-    def make_tables(self, stream: int) -> OwnTables:
+    def allocate_tables(self, stream: int) -> OwnTables:
         assert stream == self._state.stream
         return OwnTables(1 << 40, [])
 
@@ -145,14 +145,14 @@ def name_tensors(inputs: Any, outputs: Any) -> dict[str, Any]:
 
 def make_forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
-    outputs = {"o": _empty_output(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
+    outputs = {"o": _allocate_output(q, D)} | ({"stats": _allocate_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
 def make_backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
     inputs, outputs = make_forward_call(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
-    return inputs, [(f"d{name}", _empty_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
+    return inputs, [(f"d{name}", _allocate_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
 class PythonShapeClass:
@@ -201,7 +201,7 @@ class PythonShapeClass:
         tables = {name: (1 << 40) + offset for name, offset in plan.tables.items()}
         if named["seq_len_q"] is not None:
             tables = {name: workspace - min(plan.table_places) + offset for name, offset in plan.tables.items()}
-        want = plan.prepared_row(
+        want = plan.make_prepare_row(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
             (0, _get_address(named["seq_len_q"]), 0, _get_address(named["seq_len_kv"])),
@@ -294,7 +294,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         assert (row[at] != detached[0].data_ptr()) == is_copied
         tokens = detached[0].transpose(1, 2).contiguous() if layout != "heads first" else detached[0]
         assert step.bytes == tokens.numpy().tobytes()
-        wanted = backward.plan.prepared_row(
+        wanted = backward.plan.make_prepare_row(
             *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
             (0, 0, 0),
             {name: (1 << 40) + offset for name, offset in backward.plan.tables.items()},

@@ -22,16 +22,16 @@ from tests.support.figures import add_figure
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 # torch's factors for flash attention, and its factor for the gradient of a mask.
-FACTORS = {"out": 4.0, "dq": 180.0, "dk": 16.0, "dv": 4.0, "dmask": 45.0}
-RELATIVE = {"float16": 1e-3, "bfloat16": 1.6e-2}  # torch.testing's defaults
-ABSOLUTE = 1e-3  # what test_transformers.py takes for both types
-HEADS = ((4, 4), (16, 8), (10, 2))
+TOLERANCE_FACTORS = {"out": 4.0, "dq": 180.0, "dk": 16.0, "dv": 4.0, "dmask": 45.0}
+RELATIVE_TOLERANCES = {"float16": 1e-3, "bfloat16": 1.6e-2}  # torch.testing's defaults
+ABSOLUTE_TOLERANCE = 1e-3  # what test_transformers.py takes for both types
+HEAD_COUNTS = ((4, 4), (16, 8), (10, 2))
 TYPES = ("float16", "bfloat16")
 DENSE_LENGTHS = tuple(itertools.product((4, 143, 2048), (4, 127, 579, 2048)))
 MASKED_LENGTHS = ((4, 8), (64, 128), (152, 152), (256, 8), (312, 1024), (408, 512), (1024, 1024), (2048, 64))
 
 
-class Case(NamedTuple):
+class GridProblem(NamedTuple):
     """Sizes and options of one problem; `scale` None is 1 / sqrt(head_dim), and `mask` its dims."""
 
     batch: int
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 @dataclass
-class Tally:
+class GridResult:
     """What a grid found: errors in units of torch's tolerance, and the cases beyond it."""
 
     compared: int = 0
@@ -56,25 +56,25 @@ class Tally:
     not_offered_by_torch: int = 0
 
 
-def dense_cases(seq_q: int, seq_kv: int) -> Iterator[Case]:
+def list_dense_problems(seq_q: int, seq_kv: int) -> Iterator[GridProblem]:
     """Yield torch's cases without a mask."""
     for batch, heads, head_dim, kind, causal, is_scaled in itertools.product(
-        (1, 8), HEADS, (8, 203, 256), TYPES, (False, True), (False, True)
+        (1, 8), HEAD_COUNTS, (8, 203, 256), TYPES, (False, True), (False, True)
     ):
         if not causal or seq_q == seq_kv:
-            yield Case(batch, heads, seq_q, seq_kv, head_dim, kind, causal, 1 / head_dim if is_scaled else None)
+            yield GridProblem(batch, heads, seq_q, seq_kv, head_dim, kind, causal, 1 / head_dim if is_scaled else None)
 
 
-def masked_cases(seq_q: int, seq_kv: int) -> Iterator[Case]:
+def list_masked_problems(seq_q: int, seq_kv: int) -> Iterator[GridProblem]:
     """Yield torch's cases with a mask that has a gradient."""
     for batch, head_dim, kind, is_scaled, leading in itertools.product(
         (1, 8), (8, 16, 32, 64, 72, 96, 128), TYPES, (False, True), ((), (4,), (1, 4))
     ):
         scale = 1 / head_dim if is_scaled else None
-        yield Case(batch, (4, 4), seq_q, seq_kv, head_dim, kind, False, scale, (*leading, seq_q, seq_kv))
+        yield GridProblem(batch, (4, 4), seq_q, seq_kv, head_dim, kind, False, scale, (*leading, seq_q, seq_kv))
 
 
-def make_inputs(case: Case) -> dict[str, Any]:
+def make_inputs(case: GridProblem) -> dict[str, Any]:
     """Return positive q, k and v, and the mask."""
     kind = getattr(torch, case.kind)
     (h_q, h_kv), d = case.heads, case.head_dim
@@ -85,7 +85,7 @@ def make_inputs(case: Case) -> dict[str, Any]:
     return {name: torch.rand(dim, device="cuda", dtype=kind, requires_grad=True) for name, dim in dims.items()}
 
 
-def run_attention(function: Any, case: Case, inputs: dict[str, Any], d_out: Any) -> dict[str, Any]:
+def run_attention(function: Any, case: GridProblem, inputs: dict[str, Any], d_out: Any) -> dict[str, Any]:
     """Return the output and the gradients of the inputs."""
     options = {"attn_mask": inputs.get("mask"), "is_causal": case.causal, "scale": case.scale}
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
@@ -94,16 +94,16 @@ def run_attention(function: Any, case: Case, inputs: dict[str, Any], d_out: Any)
     return {"out": out.detach()} | {f"d{name}": found for name, found in zip(inputs, gradients, strict=True)}
 
 
-def relative_error(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
+def compute_relative_error(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
     """Return the error in units of the tolerance, which is 1 for an error that torch just accepts."""
-    ratio = torch.nan_to_num(((exact - rounded) / exact).abs(), nan=RELATIVE[kind])
-    rtol = factor * max(ratio.max().item(), RELATIVE[kind])
-    rtol = RELATIVE[kind] if rtol > 1e30 else rtol
-    atol = factor * max((exact - rounded).abs().max().item(), ABSOLUTE)
+    ratio = torch.nan_to_num(((exact - rounded) / exact).abs(), nan=RELATIVE_TOLERANCES[kind])
+    rtol = factor * max(ratio.max().item(), RELATIVE_TOLERANCES[kind])
+    rtol = RELATIVE_TOLERANCES[kind] if rtol > 1e30 else rtol
+    atol = factor * max((exact - rounded).abs().max().item(), ABSOLUTE_TOLERANCE)
     return float(((found.float() - exact).abs() / (atol + rtol * exact.abs())).max())
 
 
-def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: Tally) -> None:
+def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult) -> None:
     """Compare the drop-in with exact math, and where it is beyond the tolerance, torch's cuDNN path too.
 
     ``run(function, inputs)`` returns the output and the gradients of the inputs by name.
@@ -117,7 +117,7 @@ def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], 
         exact = run(theirs, {part: x.detach().float().requires_grad_() for part, x in inputs.items()})
 
     def find_errors(found: dict[str, Any]) -> dict[str, float]:
-        return {x: relative_error(found[x], exact[x], rounded[x], FACTORS[x], kind) for x in exact}
+        return {x: compute_relative_error(found[x], exact[x], rounded[x], TOLERANCE_FACTORS[x], kind) for x in exact}
 
     ours = find_errors(run(scaled_dot_product_attention, inputs))
     tally.compared += 1
@@ -137,7 +137,7 @@ def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], 
     tally.only_ours.append(f"{name}: ours {beyond}, torch with cuDNN {cudnn}")
 
 
-def compare_case(case: Case, tally: Tally) -> None:
+def compare_grid_problem(case: GridProblem, tally: GridResult) -> None:
     """Compare a case of a grid."""
     inputs = make_inputs(case)
     d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
@@ -147,9 +147,9 @@ def compare_case(case: Case, tally: Tally) -> None:
 @pytest.mark.parametrize(("seq_q", "seq_kv"), DENSE_LENGTHS)
 def test_the_dense_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
     torch.manual_seed(0)
-    tally = Tally()
-    for case in dense_cases(seq_q, seq_kv):
-        compare_case(case, tally)
+    tally = GridResult()
+    for case in list_dense_problems(seq_q, seq_kv):
+        compare_grid_problem(case, tally)
     add_figure(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize(tally))
     assert tally.only_ours == []
 
@@ -157,14 +157,14 @@ def test_the_dense_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int
 @pytest.mark.parametrize(("seq_q", "seq_kv"), MASKED_LENGTHS)
 def test_the_masked_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
     torch.manual_seed(0)
-    tally = Tally()
-    for case in masked_cases(seq_q, seq_kv):
-        compare_case(case, tally)
+    tally = GridResult()
+    for case in list_masked_problems(seq_q, seq_kv):
+        compare_grid_problem(case, tally)
     add_figure(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize(tally))
     assert tally.only_ours == []
 
 
-def _summarize(tally: Tally) -> dict[str, float]:
+def _summarize(tally: GridResult) -> dict[str, float]:
     return {
         "compared": tally.compared,
         "worst": tally.worst,
@@ -182,7 +182,7 @@ def test_the_samples_of_opinfo_are_within_the_tolerance_of_torch(kind: str) -> N
     from torch.testing._internal.common_methods_invocations import op_db
 
     [info] = [op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention"]
-    tally = Tally()
+    tally = GridResult()
     for sample in info.sample_inputs("cuda", getattr(torch, kind), requires_grad=True):
         tensors = (sample.input, *sample.args, sample.kwargs.get("attn_mask"))
         inputs = {name: x for name, x in zip(("q", "k", "v", "mask"), tensors, strict=True) if x is not None}

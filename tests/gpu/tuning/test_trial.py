@@ -17,7 +17,7 @@ from cudnn_backend_py.known_issues import find_ending_problems
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
-from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_word
+from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.figures import add_figure
@@ -69,14 +69,14 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Let the interpreter compute another graph than cuDNN runs: a scale differs by one percent."""
     from cudnn_backend_py.tuning.trial import trial as module
 
-    real = module.expect
+    real = module.compute_expected_outputs
     wrong = make_scaled_matmul(1.01)
     run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
 
     def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
-    monkeypatch.setattr(module, "expect", expect_wrong_graph)
+    monkeypatch.setattr(module, "compute_expected_outputs", expect_wrong_graph)
     trial = run_graph(make_scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words
@@ -138,8 +138,8 @@ def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
     trial = run_supported_trial(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
-    assert decode_word(word) == make_scaled_matmul(1.0)
-    again = run_graph(decode_word(word), configs=config.tag, time=False)
+    assert decode_graph(word) == make_scaled_matmul(1.0)
+    again = run_graph(decode_graph(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 
 

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, UsageError, build_plan, execute, o
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.cache import PlanCache, plan_key
-from cudnn_backend_py.plans.select import Selection, tuned_options
+from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
@@ -51,7 +51,7 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert progress == sorted(progress)
-    key = plan_key(make_forward_graph(), gpu, tuned_options(None, gpu))
+    key = plan_key(make_forward_graph(), gpu, make_tuned_key_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None
@@ -118,7 +118,7 @@ def test_given_buffers_are_used_and_wrong_ones_refused(gpu: Target) -> None:
         v = memory.zeros(2 * 128 * 64 * 2)
         autotune(graph, gpu, buffers={"o": o, "v": v}, budget_s=2, cache=False)
         image = np.ones(2 * 128 * 64, np.float16)
-        memory.copy_out(o, image)
+        memory.copy_to_host(o, image)
         assert not image.any()  # V is zero, so O is
         with pytest.raises(UsageError, match="unknown-buffer"):
             autotune(graph, gpu, buffers={"w": v}, cache=False)

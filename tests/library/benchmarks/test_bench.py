@@ -28,7 +28,7 @@ from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build as build_plan
 from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.child import run_python
@@ -142,14 +142,14 @@ def test_the_c_loop_repeats_the_call() -> None:
     calls: list[tuple[int, int, int]] = []
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     note = kind(lambda *arguments: calls.append(arguments) or 0)
-    assert compiled_library().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
+    assert load_compiled_library().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
     assert calls == [(1, 2, 3)] * 5
 
 
 def test_the_c_loop_returns_the_status_of_a_failing_call() -> None:
     """cuDNN itself refuses a null handle."""
-    execute = ctypes.cast(library().unchecked("cudnnBackendExecute"), ctypes.c_void_p)
-    status = -compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
+    execute = ctypes.cast(library().get_unchecked_function("cudnnBackendExecute"), ctypes.c_void_p)
+    status = -load_compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
 
 

@@ -63,7 +63,7 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(bounds_for_call(b, s, s).batch, bounds_for_call(b, s, s).q) for b, s in shapes} <= set(classes)
-    assert 2 * len(classes) < plan_pool._MOST, "the pool must hold the plans of both passes"
+    assert 2 * len(classes) < plan_pool._MAX_PLANS, "the pool must hold the plans of both passes"
     most = any_shape.BATCHES * any_shape.LENGTHS
     assert len(any_shape.make_random_shapes(most + 1)) == most
 

@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
-from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_or_none
+from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first_plans, _try_to_build
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import make_random_graph
@@ -202,7 +202,7 @@ def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None
         assert found.configs == ()
         assert found.refused
         assert len(plans.build(taken).configs) == 1
-        assert plans.facts["sm"] == 90
+        assert plans.child_properties["sm"] == 90
     with TimedPlans(None) as plans:
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
 
@@ -212,11 +212,11 @@ def test_configs_that_do_not_compile_are_skipped() -> None:
     target = shared_target("h100")
     question = OperationGraph(make_random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
-    alone = [None if plan is None else plan.tag for plan in map(_build_or_none, configs)]
+    alone = [None if plan is None else plan.tag for plan in map(_try_to_build, configs)]
     tags = [tag for tag in alone if tag is not None]
     assert alone[0] is None
     assert tags
-    assert [plan.tag for plan in _build_first(configs, 1)] == tags[:1]
+    assert [plan.tag for plan in _build_first_plans(configs, 1)] == tags[:1]
 
 
 # report

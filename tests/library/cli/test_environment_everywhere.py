@@ -19,8 +19,8 @@ from cudnn_backend_py import attention
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Judge, Query, control_graph
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.native.environment import sublibraries
-from cudnn_backend_py.native.find import cudnn_places
+from cudnn_backend_py.native.environment import find_sublibraries
+from cudnn_backend_py.native.find import find_cudnn_places
 from tests.support.child import OLDER_VERSION, FinishedChild, make_older_cudnn_environment, run_code, run_python
 from tests.support.logs import LOG_FOLDER
 
@@ -38,11 +38,11 @@ def older_library_folder() -> Path:
 @pytest.fixture
 def environment_with_mixed_cudnn(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a child with a cuDNN that has engines of another version."""
-    source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
+    source = Path(next(place.path for place in find_cudnn_places() if place.path is not None)).parent
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
-    for name, files in sublibraries(source).items():
+    for name, files in find_sublibraries(source).items():
         (folder / f"libcudnn_{name}.so.9").symlink_to(files[0])
     engines = folder / "libcudnn_engines_runtime_compiled.so.9"
     engines.unlink()
@@ -162,9 +162,9 @@ except errors.EnvironmentNotReady as error:
 
 def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -> None:
     """NVRTC without its builtins passes every support check."""
-    from cudnn_backend_py.native.find import nvrtc_places
+    from cudnn_backend_py.native.find import find_nvrtc_places
 
-    shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
+    shutil.copy(next(place.path for place in find_nvrtc_places(12) if place.path is not None), tmp_path)
     broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(FAILED_BUILD_PROGRAM, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}

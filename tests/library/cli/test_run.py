@@ -61,7 +61,7 @@ def matmul_file(tmp_path: Path) -> Path:
 def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs alone would need 8 GB, the scores 1 TB."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
-    for name in ("make_inputs", "load_arrays", "expect"):
+    for name in ("make_inputs", "load_arrays", "compute_expected_outputs"):
         monkeypatch.setattr(trial_module, name, None)
     tracemalloc.start()
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, explain
-from tests.library.native.test_lifetime import assert_no_descriptor_alive, attention_graph
+from tests.library.native.test_lifetime import assert_no_descriptor_alive, make_attention_graph
 from tests.support.live import count_descriptors
 
 
 def test_a_verdict_destroys_every_descriptor() -> None:
-    explain(attention_graph(), "sm90")  # fills the caches of the process
+    explain(make_attention_graph(), "sm90")  # fills the caches of the process
     gc.collect()
     with count_descriptors() as live:
-        explain(attention_graph(), "sm90")
+        explain(make_attention_graph(), "sm90")
         assert_no_descriptor_alive(live)
 
 

@@ -52,9 +52,9 @@ print(verdict.exit_code, verdict.cause and verdict.cause.code)
 
 
 def test_a_broken_nvrtc_gives_no_supported_verdict(tmp_path: Path) -> None:
-    from cudnn_backend_py.native.find import nvrtc_places
+    from cudnn_backend_py.native.find import find_nvrtc_places
 
-    shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
+    shutil.copy(next(place.path for place in find_nvrtc_places(12) if place.path is not None), tmp_path)
     broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(EXPLAIN_PROGRAM, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
     assert run_code(EXPLAIN_PROGRAM, environment={**os.environ, **make_older_cudnn_environment()}).stdout == "0 None\n"

@@ -34,7 +34,7 @@ from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedi
 from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, update_baseline
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
-from cudnn_backend_py.native.environment import sublibraries
+from cudnn_backend_py.native.environment import find_sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.known_issues import EXAMPLES, make_example_graph
@@ -67,11 +67,13 @@ ATTENTION_GRAPHS = [name for name in VARIED_GRAPHS if name.startswith(("flash", 
 def partial_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a libcudnn with only the sub-libraries of a JIT wheel, taken from the cuDNN of this environment."""
     full_folder = Path(library().path).parent
-    assert "engines_precompiled" in sublibraries(full_folder), "the cuDNN of this environment has to be a full wheel"
+    assert "engines_precompiled" in find_sublibraries(full_folder), (
+        "the cuDNN of this environment has to be a full wheel"
+    )
     folder = tmp_path_factory.mktemp("partial")
     shutil.copy(full_folder / "libcudnn.so.9", folder)
     for name in ("graph", "engines_runtime_compiled"):
-        (folder / f"libcudnn_{name}.so.9").symlink_to(sublibraries(full_folder)[name][0])
+        (folder / f"libcudnn_{name}.so.9").symlink_to(find_sublibraries(full_folder)[name][0])
     return folder / "libcudnn.so.9"
 
 
@@ -236,7 +238,7 @@ def test_stored_answers_are_judged_again_with_more_engines(
 ) -> None:
     first = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
-    for name, files in sublibraries(Path(library().path).parent).items():
+    for name, files in find_sublibraries(Path(library().path).parent).items():
         if not (place := partial_library.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
     try:

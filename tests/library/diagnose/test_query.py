@@ -18,7 +18,7 @@ from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder,
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix
 from cudnn_backend_py.native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
 from cudnn_backend_py.target import find_profile
-from cudnn_backend_py.versions.store import default_root, find_installed, require_installed
+from cudnn_backend_py.versions.store import find_installed, get_default_root, require_installed
 from examples import forum_two_matmul
 from tests.support.child import OLDER_VERSION, run_python
 
@@ -133,7 +133,7 @@ def version_store_of_tests() -> Path:
 
 @pytest.fixture
 def separate_version_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CUDNN_BACKEND_CACHE_OF_TESTS", str(default_root()))
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE_OF_TESTS", str(get_default_root()))
     root = tmp_path / "versions"
     root.mkdir(mode=0o700)
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))

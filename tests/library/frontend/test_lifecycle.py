@@ -625,7 +625,7 @@ def null_handle(device: int = 0) -> Handle:
     """Return an invalid handle: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
-    handle._owner = _NativeOwner(HandlePointer(), library().destructor_type("cudnnDestroy"))
+    handle._owner = _NativeOwner(HandlePointer(), library().get_destructor_type("cudnnDestroy"))
     handle._owner.device = device
     return handle
 

@@ -23,7 +23,7 @@ from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from tests.support.built import TYPICAL_GRAPHS
 
 D = DescriptorType
-WITH_PLAN = ("convolution forward", "matmul")
+GRAPHS_WITH_PLAN = ("convolution forward", "matmul")
 
 
 def get_child_descriptors(of: Descriptor, attribute: Attr) -> tuple[Descriptor, ...]:
@@ -50,7 +50,7 @@ def finalized_descriptors(name: str) -> Iterator[Descriptor]:
     yield tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
 
 
-@pytest.mark.parametrize("name", WITH_PLAN)
+@pytest.mark.parametrize("name", GRAPHS_WITH_PLAN)
 def test_count_and_then_get_returns_every_element(name: str) -> None:
     seen: dict[str, int] = {}
     for descriptor in finalized_descriptors(name):
@@ -87,7 +87,7 @@ def test_cudnn_itself_counts_no_knob_choices_of_a_config() -> None:
     assert len(get_child_descriptors(config, Attr.ENGINECFG_KNOB_CHOICES)) > 0
 
 
-def test_request_for_two_of_three_elements_returns_two() -> None:
+def test_get_with_a_count_of_two_returns_two_of_three_elements() -> None:
     tensor = Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, (1, 2, 3)).set(Attr.TENSOR_STRIDES, (6, 3, 1))
     tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
     assert capi.cudnnBackendGetAttribute(tensor, Attr.TENSOR_DIMENSIONS, AttributeType.INT64, 2) == (2, (1, 2))

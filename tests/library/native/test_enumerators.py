@@ -10,12 +10,12 @@ import pytest
 
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
-from cudnn_backend_py.native.descriptor import _RENUMBERED
+from cudnn_backend_py.native.descriptor import _RENUMBERED_ENUMERATORS
 from tests.support.child import make_cudnn_environment, run_code
 
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)
 
-SWEEP = """
+SET_EVERY_ENUMERATOR_PROGRAM = """
 import json
 from cudnn_backend_py import AttributeType, CudnnBackendError, Descriptor, DescriptorType, library
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
@@ -59,7 +59,7 @@ print(json.dumps({"version": lib.version, "found": found}))
 def enumerator_outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the outcome of setting every enumerator, with one cuDNN version."""
     environment = dict(os.environ) if request.param is None else make_cudnn_environment(request.param)
-    return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
+    return json.loads(run_code(SET_EVERY_ENUMERATOR_PROGRAM, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
 def parse_outcome_key(what: str) -> tuple[CudnnEnum, str]:
@@ -94,7 +94,7 @@ def test_every_settable_enumerator_was_tested() -> None:
 
 
 def test_enumerators_renumbered_in_9_10_0_are_a_permutation() -> None:
-    assert sorted(_RENUMBERED.values()) == sorted(map(int, _RENUMBERED))
+    assert sorted(_RENUMBERED_ENUMERATORS.values()) == sorted(map(int, _RENUMBERED_ENUMERATORS))
 
 
 def test_9_10_0_opens_a_described_target() -> None:

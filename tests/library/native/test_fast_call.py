@@ -24,19 +24,19 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import dlpack_type_code, find_exchange
-from cudnn_backend_py.execution.checks import buffer_requirements
+from cudnn_backend_py.execution.buffers import find_exchange, get_dlpack_type_code
+from cudnn_backend_py.execution.checks import get_buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
 from cudnn_backend_py.native.fast_call import (
-    LOOK_CLOSER,
-    OTHER_STREAM,
+    NEEDS_PYTHON,
+    STREAM_CHANGED,
     DlpackExchange,
     HandleState,
     Kernel,
     Launch,
     TupleCall,
-    compiled_library,
+    load_compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.libcudnn import HandlePointer
@@ -79,10 +79,12 @@ class BufferSubclass(Buffer):
     pass
 
 
-DONE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 0)
-FETCH = ctypes.PYFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
-READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
-CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+RETURN_SUCCESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 0)
+FETCH_FUNCTION_TYPE = ctypes.PYFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+READ_FUNCTION_TYPE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+CURRENT_STREAM_FUNCTION_TYPE = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+)
 
 
 class Framework:
@@ -90,7 +92,10 @@ class Framework:
 
     def __init__(self) -> None:
         self.stream = STREAM
-        self.read, self.current = READ(self._fill_dltensor), CURRENT(self._current_stream)
+        self.read, self.current = (
+            READ_FUNCTION_TYPE(self._fill_dltensor),
+            CURRENT_STREAM_FUNCTION_TYPE(self._current_stream),
+        )
         self.arrays: list[Any] = []
 
     def _fill_dltensor(self, buffer: Buffer, out: Any) -> int:
@@ -140,9 +145,9 @@ def launcher(plan: Plan) -> Launcher:
 
 
 def test_nothing_is_compiled_if_the_gil_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled_library.__wrapped__() is not None
+    assert load_compiled_library.__wrapped__() is not None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert compiled_library.__wrapped__() is None
+    assert load_compiled_library.__wrapped__() is None
 
 
 def launch_without_handle(plan: Plan) -> Launch:
@@ -153,7 +158,7 @@ def launch_without_handle(plan: Plan) -> Launch:
 def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     def make_handle_state() -> tuple[weakref.ref[HandlePointer], HandleState]:
         pointer = HandlePointer(STREAM)
-        return weakref.ref(pointer), HandleState.for_handle(pointer)
+        return weakref.ref(pointer), HandleState.from_handle(pointer)
 
     gone, state = make_handle_state()
     launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
@@ -169,12 +174,12 @@ def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: A
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return TupleCall(
         launch_without_handle(plan),
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         changes.pop("exchange", framework.exchange()),
         **{
             "given": len(tensors),
-            "wanted": [buffer_requirements(tensor) for tensor in tensors],
+            "wanted": [get_buffer_requirements(tensor) for tensor in tensors],
             "tail": [4096] * (len(launcher.uids) - len(tensors)),
             "workspace": 0,
             "device": 0,
@@ -189,7 +194,7 @@ def buffers(**changes: Any) -> tuple[Buffer, ...]:
     return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
 
 
-def reaches_execute(call: TupleCall, given: Any) -> bool:
+def is_launched(call: TupleCall, given: Any) -> bool:
     status = call.go(given)
     return status // 1000 * 1000 == NULL_HANDLE and call.failed_function == "cudnnBackendExecute"
 
@@ -206,7 +211,7 @@ def reaches_execute(call: TupleCall, given: Any) -> bool:
     ],
 )
 def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
-    assert reaches_execute(make_call(plan, launcher, framework), buffers(**changes))
+    assert is_launched(make_call(plan, launcher, framework), buffers(**changes))
 
 
 @pytest.mark.parametrize(
@@ -229,37 +234,37 @@ def test_mismatched_buffers_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, changes: Any
 ) -> None:
     call = make_call(plan, launcher, framework)
-    assert call.go(buffers(**changes)) == LOOK_CLOSER
-    assert reaches_execute(call, buffers())
+    assert call.go(buffers(**changes)) == NEEDS_PYTHON
+    assert is_launched(call, buffers())
 
 
 @pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
 def test_type_codes_are_checked_if_any_bit_width_is_allowed(
     plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
 ) -> None:
-    wanted = [buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
+    wanted = [get_buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
     call = make_call(plan, launcher, framework, wanted=wanted)
-    assert reaches_execute(call, buffers()) == fits
+    assert is_launched(call, buffers()) == fits
 
 
 def test_arguments_of_another_type_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     for other in (BufferSubclass(0x40000), 0x40000, None):
-        assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
+        assert call.go((*buffers()[:3], other)) == NEEDS_PYTHON
 
 
 def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     framework.stream = 8192
-    assert call.go(buffers()) == OTHER_STREAM
-    assert reaches_execute(make_call(plan, launcher, framework, query_stream=False), buffers())
+    assert call.go(buffers()) == STREAM_CHANGED
+    assert is_launched(make_call(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_unchecked_call_reads_only_the_device(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework, wanted=None)
-    assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
-    assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert is_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
+    assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
 def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -269,20 +274,20 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
         assert not framework.arrays, "objects must be fetched before any is read"
         fetched.extend(ctypes.cast(objects[index], ctypes.py_object).value for index in range(count))
 
-    function = FETCH(fetch)
+    function = FETCH_FUNCTION_TYPE(fetch)
     address = ctypes.cast(function, ctypes.c_void_p).value
     call = make_call(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
     given = buffers()
-    assert reaches_execute(call, given)
+    assert is_launched(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
-    assert call.go((*given[:3], BufferSubclass())) == LOOK_CLOSER
+    assert call.go((*given[:3], BufferSubclass())) == NEEDS_PYTHON
     assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
-def test_the_go_method_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_the_launch_function_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     go = make_call(plan, launcher, framework).go
     gc.collect()
-    assert go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert go(buffers(kind=HOST)) == NEEDS_PYTHON
     assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
 
 
@@ -306,15 +311,15 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     plan: Plan, launcher: Launcher, framework: Framework
 ) -> None:
     call = make_call(plan, launcher, framework)
-    quick, given = FastCallable(call.subject), buffers()
-    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
+    quick, given = FastCallable(call.compiled_self), buffers()
+    call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
     assert quick(*given) is None
     assert (quick.python_calls, call._call.filled) == ([], 1)
     assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
 def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    quick = FastCallable(make_call(plan, launcher, framework).subject)
+    quick = FastCallable(make_call(plan, launcher, framework).compiled_self)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
@@ -323,8 +328,8 @@ def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework
 
 def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
-    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
-    quick, given = FastCallable(call.subject), buffers()
+    call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
+    quick, given = FastCallable(call.compiled_self), buffers()
     unfit = (*given[:3], Buffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
     assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["by Python"] * 4
@@ -344,52 +349,52 @@ def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, f
 def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     call._call.given = 257
-    assert call.go((Buffer(),) * 257) == LOOK_CLOSER
+    assert call.go((Buffer(),) * 257) == NEEDS_PYTHON
 
 
 def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
-    assert reaches_execute(call, buffers())
+    assert is_launched(call, buffers())
     assert call._call.filled
     # The first buffer is new, the last one refused: the pack must not count as having the buffers read so far.
-    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == LOOK_CLOSER
+    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == NEEDS_PYTHON
     assert not call._call.filled
-    assert reaches_execute(call, buffers())
+    assert is_launched(call, buffers())
     assert list(row[:4]) == [0x10000, 0x20000, 0x30000, 0x40000]
     assert call._call.filled
 
 
 def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
-    finalized = launcher.empty_pack()
+    finalized = launcher.make_empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     status = call.go(buffers())
     assert status > 0
     assert call.failed_function in module.FUNCTIONS[:3]
     call._call.run.pack = finalized.pointer.value
-    assert reaches_execute(call, buffers())
+    assert is_launched(call, buffers())
 
 
 @pytest.fixture(params=["compiled", "ctypes"])
 def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
-        monkeypatch.setattr(module, "compiled_library", lambda: None)
-        monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
+        monkeypatch.setattr(module, "load_compiled_library", lambda: None)
+        monkeypatch.setattr("cudnn_backend_py.native.launch.load_compiled_library", lambda: None)
     return str(request.param)
 
 
-def make_mapped_call(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
+def make_dict_call(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
     """Return a call with a dict of four tensors, by these keys or by uids 1 to 4; the last one may be on the host."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.make_dict_call(framework.exchange(), places, **options)
 
 
-def mapped_call_reaches_execute(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
+def is_dict_call_launched(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
     """Return whether C calls cudnnBackendExecute, which refuses the null handle."""
     answer = call.go(None, given, workspace)
-    if answer == LOOK_CLOSER:
+    if answer == NEEDS_PYTHON:
         return False
     error = call.error(answer)
     assert isinstance(error, CudnnStatusError)
@@ -399,13 +404,13 @@ def mapped_call_reaches_execute(call: module.DictCall, given: Any, workspace: An
 
 def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Framework) -> None:
     launcher, keys = Launcher(plan.descriptor, [1, 2, 3, 4]), [object() for _ in range(4)]
-    call, four = make_mapped_call(launcher, framework, keys), buffers()
+    call, four = make_dict_call(launcher, framework, keys), buffers()
     row = (ctypes.c_uint64 * 4).from_address(call._mapping.row)
-    assert mapped_call_reaches_execute(call, dict(zip(keys, four, strict=True)))
+    assert is_dict_call_launched(call, dict(zip(keys, four, strict=True)))
     assert list(row) == [0x10000, 0x20000, 0x30000, 0x40000]
-    assert mapped_call_reaches_execute(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
+    assert is_dict_call_launched(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
     assert list(row) == [0x100, 0x200, 0x308, 0x400]
-    assert mapped_call_reaches_execute(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
+    assert is_dict_call_launched(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
     assert row[3] == 0x900
 
 
@@ -429,24 +434,24 @@ def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Frame
     ],
 )
 def test_invalid_dicts_are_left_to_python(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
-    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
-    assert mapped_call_reaches_execute(call, whole)
-    assert not mapped_call_reaches_execute(call, whole | change)
-    assert mapped_call_reaches_execute(call, whole)
+    assert is_dict_call_launched(call, whole)
+    assert not is_dict_call_launched(call, whole | change)
+    assert is_dict_call_launched(call, whole)
     for missing in whole:
-        assert not mapped_call_reaches_execute(call, {key: value for key, value in whole.items() if key != missing})
-    assert not mapped_call_reaches_execute(call, [1, 2, 3, 4])
+        assert not is_dict_call_launched(call, {key: value for key, value in whole.items() if key != missing})
+    assert not is_dict_call_launched(call, [1, 2, 3, 4])
 
 
 def test_a_needed_workspace_must_be_on_the_device(plan: Plan, framework: Framework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4])
-    call = make_mapped_call(launcher, framework, [object() for _ in range(4)], own_offset=0)
+    call = make_dict_call(launcher, framework, [object() for _ in range(4)], own_offset=0)
     for given, will_do in ((None, False), (0, False), (Buffer(0x7000, kind=HOST), False), (Buffer(0x8000), True)):
-        assert mapped_call_reaches_execute(call, whole, given) is will_do
+        assert is_dict_call_launched(call, whole, given) is will_do
     assert call._mapping.workspace == 0x8000
-    assert mapped_call_reaches_execute(call, whole, 0x9000)
+    assert is_dict_call_launched(call, whole, 0x9000)
     assert call._mapping.workspace == 0x9000
 
 
@@ -454,29 +459,27 @@ def test_tensors_in_the_workspace_move_with_it(plan: Plan, framework: Framework)
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4, 5, 6])
     scratch = [(4, 0), (5, 256)]
     for own_offset, offset in ((512, 512), (None, None)):
-        call = make_mapped_call(
-            launcher, framework, [object() for _ in range(4)], scratch=scratch, own_offset=own_offset
-        )
+        call = make_dict_call(launcher, framework, [object() for _ in range(4)], scratch=scratch, own_offset=own_offset)
         row = (ctypes.c_uint64 * 6).from_address(call._mapping.row)
-        assert not mapped_call_reaches_execute(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400})
+        assert not is_dict_call_launched(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400})
         for base in (0x7000, 0x9000):
-            assert mapped_call_reaches_execute(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, base)
+            assert is_dict_call_launched(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, base)
             assert list(row) == [0x100, 0x200, 0x300, 0x400, base, base + 256]
             assert call._mapping.workspace == (0 if offset is None else base + offset)
 
 
 def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
-    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.busy = 1
-    assert not mapped_call_reaches_execute(call, whole)
+    assert not is_dict_call_launched(call, whole)
     call._mapping.busy = 0
-    assert mapped_call_reaches_execute(call, whole)
+    assert is_dict_call_launched(call, whole)
     assert call._mapping.busy == 0
 
 
 def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framework: Framework) -> None:
-    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
     error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
     assert isinstance(error, CudnnStatusError)
@@ -509,23 +512,25 @@ def test_bound_call_sets_the_stream_first(
 
 def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make_call(plan, launcher, framework)
-    call._keeps[1][0].handle.stream = 8192
+    call._kept_objects[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed_function == "cudnnSetStream"
 
 
-KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+LAUNCH_KERNEL_FUNCTION_TYPE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3
+)
 
 
 def launch_prepared_call(call: TupleCall) -> int:
     """Launch in C with the addresses and the workspace that the call already has."""
-    return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
+    return int(load_compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
 def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: Launcher) -> None:
     call = TupleCall(
         launch_without_handle(plan),
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         None,
         given=0,
@@ -554,7 +559,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
         launched.append(arguments)
         return status
 
-    function, parameters = KERNEL(launch), (ctypes.c_void_p * 1)(64)
+    function, parameters = LAUNCH_KERNEL_FUNCTION_TYPE(launch), (ctypes.c_void_p * 1)(64)
     kernel = Kernel(ctypes.cast(function, ctypes.c_void_p).value, 12, parameters, 3, 256)
     call = make_call(plan, launcher, framework, prepare=kernel)
     answer = call.go(buffers())
@@ -580,17 +585,17 @@ def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, launch_implemen
 def test_buffer_requirements_follow_from_the_tensor() -> None:
     g = GraphBuilder("types")
     half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
-    wanted = buffer_requirements(half)
+    wanted = get_buffer_requirements(half)
     assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
     assert {FLOAT, UINT} <= wanted.codes
     assert not {BFLOAT, 0} & wanted.codes
     assert 17 in wanted.codes  # a type unknown when this was written
-    fp8 = buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
+    fp8 = get_buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
-    mask = buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
-    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {dlpack_type_code("bool")})
-    assert buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
+    mask = get_buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
+    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {get_dlpack_type_code("bool")})
+    assert get_buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
@@ -599,4 +604,4 @@ def test_frameworks_without_c_functions_have_no_fast_path() -> None:
 
 
 def test_the_compiled_library_is_available() -> None:
-    assert compiled_library() is not None
+    assert load_compiled_library() is not None

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
-from cudnn_backend_py.native.compiled import compiled_library
-from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.fast_call import LOOK_CLOSER, DictCall, TupleCall, use_compiled_call
+from cudnn_backend_py.native.compiled import load_compiled_library
+from cudnn_backend_py.native.driver import find_stub
+from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, use_compiled_call
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
-    DONE,
+    RETURN_SUCCESS,
     STREAM,
     Buffer,
     Framework,
@@ -35,26 +35,28 @@ from tests.library.native.test_fast_call import (
 
 __all__ = ["framework", "launcher", "plan"]
 
-OBJECTS: list[Any] = [
+HOSTILE_OBJECTS: list[Any] = [
     None, 0, 1, -1, 1 << 64, 1 << 200, 1.5, "x", b"x", (), [], {}, object, object(), len, sys, Buffer, ..., True,
 ]  # fmt: skip
-HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
+EXTREME_NUMBERS = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
 
-def is_left_or_refused(status: int) -> bool:
+def is_refused_or_left_to_python(status: int) -> bool:
     """Return whether a call was left to Python, or refused by cuDNN for lack of a handle."""
-    return status == LOOK_CLOSER or status >= 1000
+    return status == NEEDS_PYTHON or status >= 1000
 
 
-@pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
+@pytest.mark.parametrize(
+    "given", [*HOSTILE_OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())]
+)
 def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework, given: Any) -> None:
     call = make_call(plan, launcher, framework)
     for _ in range(3):
-        assert call.go(given) == LOOK_CLOSER
+        assert call.go(given) == NEEDS_PYTHON
 
 
 def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    assert is_left_or_refused(make_call(plan, launcher, framework).go(buffers() * 1000))
+    assert is_refused_or_left_to_python(make_call(plan, launcher, framework).go(buffers() * 1000))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,7 +65,7 @@ def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, frame
     call = make_call(plan, launcher, framework)
     for _ in range(100):
         rank = draw.choice([0, 1, 4, 64])
-        row = [tuple(draw.choice(HUGE) for _ in range(rank)) for _ in range(2)]
+        row = [tuple(draw.choice(EXTREME_NUMBERS) for _ in range(rank)) for _ in range(2)]
         changes = {
             "data": draw.choice([0, 1, 2**63, 2**64 - 1]),
             "offset": draw.choice([0, 1, 2**64 - 1]),
@@ -75,7 +77,7 @@ def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, frame
         kept = {name: value for name, value in changes.items() if draw.random() < 0.4}
         if draw.random() < 0.8:
             kept |= {"dims": row[0], "strides": draw.choice([row[1], None])}
-        assert is_left_or_refused(call.go(buffers(**kept)))
+        assert is_refused_or_left_to_python(call.go(buffers(**kept)))
 
 
 def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -83,7 +85,7 @@ def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Lau
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
     framework.stream = STREAM
-    assert call.go(buffers(is_readable=False)) == LOOK_CLOSER
+    assert call.go(buffers(is_readable=False)) == NEEDS_PYTHON
 
 
 def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -99,7 +101,7 @@ def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launch
     framework._fill_dltensor = call_again_and_read  # type: ignore[method-assign]
     framework.__init__()  # type: ignore[misc]
     call = make_call(plan, launcher, framework)
-    assert is_left_or_refused(call.go(buffers()))
+    assert is_refused_or_left_to_python(call.go(buffers()))
 
 
 def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -114,17 +116,17 @@ def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(map(is_left_or_refused, answers))
+    assert all(map(is_refused_or_left_to_python, answers))
     assert len(answers) == 400
 
 
-def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
+def make_dict_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
     call = DictCall(
         library(),
         plan.descriptor.pointer,
-        launcher.empty_pack(),
+        launcher.make_empty_pack(),
         launcher.filler,
         framework.exchange(),
         places,
@@ -136,19 +138,19 @@ def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tu
 
 
 def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call, keys = make_mapped_call(plan, launcher, framework)
+    call, keys = make_dict_call(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
-    for value in OBJECTS:
-        assert call.go(None, value, 0x10000) == LOOK_CLOSER
+    for value in HOSTILE_OBJECTS:
+        assert call.go(None, value, 0x10000) == NEEDS_PYTHON
         assert call.go(None, dict.fromkeys(keys, value), 0x10000) < 0 or value in (1, True)
         if not isinstance(value, int):
-            assert call.go(value, whole, 0x10000) == LOOK_CLOSER or value is None
+            assert call.go(value, whole, 0x10000) == NEEDS_PYTHON or value is None
         if value is not True and value != 1:
-            assert call.go(None, whole, value) == LOOK_CLOSER
+            assert call.go(None, whole, value) == NEEDS_PYTHON
         if type(value).__hash__ is not None:
-            assert call.go(None, whole | {value: 0x10000}, 0x10000) == LOOK_CLOSER or value in launcher.uids
+            assert call.go(None, whole | {value: 0x10000}, 0x10000) == NEEDS_PYTHON or value in launcher.uids
     for count in (0, 1, 2, 4, 100):
-        assert call.go(*[whole] * count) == LOOK_CLOSER  # type: ignore[arg-type]
+        assert call.go(*[whole] * count) == NEEDS_PYTHON  # type: ignore[arg-type]
 
 
 class FastCallable:
@@ -167,7 +169,7 @@ class FastCallable:
 use_compiled_call(FastCallable)
 
 
-@pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
+@pytest.mark.parametrize("fast", [*HOSTILE_OBJECTS, (1,), (None,), ([],)])
 def test_an_object_with_no_fast_call_is_handled(fast: object) -> None:
     called = FastCallable(fast)
     assert called(1, 2, x=3) == (2, 1)
@@ -183,13 +185,13 @@ def test_an_incomplete_object_is_handled() -> None:
         FastCallable.__call__(3)
 
 
-@pytest.mark.parametrize("fast", [library().destructor_type("cudnnDestroy"), DONE, capi])
+@pytest.mark.parametrize("fast", [library().get_destructor_type("cudnnDestroy"), RETURN_SUCCESS, capi])
 def test_a_fast_call_of_another_type_is_ignored(fast: object) -> None:
     assert FastCallable(fast)(1) == (1, 0)
 
 
 def test_native_objects_are_destroyed_in_any_order_and_thread() -> None:
-    end = library().destructor_type("cudnnBackendDestroyDescriptor")
+    end = library().get_destructor_type("cudnnBackendDestroyDescriptor")
     for arguments in ((), (1,), (1, 2, 3), ((), "x"), ((), -1), ((), 1 << 64)):
         with pytest.raises((TypeError, OverflowError)):
             end(*arguments)  # type: ignore[arg-type]
@@ -246,7 +248,7 @@ def _remove_callback() -> None:
 
 def test_functions_of_the_driver_stub_accept_null() -> None:
     """The stub checks the addresses it writes to and ignores its other arguments."""
-    path = stub_path()
+    path = find_stub()
     assert path is not None
     stub = ctypes.CDLL(str(path))
     for name in ("cuDriverGetVersion", "cuDeviceGetCount"):
@@ -267,4 +269,4 @@ def test_functions_of_the_driver_stub_accept_null() -> None:
 
 
 def test_the_tests_use_the_compiled_library() -> None:
-    assert compiled_library() is not None
+    assert load_compiled_library() is not None

@@ -30,7 +30,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import collect_reports, run_guarded
-from cudnn_backend_py.native.callbacks import exceptions
+from cudnn_backend_py.native.callbacks import get_stored_exceptions
 from cudnn_backend_py.native.fast_call import HandleState, Launch
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.libcudnn import DescriptorPointer, HandlePointer
@@ -103,7 +103,7 @@ def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
     yield install_callback
     capi.cudnnSetCallback(0, None)
-    assert exceptions().waiting.value == 0
+    assert get_stored_exceptions().pending_count.value == 0
 
 
 class RaiseOnce:
@@ -172,7 +172,7 @@ def test_the_exception_is_raised_when_a_plan_is_built_and_launched(call_on_messa
     launcher = Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
     row = launcher.row(*[4096] * len(launcher.uids))
     pack = launcher.pack(row)
-    launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_be_elsewhere=False)
+    launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_need_context_switch=False)
     launch._execute = _EXECUTE(make_cudnn_log_a_matmul)
     for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
         call_on_message(RaiseOnce(error), word)
@@ -188,7 +188,7 @@ _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 def make_cudnn_log_a_matmul(*_: object) -> int:
     """Make cuDNN log a message about a matmul, as a launch with a handle would."""
     made = DescriptorPointer()
-    create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
+    create, destroy = (library().get_bare_function(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
     destroy(made)
     return 0
@@ -358,7 +358,7 @@ def test_functions_check_for_exceptions_only_while_the_callback_is_installed() -
     done = run_code(
         """
 from cudnn_backend_py import capture_log, library
-execute = library().unchecked("cudnnBackendExecute")
+execute = library().get_unchecked_function("cudnnBackendExecute")
 with capture_log():
     print(execute.errcheck is None)
 print(execute.errcheck is None)

@@ -37,13 +37,13 @@ ROUNDS = int(os.environ.get("CUDNN_BACKEND_ROUNDS", "100000"))
 MIB = 1 << 20
 
 
-def tensor(uid: int = 1) -> Descriptor:
+def make_tensor(uid: int = 1) -> Descriptor:
     made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
     made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
     return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
 
 
-def attention_graph() -> Graph:
+def make_attention_graph() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
@@ -59,7 +59,7 @@ def test_memory_is_flat_over_many_rounds() -> None:
 def query_a_graph() -> None:
     """Build, query and drop a graph; descriptors alive afterwards are a leak."""
     target = open_target("sm90")
-    question = OperationGraph(attention_graph(), target)
+    question = OperationGraph(make_attention_graph(), target)
     found = question.heuristics("A")
     assert found.configs
     for config in found.configs:
@@ -68,7 +68,7 @@ def query_a_graph() -> None:
 
 
 def close_in_random_order() -> None:
-    made = [tensor(uid) for uid in range(1, 200)]
+    made = [make_tensor(uid) for uid in range(1, 200)]
     random.Random(1).shuffle(made)
     for descriptor in made:
         descriptor.close()
@@ -83,7 +83,7 @@ def set_invalid_values() -> None:
 
 def collect_reference_cycles() -> None:
     for uid in range(1, 100):
-        cycle: list[object] = [tensor(uid)]
+        cycle: list[object] = [make_tensor(uid)]
         cycle.append(cycle)
         del cycle
     gc.collect()
@@ -92,7 +92,7 @@ def collect_reference_cycles() -> None:
 def use_many_threads() -> None:
     def call_repeatedly(number: int) -> None:
         for _ in range(50):
-            with tensor(number + 1) as made:
+            with make_tensor(number + 1) as made:
                 assert made.get(Attr.TENSOR_UNIQUE_ID) == number + 1
 
     with ThreadPoolExecutor(16) as pool:
@@ -101,7 +101,7 @@ def use_many_threads() -> None:
 
 def close_in_another_thread() -> None:
     for uid in range(1, 50):
-        made = tensor(uid)
+        made = make_tensor(uid)
         closer = threading.Thread(target=made.close)
         closer.start()
         closer.join()
@@ -121,7 +121,7 @@ SCENARIOS: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_no_descriptor_is_left_alive(scenario: Callable[[], None]) -> None:
+def test_no_scenario_leaves_a_descriptor_alive(scenario: Callable[[], None]) -> None:
     gc.collect()
     with count_descriptors() as live:
         scenario()
@@ -129,7 +129,7 @@ def test_no_descriptor_is_left_alive(scenario: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_the_check_fails_without_destruction(scenario: Callable[[], None]) -> None:
+def test_the_leak_check_fails_if_descriptors_are_not_destroyed(scenario: Callable[[], None]) -> None:
     """If descriptors are not destroyed, the check must fail in every scenario."""
     gc.collect()
     with count_descriptors(destroy=False) as live:
@@ -140,14 +140,14 @@ def test_the_check_fails_without_destruction(scenario: Callable[[], None]) -> No
 
 def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
     with count_descriptors() as live:
-        x, y = tensor(1), tensor(2)
+        x, y = make_tensor(1), make_tensor(2)
         matmul = Descriptor(DescriptorType.MATMUL).set(Attr.MATMUL_COMP_TYPE, DataType.FLOAT).finalize()
         operation = Descriptor(DescriptorType.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_DESC, matmul)
         operation.set(Attr.OPERATION_MATMUL_ADESC, x).set(Attr.OPERATION_MATMUL_BDESC, y)
         for child in (x, y, matmul):
             child.close()
         assert live.not_destroyed == 4
-        operation.set(Attr.OPERATION_MATMUL_ADESC, tensor(3))
+        operation.set(Attr.OPERATION_MATMUL_ADESC, make_tensor(3))
         assert live.not_destroyed == 4  # the replaced child is gone, the new one stays
         operation.close()
         assert live.not_destroyed == 0
@@ -156,7 +156,7 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
 def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
     """One thread reads while another closes: the result is a value or descriptor-closed, never a dangling pointer."""
     for _ in range(200):
-        made = tensor(7)
+        made = make_tensor(7)
         start = threading.Barrier(2)
         seen: list[object] = []
 
@@ -176,14 +176,14 @@ def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
         assert set(seen) <= {7, "descriptor-closed"}
 
 
-EXIT = """
+EXIT_PROGRAM = """
 from cudnn_backend_py import *
-from tests.library.native.test_lifetime import attention_graph, tensor
+from tests.library.native.test_lifetime import make_attention_graph, make_tensor
 import threading
-kept = [tensor(uid) for uid in range(1, 100)]
+kept = [make_tensor(uid) for uid in range(1, 100)]
 kept.append(kept)
 target = open_target("sm90")
-graph = OperationGraph(attention_graph(), target)
+graph = OperationGraph(make_attention_graph(), target)
 configs = graph.heuristics("A").configs
 plan = build_plan(configs[0])
 log = capture_log()
@@ -198,7 +198,7 @@ idle.start()
     ("last", "code"), [("", 0), ("raise SystemExit(3)", 3), ("import os; os._exit(4)", 4)], ids=["end", "exit", "_exit"]
 )
 def test_descriptors_open_at_exit_end_the_process_cleanly(last: str, code: int) -> None:
-    done = run_python(["-c", EXIT.format(last=last)])
+    done = run_python(["-c", EXIT_PROGRAM.format(last=last)])
     assert (done.code, done.stderr) == (code, "")
 
 
@@ -207,7 +207,7 @@ def test_a_forked_child_that_ends_leaves_the_parent_working() -> None:
         """
 import os
 from tests.library.native.test_lifetime import *
-made = tensor(5)
+made = make_tensor(5)
 child = os.fork()
 if child == 0:
     made.close()
@@ -215,7 +215,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 from cudnn_backend_py import Attr
 assert made.get(Attr.TENSOR_UNIQUE_ID) == 5
-print(bool(OperationGraph(attention_graph(), open_target("sm90")).heuristics("A").configs))
+print(bool(OperationGraph(make_attention_graph(), open_target("sm90")).heuristics("A").configs))
 """
     )
     assert done.stdout.strip() == "True"
@@ -280,7 +280,7 @@ def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None
 @pytest.mark.parametrize("verb", ["SetAttribute", "Finalize", "Initialize"])
 def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) -> None:
     with count_descriptors() as live:
-        child = tensor(9)
+        child = make_tensor(9)
         made = Descriptor(DescriptorType.OPERATION_RESHAPE)
 
         def change_descriptor() -> None:
@@ -292,7 +292,7 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
                 made.initialize()
 
         if verb == "Finalize":
-            made.set(Attr.OPERATION_RESHAPE_XDESC, child).set(Attr.OPERATION_RESHAPE_YDESC, tensor(2))
+            made.set(Attr.OPERATION_RESHAPE_XDESC, child).set(Attr.OPERATION_RESHAPE_YDESC, make_tensor(2))
         with InterruptingFunction(f"cudnnBackend{verb}", after=after), pytest.raises(KeyboardInterrupt):
             change_descriptor()
         child.close()
@@ -330,7 +330,7 @@ def test_threads_change_one_descriptor() -> None:
     gc.collect()
     with count_descriptors() as live:
         for number in range(60):
-            made = tensor(5) if number % 2 else Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_UNIQUE_ID, 5)
+            made = make_tensor(5) if number % 2 else Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_UNIQUE_ID, 5)
             start = threading.Barrier(4)
             calls = (
                 lambda made=made: made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)),

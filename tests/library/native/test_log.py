@@ -38,7 +38,7 @@ def quiet_environment(**changed: str) -> dict[str, str]:
     return kept | changed
 
 
-def graph_of_two_matmuls() -> Graph:
+def make_graph_of_two_matmuls() -> Graph:
     g = GraphBuilder("two", io_type=DataType.HALF)
     s = g.matmul(g.tensor("q", (1, 16, 64)), g.tensor("k", (1, 64, 16)), data_type=DataType.HALF)
     g.matmul(s, g.tensor("v", (1, 16, 64)), name="o", virtual=False)
@@ -51,11 +51,11 @@ def make_cudnn_log_an_error() -> None:
         Descriptor(DescriptorType.TENSOR).finalize()
 
 
-def logged_functions(log: Log) -> list[str | None]:
+def list_logged_functions(log: Log) -> list[str | None]:
     return [record.function for record in log.records]
 
 
-def test_records_have_source_time_and_message() -> None:
+def test_log_records_have_source_time_and_message() -> None:
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL).close()
     first = log.records[0]
@@ -67,10 +67,10 @@ def test_records_have_source_time_and_message() -> None:
     assert first.time is not None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+", first.time)
     assert f"CUDNN_BACKEND_MATMUL_DESCRIPTOR ({DescriptorType.MATMUL.value})" in first.text
-    assert "cudnnBackendDestroyDescriptor" in logged_functions(log)
+    assert "cudnnBackendDestroyDescriptor" in list_logged_functions(log)
 
 
-def test_text_contains_every_message_verbatim() -> None:
+def test_log_text_contains_every_message_verbatim() -> None:
     with capture_log() as log:
         make_cudnn_log_an_error()
     assert log.text == "\n".join(record.text for record in log.records)
@@ -88,13 +88,13 @@ def test_reasons_are_read_innermost_first() -> None:
     assert reasons[-1] == ("CUDNN_STATUS_BAD_PARAM", "ptrDesc->finalize()")
 
 
-def test_levels_leave_out_less_severe_messages() -> None:
+def test_log_levels_leave_out_less_severe_messages() -> None:
     heard = {}
     for level in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         with capture_log(level) as log:
             make_cudnn_log_an_error()
             target = open_target("t4")
-            OperationGraph(graph_of_two_matmuls(), target).heuristics("FALLBACK")
+            OperationGraph(make_graph_of_two_matmuls(), target).heuristics("FALLBACK")
         heard[level] = {record.severity for record in log.records}
     assert heard == {
         Severity.ERROR: {Severity.ERROR},
@@ -105,23 +105,23 @@ def test_levels_leave_out_less_severe_messages() -> None:
 
 def test_operation_graphs_finalized_in_the_block_are_captured() -> None:
     target = open_target("sm90")
-    OperationGraph(graph_of_two_matmuls(), target)
+    OperationGraph(make_graph_of_two_matmuls(), target)
     with capture_log() as log:
-        OperationGraph(graph_of_two_matmuls(), target)
-        OperationGraph(graph_of_two_matmuls(), target)
+        OperationGraph(make_graph_of_two_matmuls(), target)
+        OperationGraph(make_graph_of_two_matmuls(), target)
     graphs = log.operation_graphs()
     assert [len(graph["nodes"]) for graph in graphs] == [2, 2]
     assert [len(graph["tensors"]) for graph in graphs] == [5, 5]
     assert log.json("apiLog")
 
 
-def test_invalid_json_is_left_out() -> None:
+def test_invalid_json_in_a_log_message_is_left_out() -> None:
     with capture_log() as log:
         make_cudnn_log_an_error()
     assert log.json() == []
 
 
-def test_captures_nest_and_end_in_any_order() -> None:
+def test_log_captures_nest_and_end_in_any_order() -> None:
     outer, inner = capture_log(), capture_log(Severity.ERROR)
     heard_outer = outer.__enter__()
     Descriptor(DescriptorType.MATMUL)
@@ -144,7 +144,7 @@ def test_the_log_stays_readable_and_does_not_grow() -> None:
     assert len(log.records) == before > 0
 
 
-def test_this_thread_only_leaves_out_other_threads() -> None:
+def test_this_thread_only_leaves_out_messages_of_other_threads() -> None:
     def create_a_reduction() -> None:
         Descriptor(DescriptorType.REDUCTION)
 
@@ -159,7 +159,7 @@ def test_this_thread_only_leaves_out_other_threads() -> None:
     assert {record.thread for record in mine.records} == {threading.get_native_id()}
 
 
-def test_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixture) -> None:
+def test_cudnn_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "mine"), capture_log(logger="mine") as log:
         make_cudnn_log_an_error()
     assert [record.getMessage() for record in caplog.records] == [record.text for record in log.records]
@@ -191,7 +191,7 @@ def test_a_loggers_exception_is_raised_and_every_capture_gets_the_message(caplog
     assert "REDUCTION" in outer.text
     assert "REDUCTION" not in inner.text
     for heard in (outer, log, inner):
-        assert "cudnnBackendCreateDescriptor" in logged_functions(heard)
+        assert "cudnnBackendCreateDescriptor" in list_logged_functions(heard)
 
 
 def test_an_exception_in_the_block_propagates_and_ends_the_capture() -> None:
@@ -256,10 +256,10 @@ def test_an_exception_in_a_user_callback_is_raised_unchanged() -> None:
             capi.cudnnSetCallback(0, None)
     assert caught.value is error
     assert "user_callback" in [entry.name for entry in caught.traceback]
-    assert "cudnnBackendCreateDescriptor" in logged_functions(log)
+    assert "cudnnBackendCreateDescriptor" in list_logged_functions(log)
 
 
-THREADS = """
+REPLACE_CALLBACKS_PROGRAM = """
 import threading
 from cudnn_backend_py import CudnnBackendError, Descriptor, DescriptorType, capi, capture_log
 heard = 0
@@ -293,7 +293,7 @@ print(heard)
 
 def test_threads_may_replace_callbacks_that_others_run() -> None:
     """One thread may replace a callback while cuDNN runs it in another thread."""
-    done = run_python(["-c", THREADS], environment=quiet_environment())
+    done = run_python(["-c", REPLACE_CALLBACKS_PROGRAM], environment=quiet_environment())
     assert (done.code, done.stderr) == (0, "")
     assert int(done.stdout) > 100
 
@@ -349,7 +349,7 @@ def test_strings_of_a_message_are_read_up_to_the_empty_string() -> None:
 
 # The environment's own log, in child processes
 
-PROGRAM = """
+LOGGING_PROGRAM = """
 from cudnn_backend_py import Descriptor, DescriptorType, CudnnBackendError, capture_log
 Descriptor(DescriptorType.MATMUL).close()      # before
 with capture_log() as log:
@@ -366,20 +366,20 @@ words = [kind for kind in ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR") i
 again_words = [kind for kind in ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR") if kind + "_DESC" in again.text]
 open(sys.argv[1], "w").write(f"{words} {again_words}")
 """
-KINDS = ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR")
-ERROR = "Tensor must have at least 1 dimension"
+LOGGED_KINDS = ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR")
+LOGGED_ERROR = "Tensor must have at least 1 dimension"
 
 
 def run_with_log_variables(folder: Path, base: dict[str, str] | None = None, **variables: str) -> FinishedChild:
     """Run the program with these environment variables, and check that its captures are the same with any of them."""
     said = folder / "said"
     environment = (base or quiet_environment()) | variables
-    done = run_python(["-c", PROGRAM, str(said)], environment=environment, check=True)
+    done = run_python(["-c", LOGGING_PROGRAM, str(said)], environment=environment, check=True)
     assert said.read_text() == "['REDUCTION'] ['RESAMPLE']"
     return done
 
 
-def created_kinds(text: str) -> list[str]:
+def list_created_kinds(text: str) -> list[str]:
     """Return the descriptor kinds created in a log, in order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
@@ -390,7 +390,7 @@ def test_the_log_file_has_messages_before_during_and_after_a_capture(tmp_path: P
     base = make_older_cudnn_environment() if older else None
     done = run_with_log_variables(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert created_kinds(text) == list(KINDS)
+    assert list_created_kinds(text) == list(LOGGED_KINDS)
     assert "BAD_PARAM; Reason: " in text
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -400,7 +400,7 @@ def test_forwarded_messages_have_the_format_of_cudnns_own(tmp_path: Path) -> Non
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     blocks = [block for block in file.read_text().split("\n\n") if "function cudnnBackendCreateDescriptor" in block]
     calls = [block for block in blocks if "descriptorType" in block]
-    assert len(calls) == len(KINDS)
+    assert len(calls) == len(LOGGED_KINDS)
     shape = [re.sub(r"(?<=Time: ).*|\d+|_[A-Z]+(?=_DESC)", "#", block.strip()) for block in calls]
     assert set(shape) == {shape[0]}
 
@@ -410,8 +410,8 @@ def test_the_requested_output_stream_gets_every_message(tmp_path: Path, destinat
     variables = {} if destination is None else {"CUDNN_LOGDEST_DBG": destination}
     done = run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
     text, other = (done.stdout, done.stderr) if stream == "stdout" else (done.stderr, done.stdout)
-    assert sorted(created_kinds(text)) == sorted(KINDS)
-    assert ERROR in text
+    assert sorted(list_created_kinds(text)) == sorted(LOGGED_KINDS)
+    assert LOGGED_ERROR in text
     assert other == ""
 
 
@@ -442,7 +442,7 @@ def test_commands_work_with_any_log_destination(destination: str, level: str, wa
     assert len(done.stderr.splitlines()) == warnings, done.stderr
 
 
-def test_a_destination_may_become_unwritable(
+def test_a_log_destination_may_become_unwritable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "there"
@@ -464,15 +464,15 @@ def test_the_log_level_of_the_environment_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="1", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert created_kinds(text) == []
-    assert ERROR in text
+    assert list_created_kinds(text) == []
+    assert LOGGED_ERROR in text
 
 
 def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
     (file,) = tmp_path.glob("cudnn-*.log")
     assert re.fullmatch(r"cudnn-\d+\.log", file.name)
-    assert created_kinds(file.read_text()) == list(KINDS)
+    assert list_created_kinds(file.read_text()) == list(LOGGED_KINDS)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
@@ -486,6 +486,6 @@ def test_a_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: 
 
 def test_captured_operation_graphs_can_be_written_as_json() -> None:
     with capture_log() as log:
-        OperationGraph(graph_of_two_matmuls(), open_target("sm90"))
+        OperationGraph(make_graph_of_two_matmuls(), open_target("sm90"))
     (value,) = log.operation_graphs()
     assert json.loads(json.dumps(value)) == value

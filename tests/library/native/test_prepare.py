@@ -11,10 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, READ, ROW, THREADS
+from cudnn_backend_py.native.prepare import (
+    ARGUMENT_ROW,
+    MAX_CLEARED_TENSORS,
+    MAX_RAGGED_TENSORS,
+    Q_ROWS_READ,
+    THREADS_PER_BLOCK,
+)
 from tools.codegen.ptx import CUDA_SOURCE
 
-HOST = """
+HOST_PROGRAM_SOURCE = """
 #define __device__
 #define __global__
 static struct { unsigned x; } blockIdx, threadIdx, blockDim, gridDim;
@@ -26,33 +32,33 @@ extern "C" void run(const struct arguments *a, unsigned blocks, unsigned threads
 }
 """
 Launch = Callable[..., None]
-UNTOUCHED = 77
+UNWRITTEN_VALUE = 77
 
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     folder = tmp_path_factory.mktemp("prepare")
-    (folder / "host.cpp").write_text(HOST.replace("SOURCE", str(CUDA_SOURCE)))
+    (folder / "host.cpp").write_text(HOST_PROGRAM_SOURCE.replace("SOURCE", str(CUDA_SOURCE)))
     built = folder / "host.so"
     subprocess.run(["c++", "-shared", "-fPIC", "-O1", "-o", built, folder / "host.cpp"], check=True)
     library = ctypes.CDLL(str(built))
 
     def run_kernel(*row: int, blocks: int = 3) -> None:
-        library.run(ctypes.create_string_buffer(ROW.pack(*row)), blocks, THREADS)
+        library.run(ctypes.create_string_buffer(ARGUMENT_ROW.pack(*row)), blocks, THREADS_PER_BLOCK)
 
     return run_kernel
 
 
-def address_of(array: Any) -> int:
+def get_address(array: Any) -> int:
     return 0 if array is None else int(array.ctypes.data)
 
 
-def int32_array(*values: int) -> Any:
+def make_int32_array(*values: int) -> Any:
     return np.array(values, np.int32)
 
 
-def untouched_array(*shape: int, kind: Any = np.int32) -> Any:
-    return np.full(shape, UNTOUCHED, kind)
+def make_unwritten_array(*shape: int, kind: Any = np.int32) -> Any:
+    return np.full(shape, UNWRITTEN_VALUE, kind)
 
 
 class PrepareLaunch:
@@ -60,41 +66,41 @@ class PrepareLaunch:
 
     def __init__(self, batch: int, bound: int, most: tuple[int, int], **lengths: Any) -> None:
         self.batch, self.bound, self.most, self.lengths = batch, bound, most, lengths
-        self.out = {"q": untouched_array(bound), "kv": untouched_array(bound)}
+        self.out = {"q": make_unwritten_array(bound), "kv": make_unwritten_array(bound)}
         self.offsets: list[tuple[Any, int, int]] = []
         self.is_wide = True
         self.table: tuple[Any, int, Any] | None = None  # block table, page size, page table
         self.rows: list[tuple[Any, tuple[int, ...]]] = []
 
-    def argument_row(self) -> list[int]:
+    def make_argument_row(self) -> list[int]:
         row = [self.batch, self.bound]
         for name, most in zip(("q", "kv"), self.most, strict=True):
             given = (self.lengths.get(f"cu_{name}"), self.lengths.get(f"len_{name}"))
-            row += [*map(address_of, given), most, address_of(self.out[name])]
+            row += [*map(get_address, given), most, get_address(self.out[name])]
         row += [self.is_wide, len(self.offsets)]
         for out, multiplier, kind in self.offsets:
-            row += [address_of(out), multiplier, kind]
-        row += [0] * (3 * (MOST_RAGGED - len(self.offsets)))
+            row += [get_address(out), multiplier, kind]
+        row += [0] * (3 * (MAX_RAGGED_TENSORS - len(self.offsets)))
         if self.table is None:
             row += [0] * 6
         else:
             table, page, out = self.table
-            row += [address_of(table), table.strides[0] // 4, table.shape[1], page, out.shape[1], address_of(out)]
+            row += [get_address(table), table.strides[0] // 4, table.shape[1], page, out.shape[1], get_address(out)]
         row.append(len(self.rows))
         for out, facts in self.rows:
-            row += [address_of(out), *facts]
-        return row + [0] * (8 * (MOST_CLEARED - len(self.rows)))
+            row += [get_address(out), *facts]
+        return row + [0] * (8 * (MAX_CLEARED_TENSORS - len(self.rows)))
 
 
 @pytest.mark.parametrize("is_wide", [True, False])
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_packed_tokens_give_lengths_and_offsets(launch: Launch, is_wide: bool, blocks: int) -> None:
-    case = PrepareLaunch(3, 300, (9, 9), cu_q=int32_array(0, 5, 5, 14), cu_kv=int32_array(0, 2, 3, 10))
+    case = PrepareLaunch(3, 300, (9, 9), cu_q=make_int32_array(0, 5, 5, 14), cu_kv=make_int32_array(0, 2, 3, 10))
     kind = np.int64 if is_wide else np.int32
     case.is_wide = is_wide
-    q, k = untouched_array(301, kind=kind), untouched_array(301, kind=kind)
+    q, k = make_unwritten_array(301, kind=kind), make_unwritten_array(301, kind=kind)
     case.offsets = [(q, 512, False), (k, 128, True)]
-    launch(*case.argument_row(), blocks=blocks)
+    launch(*case.make_argument_row(), blocks=blocks)
     np.testing.assert_array_equal(case.out["q"], [5, 0, 9, *[0] * 297])
     np.testing.assert_array_equal(case.out["kv"], [2, 1, 7, *[0] * 297])
     np.testing.assert_array_equal(q, np.array([0, 5, 5, 14, *[14] * 297]) * 512)
@@ -103,9 +109,9 @@ def test_packed_tokens_give_lengths_and_offsets(launch: Launch, is_wide: bool, b
 
 def test_dense_tensors_give_offsets_beyond_32_bits(launch: Launch) -> None:
     case = PrepareLaunch(3, 4, (7, 9))
-    q = untouched_array(5, kind=np.int64)
+    q = make_unwritten_array(5, kind=np.int64)
     case.offsets = [(q, 1 << 33, False)]
-    launch(*case.argument_row())
+    launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.out["q"], [7, 7, 7, 0])
     np.testing.assert_array_equal(case.out["kv"], [9, 9, 9, 0])
     np.testing.assert_array_equal(q, np.array([0, 1, 2, 3, 3]) << 33)
@@ -122,18 +128,20 @@ def test_dense_tensors_give_offsets_beyond_32_bits(launch: Launch) -> None:
     ids=["dense", "packed", "the first has the only row", "no rows"],
 )
 def test_reads_of_each_sequence_start_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
-    case = PrepareLaunch(3, 5, (1, 9), cu_q=None if cu_q is None else int32_array(*cu_q))
-    q, o = untouched_array(6, kind=np.int64), untouched_array(6, kind=np.int64)
-    case.offsets = [(q, 64, READ), (o, 64, False)]
-    launch(*case.argument_row())
+    case = PrepareLaunch(3, 5, (1, 9), cu_q=None if cu_q is None else make_int32_array(*cu_q))
+    q, o = make_unwritten_array(6, kind=np.int64), make_unwritten_array(6, kind=np.int64)
+    case.offsets = [(q, 64, Q_ROWS_READ), (o, 64, False)]
+    launch(*case.make_argument_row())
     starts = cu_q or [0, 1, 2, 3]
     np.testing.assert_array_equal(q, np.array(begin) * 64)
     np.testing.assert_array_equal(o, np.array([*starts[:3], *[starts[3]] * 3]) * 64)
 
 
-def test_explicit_lengths_override_packed_ones(launch: Launch) -> None:
-    case = PrepareLaunch(2, 2, (8, 8), cu_q=int32_array(0, 8, 16), len_q=int32_array(3, 0), len_kv=int32_array(8, 1))
-    launch(*case.argument_row())
+def test_given_lengths_override_lengths_of_packed_tokens(launch: Launch) -> None:
+    case = PrepareLaunch(
+        2, 2, (8, 8), cu_q=make_int32_array(0, 8, 16), len_q=make_int32_array(3, 0), len_kv=make_int32_array(8, 1)
+    )
+    launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.out["q"], [3, 0])
     np.testing.assert_array_equal(case.out["kv"], [8, 1])
 
@@ -141,57 +149,59 @@ def test_explicit_lengths_override_packed_ones(launch: Launch) -> None:
 def test_pages_beyond_a_length_repeat_the_first_page(launch: Launch) -> None:
     """Kernels load whole tiles of keys: masked keys are then read from the sequence's own pages."""
     table = np.ascontiguousarray(np.array([[5, 6, -1, -1], [7, -1, -1, -1]], np.int32))[:, :3]
-    case = PrepareLaunch(2, 3, (1, 40), len_kv=int32_array(17, 16))
-    case.table = table, 16, untouched_array(3, 4)
-    launch(*case.argument_row())
+    case = PrepareLaunch(2, 3, (1, 40), len_kv=make_int32_array(17, 16))
+    case.table = table, 16, make_unwritten_array(3, 4)
+    launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.table[2], [[5, 6, 5, 5], [7, 7, 7, 7], [0, 0, 0, 0]])
 
 
 @pytest.mark.parametrize("blocks", [2, 3, 8])
 def test_only_rows_of_padding_are_cleared(launch: Launch, blocks: int) -> None:
     """The output is [b, s, h, words] in memory, with gaps between heads and tokens; the last sequence has no keys."""
-    o = untouched_array(2, 6, 3, 5, kind=np.uint32)
-    case = PrepareLaunch(2, 4, (6, 6), len_q=int32_array(4, 6), len_kv=int32_array(1, 0))
+    o = make_unwritten_array(2, 6, 3, 5, kind=np.uint32)
+    case = PrepareLaunch(2, 4, (6, 6), len_q=make_int32_array(4, 6), len_kv=make_int32_array(1, 0))
     case.rows = [(o, (6 * 15, False, 15, 5, 2, 4, 9))]
-    launch(*case.argument_row(), blocks=blocks)
-    wanted = untouched_array(2, 6, 3, 5)
+    launch(*case.make_argument_row(), blocks=blocks)
+    wanted = make_unwritten_array(2, 6, 3, 5)
     wanted[0, 4:, :2, :4] = 9
     wanted[1, :, :2, :4] = 9
     np.testing.assert_array_equal(o, wanted)
 
 
 def test_rows_of_keys_beyond_the_key_length_are_cleared(launch: Launch) -> None:
-    dk = untouched_array(2, 5, 4, kind=np.uint32)
-    case = PrepareLaunch(2, 2, (3, 5), len_q=int32_array(0, 3), len_kv=int32_array(2, 5))
+    dk = make_unwritten_array(2, 5, 4, kind=np.uint32)
+    case = PrepareLaunch(2, 2, (3, 5), len_q=make_int32_array(0, 3), len_kv=make_int32_array(2, 5))
     case.rows = [(dk, (20, True, 4, 4, 1, 4, 0))]
-    launch(*case.argument_row())
-    wanted = untouched_array(2, 5, 4)
+    launch(*case.make_argument_row())
+    wanted = make_unwritten_array(2, 5, 4)
     wanted[0, 2:] = 0
     np.testing.assert_array_equal(dk, wanted)
 
 
 def test_only_packed_queries_without_keys_are_cleared(launch: Launch) -> None:
-    o, stats = untouched_array(9, 2, 4, kind=np.uint32), untouched_array(9, 2, kind=np.uint32)
-    case = PrepareLaunch(4, 4, (4, 4), cu_q=int32_array(0, 2, 5, 5, 9), cu_kv=int32_array(0, 3, 3, 3, 4))
+    o, stats = make_unwritten_array(9, 2, 4, kind=np.uint32), make_unwritten_array(9, 2, kind=np.uint32)
+    case = PrepareLaunch(4, 4, (4, 4), cu_q=make_int32_array(0, 2, 5, 5, 9), cu_kv=make_int32_array(0, 3, 3, 3, 4))
     case.rows = [(o, (8, False, 8, 4, 2, 4, 0)), (stats, (2, False, 2, 1, 2, 1, 0xFF800000))]
-    launch(*case.argument_row(), blocks=9)
-    wanted = untouched_array(9, 2, 4)
+    launch(*case.make_argument_row(), blocks=9)
+    wanted = make_unwritten_array(9, 2, 4)
     wanted[2:5] = 0
     np.testing.assert_array_equal(o, wanted)
     assert np.isneginf(stats.view(np.float32)[2:5]).all()
-    assert (np.delete(stats, slice(2, 5), 0) == UNTOUCHED).all()
+    assert (np.delete(stats, slice(2, 5), 0) == UNWRITTEN_VALUE).all()
 
 
-def test_rows_may_be_far_apart(launch: Launch) -> None:
+def test_cleared_rows_may_be_more_than_32_bits_apart(launch: Launch) -> None:
     """Offsets of more than 2^31 words are computed in 64 bits: only addresses are checked, not memory."""
-    case = PrepareLaunch(2, 2, (1, 1), len_q=int32_array(1, 1), len_kv=int32_array(1, 1))
+    case = PrepareLaunch(2, 2, (1, 1), len_q=make_int32_array(1, 1), len_kv=make_int32_array(1, 1))
     case.rows = [(np.empty(0, np.uint32), (1 << 40, False, 1 << 36, 1, 1, 1, 0))]
-    launch(*case.argument_row())
+    launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.out["q"], [1, 1])
 
 
-def test_python_and_c_agree_on_the_size_of_the_arguments(tmp_path: Path) -> None:
-    program = HOST.replace("SOURCE", str(CUDA_SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
+def test_python_and_c_agree_on_the_size_of_the_kernel_arguments(tmp_path: Path) -> None:
+    program = (
+        HOST_PROGRAM_SOURCE.replace("SOURCE", str(CUDA_SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
+    )
     (tmp_path / "size.cpp").write_text(program)
     subprocess.run(["c++", "-o", tmp_path / "size", tmp_path / "size.cpp"], check=True)
-    assert subprocess.run([tmp_path / "size"]).returncode * 8 == ROW.size
+    assert subprocess.run([tmp_path / "size"]).returncode * 8 == ARGUMENT_ROW.size

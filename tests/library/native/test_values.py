@@ -17,7 +17,7 @@ import pytest
 from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
 from cudnn_backend_py.generated.enums import OperationGraphMode
 from cudnn_backend_py.native.launch import make_int64_rows
-from cudnn_backend_py.native.values import show, show_typed
+from cudnn_backend_py.native.values import format_value, format_value_with_type
 from tests.support.hostile import (
     HOSTILE_VALUE_MAKERS,
     ChangingFloat,
@@ -32,11 +32,11 @@ from tests.support.hostile import (
 )
 
 D = DescriptorType
-AXIS = Attr.OPERATION_CONCAT_AXIS
-UID = Attr.TENSOR_UNIQUE_ID
-ELU = Attr.POINTWISE_ELU_ALPHA
+CONCAT_AXIS = Attr.OPERATION_CONCAT_AXIS
+TENSOR_UID = Attr.TENSOR_UNIQUE_ID
+ELU_ALPHA = Attr.POINTWISE_ELU_ALPHA
 LONG_NAME = '{"deviceName":"' + "n" * 300 + '"}'
-TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
+TRAINING_MODE = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
 def make_setter(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
@@ -44,14 +44,14 @@ def make_setter(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
     return lambda: Descriptor(kind).set(attribute, value)
 
 
-REFUSED = {
-    "numpy int as axis": (make_setter(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
-    "axis by index": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
-    "axis that changes": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
-    "axis that is": (make_setter(D.OPERATION_CONCAT, AXIS, MisreportingInt(2**32)), "axis-out-of-range"),
-    "axis in an array": (make_setter(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
+INVALID_VALUE_CALLS = {
+    "numpy int as axis": (make_setter(D.OPERATION_CONCAT, CONCAT_AXIS, np.int64(2**32)), "axis-out-of-range"),
+    "axis by index": (make_setter(D.OPERATION_CONCAT, CONCAT_AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
+    "axis that changes": (make_setter(D.OPERATION_CONCAT, CONCAT_AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
+    "axis that is": (make_setter(D.OPERATION_CONCAT, CONCAT_AXIS, MisreportingInt(2**32)), "axis-out-of-range"),
+    "axis in an array": (make_setter(D.OPERATION_CONCAT, CONCAT_AXIS, np.array([2**32])), "axis-out-of-range"),
     "training mode by index": (
-        make_setter(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAIN)),
+        make_setter(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAINING_MODE)),
         "graph-mode-mismatch",
     ),
     "text that encodes to another": (
@@ -67,10 +67,10 @@ REFUSED = {
         "wrong-element-type",
     ),
     "array of two dims": (make_setter(D.TENSOR, Attr.TENSOR_DIMENSIONS, np.ones((2, 2), int)), "wrong-element-type"),
-    "number too large for a double": (make_setter(D.POINTWISE, ELU, 10**400), "wrong-element-type"),
-    "signaling NaN": (make_setter(D.POINTWISE, ELU, decimal.Decimal("sNaN")), "wrong-element-type"),
-    "complex of NumPy": (make_setter(D.POINTWISE, ELU, np.complex64(1 + 2j)), "wrong-element-type"),
-    "bool of NumPy as float": (make_setter(D.POINTWISE, ELU, np.bool_(True)), "wrong-element-type"),
+    "number too large for a double": (make_setter(D.POINTWISE, ELU_ALPHA, 10**400), "wrong-element-type"),
+    "signaling NaN": (make_setter(D.POINTWISE, ELU_ALPHA, decimal.Decimal("sNaN")), "wrong-element-type"),
+    "complex of NumPy": (make_setter(D.POINTWISE, ELU_ALPHA, np.complex64(1 + 2j)), "wrong-element-type"),
+    "bool of NumPy as float": (make_setter(D.POINTWISE, ELU_ALPHA, np.bool_(True)), "wrong-element-type"),
     "forged enumerator": (
         make_setter(D.TENSOR, Attr.TENSOR_DATA_TYPE, int.__new__(DataType, 4711)),
         "unknown-enumerator",
@@ -104,7 +104,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "code"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("call", "code"), INVALID_VALUE_CALLS.values(), ids=INVALID_VALUE_CALLS)
 def test_invalid_values_are_refused_after_conversion(call: Callable[[], Any], code: str) -> None:
     with pytest.raises(UsageError) as caught:
         call()
@@ -135,34 +135,34 @@ def test_an_exception_in_a_conversion_is_the_cause_of_the_usage_error(
 def test_keyboard_interrupt_in_a_conversion_propagates_and_changes_nothing() -> None:
     made = Descriptor(D.TENSOR)
     with pytest.raises(KeyboardInterrupt):
-        made.set(UID, ChangingIndex(KeyboardInterrupt))
-    made.set(UID, 3)
+        made.set(TENSOR_UID, ChangingIndex(KeyboardInterrupt))
+    made.set(TENSOR_UID, 3)
 
 
-ACCEPTED: list[tuple[D, Attr, Any]] = [
-    (D.TENSOR, UID, np.int64(3)),
-    (D.TENSOR, UID, np.array(3)),
-    (D.TENSOR, UID, ChangingIndex(3)),
+VALID_NUMBERS: list[tuple[D, Attr, Any]] = [
+    (D.TENSOR, TENSOR_UID, np.int64(3)),
+    (D.TENSOR, TENSOR_UID, np.array(3)),
+    (D.TENSOR, TENSOR_UID, ChangingIndex(3)),
     (D.TENSOR, Attr.TENSOR_IS_VIRTUAL, np.bool_(True)),
     (D.TENSOR, Attr.TENSOR_DIMENSIONS, np.array([2, 8, 64])),
     (D.TENSOR, Attr.TENSOR_DIMENSIONS, deque((2, 8, 64))),
     (D.TENSOR, Attr.TENSOR_DIMENSIONS, range(1, 4)),
-    (D.POINTWISE, ELU, np.float16(0.5)),
-    (D.POINTWISE, ELU, fractions.Fraction(1, 2)),
-    (D.POINTWISE, ELU, decimal.Decimal("0.5")),
-    (D.POINTWISE, ELU, np.array(0.5)),
+    (D.POINTWISE, ELU_ALPHA, np.float16(0.5)),
+    (D.POINTWISE, ELU_ALPHA, fractions.Fraction(1, 2)),
+    (D.POINTWISE, ELU_ALPHA, decimal.Decimal("0.5")),
+    (D.POINTWISE, ELU_ALPHA, np.array(0.5)),
     (D.RESAMPLE, Attr.RESAMPLE_STRIDES, [(1, 2), (3, 4)]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "attribute", "value"), ACCEPTED)
+@pytest.mark.parametrize(("kind", "attribute", "value"), VALID_NUMBERS)
 def test_valid_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
     Descriptor(kind).set(attribute, value)
 
 
-def test_numbers_are_read_once() -> None:
+def test_each_number_is_converted_once() -> None:
     value = ChangingIndex(5, 6, 7)
-    Descriptor(D.TENSOR).set(UID, value)
+    Descriptor(D.TENSOR).set(TENSOR_UID, value)
     assert next(value.answers) == 6
 
 
@@ -170,13 +170,13 @@ def test_numbers_are_read_once() -> None:
 def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
-        lambda value: Descriptor(D.TENSOR).set(UID, value),
+        lambda value: Descriptor(D.TENSOR).set(TENSOR_UID, value),
         lambda value: Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, [value, 2]),
         lambda value: Descriptor(D.TENSOR).set(value, 1),
-        lambda value: Descriptor(D.TENSOR).set(UID, 1, type=value),
-        lambda value: Descriptor(D.TENSOR).get(UID, type=value),
+        lambda value: Descriptor(D.TENSOR).set(TENSOR_UID, 1, type=value),
+        lambda value: Descriptor(D.TENSOR).get(TENSOR_UID, type=value),
         lambda value: Descriptor(D.RESAMPLE).set(Attr.RESAMPLE_STRIDES, [value, value]),
-        lambda value: Descriptor(D.POINTWISE).set(ELU, value),
+        lambda value: Descriptor(D.POINTWISE).set(ELU_ALPHA, value),
         lambda value: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, value),
         lambda value: Descriptor(D.OPERATIONGRAPH).set(Attr.OPERATIONGRAPH_OPS, value),
         lambda value: Descriptor(D.OPERATIONGRAPH).set(Attr.OPERATIONGRAPH_HANDLE, value),
@@ -184,8 +184,8 @@ def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None
         capi.cudnnGetErrorString,
         capi.cudnnBackendFinalize,
         lambda value: capi.cudnnSetCallback(value, None),
-        lambda value: capi.cudnnBackendSetAttribute(Descriptor(D.TENSOR), UID, value, value, value),
-        lambda value: capi.cudnnBackendGetAttribute(Descriptor(D.TENSOR), UID, value, value),
+        lambda value: capi.cudnnBackendSetAttribute(Descriptor(D.TENSOR), TENSOR_UID, value, value, value),
+        lambda value: capi.cudnnBackendGetAttribute(Descriptor(D.TENSOR), TENSOR_UID, value, value),
     )
     messages: list[str] = []
     for place in places:
@@ -214,11 +214,11 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
         10**6000,
         type("n" * 10**6, (), {})(),
     ):
-        for text in (show(value), show_typed(value)):
+        for text in (format_value(value), format_value_with_type(value)):
             assert text.isprintable()
             assert len(text) < 1000
-    assert show((1, 2, 3)) == "(1, 2, 3)"
-    assert show_typed("a") == "'a' (str)"
+    assert format_value((1, 2, 3)) == "(1, 2, 3)"
+    assert format_value_with_type("a") == "'a' (str)"
 
 
 @pytest.mark.parametrize(

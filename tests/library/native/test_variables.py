@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.native.variables import LOG_VARIABLES, library_variables
+from cudnn_backend_py.native.variables import LOG_VARIABLES, list_library_variables
 from tests.support.child import OLDER_VERSION, make_older_cudnn_environment, run_python
 
-RECORDER = r"""
+GETENV_RECORDER_SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ for graph in (g.graph(), attention.sdpa_forward(batch=1, heads=2, seq_q=128, hea
         build_plan(question.heuristics("A").configs[0])
 """
 # Read, but without an effect on an answer: the working folder, and a name that LLVM looks up in its self-test.
-HARMLESS = {"PWD", "bar", "HOME", "TMPDIR"}
+IGNORED_VARIABLES = {"PWD", "bar", "HOME", "TMPDIR"}
 
 
 @pytest.mark.parametrize("version", ["own", OLDER_VERSION])
@@ -57,7 +57,7 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("did not run: it needs a C compiler (apt-get install gcc)")
     source, recorder, record = tmp_path / "recorder.c", tmp_path / "recorder.so", tmp_path / "record"
-    source.write_text(RECORDER)
+    source.write_text(GETENV_RECORDER_SOURCE)
     define = f'-DRECORD="{record}"'
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", define, "-o", recorder, source, "-ldl"], check=True)
     environment = dict(os.environ) if version == "own" else make_older_cudnn_environment()
@@ -65,10 +65,10 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     read = {tuple(line.split("\t")) for line in record.read_text().splitlines()}
     names = {name for file, name in read if Path(file).name.startswith(("libcudnn", "libnvrtc", "libcublas"))}
     assert {"NVIDIA_TF32_OVERRIDE", "CUDNN_LOGLEVEL_DBG"} < names
-    covered = {name for name, _ in library_variables(dict.fromkeys(names, "1"))}
-    assert names - covered - HARMLESS - set(LOG_VARIABLES) == set()
+    covered = {name for name, _ in list_library_variables(dict.fromkeys(names, "1"))}
+    assert names - covered - IGNORED_VARIABLES - set(LOG_VARIABLES) == set()
 
 
 def test_path_and_log_variables_are_not_part_of_a_query() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
-    assert library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)
+    assert list_library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

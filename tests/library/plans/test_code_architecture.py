@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from cudnn_backend_py import attention, build, library
-from cudnn_backend_py.plans.kernels import Kernel, _architecture
+from cudnn_backend_py.plans.kernels import Kernel, _read_architecture
 
 SDPA = {"batch": 1, "heads": 2, "seq_q": 256, "head_dim": 64}
 
@@ -46,4 +46,4 @@ def test_an_unknown_elf_header_has_no_architecture() -> None:
     header = bytearray(0x40)
     header[:9] = b"\x7fELF\x02\x01\x01\x41\x63"
     struct.pack_into("<I", header, 0x30, 0x6006402)
-    assert _architecture(bytes(header)) == ""
+    assert _read_architecture(bytes(header)) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.child import make_older_cudnn_environment, run_python
 
-ASK = """
+PROPOSE_PROGRAM = """
 import json, sys
 from cudnn_backend_py import OperationGraph, open_target
 from tests.support.zoo import VARIED_GRAPHS
@@ -25,7 +25,7 @@ def test_a_query_for_a_gpu_without_tf32_does_not_change_later_ones(version: str)
     where = make_older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
     def propose_after_queries_for(first: list[str]) -> list[str]:
-        done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)
+        done = run_python(["-c", PROPOSE_PROGRAM, json.dumps(first)], environment=where, check=True)
         found: list[str] = json.loads(done.stdout)
         return found
 

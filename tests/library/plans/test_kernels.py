@@ -9,18 +9,18 @@ import pytest
 from cudnn_backend_py.native import library
 from cudnn_backend_py.plans.kernels import Kernel
 
-TABLE = "__device__ const int table[4] = {%d, 2, 3, 4};"
-KERNEL = 'extern "C" __global__ void k(int* o, int** p, int i) { %s }'
-STRUCT = "struct Tile { static constexpr int unused = %d, used = 16; };"
-READING = {
-    "an element": (TABLE, "o[0] = table[i & 3];"),
+TABLE_SOURCE = "__device__ const int table[4] = {%d, 2, 3, 4};"
+KERNEL_SOURCE = 'extern "C" __global__ void k(int* o, int** p, int i) { %s }'
+STRUCT_SOURCE = "struct Tile { static constexpr int unused = %d, used = 16; };"
+SOURCES_THAT_READ_DATA = {
+    "an element": (TABLE_SOURCE, "o[0] = table[i & 3];"),
     "an address": ("__device__ int state[4] = {%d};", "p[0] = state + i;"),
     "what is written, too": ("__device__ int state = %d;", "atomicAdd(&state, i); o[0] = state;"),
     "of constant memory": ("__constant__ int table[4] = {%d, 2, 3, 4};", "o[0] = table[i & 3];"),
 }
-NOT_READING = {
-    "a member": (STRUCT, "o[0] = i * Tile::used;"),
-    "a table of which the compiler took an element": (TABLE, "o[0] = i * table[2];"),
+SOURCES_THAT_READ_NO_DATA = {
+    "a member": (STRUCT_SOURCE, "o[0] = i * Tile::used;"),
+    "a table of which the compiler took an element": (TABLE_SOURCE, "o[0] = i * table[2];"),
 }
 ARCHITECTURES = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
 
@@ -41,10 +41,14 @@ def compile_with_nvrtc(source: str, architecture: str, *options: bytes) -> Kerne
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_hash_includes_data_only_if_the_kernel_reads_it(architecture: str) -> None:
-    for cases, same in ((READING, False), (NOT_READING, True)):
+    for cases, same in ((SOURCES_THAT_READ_DATA, False), (SOURCES_THAT_READ_NO_DATA, True)):
         for what, (data, body) in cases.items():
-            one, other = (compile_with_nvrtc(data % value + KERNEL % body, architecture).sha256 for value in (1, 77))
+            one, other = (
+                compile_with_nvrtc(data % value + KERNEL_SOURCE % body, architecture).sha256 for value in (1, 77)
+            )
             assert (one == other) is same, what
-    data, body = READING["an element"]
-    one, other = (compile_with_nvrtc(data % value + KERNEL % body, architecture, b"-G").sha256 for value in (1, 77))
+    data, body = SOURCES_THAT_READ_DATA["an element"]
+    one, other = (
+        compile_with_nvrtc(data % value + KERNEL_SOURCE % body, architecture, b"-G").sha256 for value in (1, 77)
+    )
     assert one != other

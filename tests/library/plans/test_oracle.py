@@ -31,10 +31,10 @@ from tests.support.zoo import VARIED_GRAPHS
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GRAPHS = {path.stem: runpy.run_path(str(path), run_name="__oracle__").get("graph") for path in EXAMPLES}
-SINCE = {"rope_attention": (9, 24, 0), "moe_layer": (9, 18, 0)}
+NEEDED_CUDNN_VERSIONS = {"rope_attention": (9, 24, 0), "moe_layer": (9, 18, 0)}
 EXAMPLE_GRAPHS: dict[str, Callable[[], Graph]] = {name: make for name, make in GRAPHS.items() if make is not None}
 
-FLASH: dict[str, dict[str, Any]] = {
+FLASH_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"causal": True},
     "stats": {"stats": True},
@@ -51,7 +51,7 @@ def flash_forward(**options: Any) -> Graph:
     return sdpa_forward(**({"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 64} | options))
 
 
-def forum_graph() -> Graph:
+def make_forum_graph() -> Graph:
     return EXAMPLE_GRAPHS["forum_two_matmul"]()
 
 
@@ -62,7 +62,7 @@ def read_logged_graph(graph: Graph) -> dict[str, Any]:
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
-def graph_of_pointwise_mode(mode: PointwiseMode) -> Graph:
+def make_pointwise_graph(mode: PointwiseMode) -> Graph:
     ports = pointwise_ports(mode)
     g = GraphBuilder(mode.name.lower(), io_type=DataType.FLOAT)
     dims = (4, 64, 128)
@@ -77,7 +77,7 @@ def graph_of_pointwise_mode(mode: PointwiseMode) -> Graph:
 
 def skip_if_cudnn_is_older(name: str) -> pytest.MarkDecorator:
     """Return the mark that skips an example if it needs a newer cuDNN than this one."""
-    since = SINCE.get(name, (9, 0, 0))
+    since = NEEDED_CUDNN_VERSIONS.get(name, (9, 0, 0))
     text = ".".join(map(str, since))
     return pytest.mark.skipif(library().version < since, reason=f"did not run: it needs cuDNN {text}")
 
@@ -91,14 +91,14 @@ def test_the_forum_graph_is_among_the_examples() -> None:
     assert {"forum_two_matmul", "flash_forward"} <= set(EXAMPLE_GRAPHS)
 
 
-@pytest.mark.parametrize("options", FLASH.values(), ids=FLASH)
+@pytest.mark.parametrize("options", FLASH_OPTIONS.values(), ids=FLASH_OPTIONS)
 def test_flash_forward_reaches_cudnn_unchanged(options: dict[str, Any]) -> None:
     assert_same_graph(flash_forward(**options), read_logged_graph(flash_forward(**options)))
 
 
 @pytest.mark.parametrize("mode", list(PointwiseMode), ids=lambda mode: mode.name)
 def test_every_pointwise_mode_reaches_cudnn_unchanged(mode: PointwiseMode) -> None:
-    assert_same_graph(graph_of_pointwise_mode(mode), read_logged_graph(graph_of_pointwise_mode(mode)))
+    assert_same_graph(make_pointwise_graph(mode), read_logged_graph(make_pointwise_graph(mode)))
 
 
 @pytest.mark.parametrize("name", VARIED_GRAPHS)
@@ -107,25 +107,27 @@ def test_every_graph_of_the_zoo_reaches_cudnn_unchanged(name: str) -> None:
 
 
 # Declared in the header, not supported by 9.28: the descriptor returns NOT_SUPPORTED without a reason.
-UNSUPPORTED = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
+UNSUPPORTED_REDUCTIONS = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
 
 
-def graph_of_reduction(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
+def make_reduction_graph(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
     g = GraphBuilder(io_type=DataType.FLOAT)
     g.reduction(operator, g.tensor("x", (4, 64, 128)), (4, 64, 1), deterministic=deterministic, virtual=False)
     return g.graph()
 
 
-@pytest.mark.parametrize("operator", sorted(UNSUPPORTED), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", sorted(UNSUPPORTED_REDUCTIONS), ids=lambda operator: operator.name)
 def test_reductions_that_cudnn_does_not_support_are_refused(operator: ReduceTensorOp) -> None:
     with pytest.raises(NotSupported, match="CUDNN_BACKEND_REDUCTION_DESCRIPTOR"):
-        OperationGraph(graph_of_reduction(operator, None), open_target("sm90"))
+        OperationGraph(make_reduction_graph(operator, None), open_target("sm90"))
 
 
-@pytest.mark.parametrize("operator", sorted(set(ReduceTensorOp) - UNSUPPORTED), ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    "operator", sorted(set(ReduceTensorOp) - UNSUPPORTED_REDUCTIONS), ids=lambda operator: operator.name
+)
 @pytest.mark.parametrize("deterministic", [None, True])
 def test_every_reduction_reaches_cudnn_unchanged(operator: ReduceTensorOp, deterministic: bool | None) -> None:
-    graph = graph_of_reduction(operator, deterministic)
+    graph = make_reduction_graph(operator, deterministic)
     assert_same_graph(graph, read_logged_graph(graph))
 
 
@@ -154,7 +156,7 @@ def test_activation_parameters_reach_cudnn_unchanged(mode: PointwiseMode, parame
         assert find_difference(make_graph(**{name: 9.0}), read_logged_graph(make_graph())) is not None
 
 
-def graph_with_extras() -> Graph:
+def make_graph_with_rare_tensor_options() -> Graph:
     """Return a graph with ragged offsets, overrides, reordering and a by-value tensor."""
     g = GraphBuilder("extras")
     offset = g.tensor("offset", (3, 1, 1), DataType.INT32)
@@ -166,10 +168,10 @@ def graph_with_extras() -> Graph:
 
 
 def test_ragged_offsets_overrides_and_reordering_reach_cudnn_unchanged() -> None:
-    assert_same_graph(graph_with_extras(), read_logged_graph(graph_with_extras()))
+    assert_same_graph(make_graph_with_rare_tensor_options(), read_logged_graph(make_graph_with_rare_tensor_options()))
 
 
-def test_different_uids_make_no_difference() -> None:
+def test_graphs_that_differ_only_in_uids_are_equal() -> None:
     def make_graph(first_uid: int) -> Graph:
         g = GraphBuilder("scores", first_uid=first_uid)
         s = g.matmul(g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16)))
@@ -198,7 +200,7 @@ def test_symmetric_graphs_are_distinguished_by_their_connections() -> None:
 # The comparison must be able to fail.
 
 
-def graph_with_changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
+def change_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     """Return the graph with one tensor changed everywhere it is used."""
     old = graph.tensor(name)
     new = dataclasses.replace(old, **changes)
@@ -210,25 +212,25 @@ def graph_with_changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     return dataclasses.replace(graph, ops=tuple(replace_tensor(op) for op in graph.ops))
 
 
-def graph_with_changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
+def change_operation(graph: Graph, name: str, **changes: Any) -> Graph:
     return dataclasses.replace(
         graph, ops=tuple(dataclasses.replace(op, **changes) if op.name == name else op for op in graph.ops)
     )
 
 
-def flash_with_another_row_max_input() -> Graph:
+def make_flash_with_another_row_max_input() -> Graph:
     """Return flash forward with the row maximum taken before the mask instead of after it."""
     graph = flash_forward(causal=True)
-    return graph_with_changed_op(graph, "row_max", x=graph.tensor("mul"))
+    return change_operation(graph, "row_max", x=graph.tensor("mul"))
 
 
-def flash_with_swapped_operands() -> Graph:
+def make_flash_with_swapped_operands() -> Graph:
     """Return flash forward with p = exp / sum written as sum / exp."""
     graph = flash_forward(causal=True)
-    return graph_with_changed_op(graph, "shifted", x=graph.tensor("row_max"), b=graph.tensor("masked_right"))
+    return change_operation(graph, "shifted", x=graph.tensor("row_max"), b=graph.tensor("masked_right"))
 
 
-def both_orders_of_a_subtraction() -> tuple[Graph, Graph]:
+def make_both_orders_of_a_subtraction() -> tuple[Graph, Graph]:
     """Return the graphs of a - b and of b - a."""
 
     def make_graph(swap: bool) -> Graph:
@@ -240,10 +242,10 @@ def both_orders_of_a_subtraction() -> tuple[Graph, Graph]:
     return make_graph(False), make_graph(True)
 
 
-CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
+CHANGED_GRAPHS: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     "one stride": (
         lambda: flash_forward(causal=True),
-        lambda: graph_with_changed_tensor(flash_forward(causal=True), "q", strides=(32768, 8192, 64, 1)),
+        lambda: change_tensor(flash_forward(causal=True), "q", strides=(32768, 8192, 64, 1)),
         "tensor 'q' has strides",
     ),
     "one dim": (
@@ -253,17 +255,17 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     ),
     "one type": (
         lambda: flash_forward(causal=True),
-        lambda: graph_with_changed_tensor(flash_forward(causal=True), "p", data_type=DataType.BFLOAT16),
+        lambda: change_tensor(flash_forward(causal=True), "p", data_type=DataType.BFLOAT16),
         "tensor 'p' has data type CUDNN_DATA_BFLOAT16",
     ),
     "alignment": (
-        forum_graph,
-        lambda: graph_with_changed_tensor(forum_graph(), "v", alignment=4),
+        make_forum_graph,
+        lambda: change_tensor(make_forum_graph(), "v", alignment=4),
         "'v' has alignment 4",
     ),
     "reordering": (
-        forum_graph,
-        lambda: graph_with_changed_tensor(forum_graph(), "s", reordering=TensorReordering.NONE),
+        make_forum_graph,
+        lambda: change_tensor(make_forum_graph(), "s", reordering=TensorReordering.NONE),
         "'s' has reordering CUDNN_TENSOR_REORDERING_NONE",
     ),
     "virtual": (
@@ -273,65 +275,61 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     ),
     "one mode": (
         lambda: flash_forward(causal=True),
-        lambda: graph_with_changed_op(flash_forward(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
+        lambda: change_operation(flash_forward(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
         "operation 'keep_right' has mode CUDNN_POINTWISE_CMP_GT",
     ),
     "compute type": (
-        forum_graph,
-        lambda: graph_with_changed_op(forum_graph(), "s", compute_type=DataType.HALF),
+        make_forum_graph,
+        lambda: change_operation(make_forum_graph(), "s", compute_type=DataType.HALF),
         "operation 's' has compute type CUDNN_DATA_HALF",
     ),
     "axis": (
         lambda: flash_forward(causal=True),
-        lambda: graph_with_changed_op(
-            graph_with_changed_op(flash_forward(causal=True), "row", axis=1), "column", axis=1
-        ),
+        lambda: change_operation(change_operation(flash_forward(causal=True), "row", axis=1), "column", axis=1),
         "has axis 1",
     ),
     "axes exchanged": (
         lambda: flash_forward(causal=True),
-        lambda: graph_with_changed_op(
-            graph_with_changed_op(flash_forward(causal=True), "row", axis=3), "column", axis=2
-        ),
+        lambda: change_operation(change_operation(flash_forward(causal=True), "row", axis=3), "column", axis=2),
         "links",
     ),
-    "one link": (lambda: flash_forward(causal=True), flash_with_another_row_max_input, "links of"),
-    "swapped operands": (lambda: flash_forward(causal=True), flash_with_swapped_operands, "links of"),
+    "one link": (lambda: flash_forward(causal=True), make_flash_with_another_row_max_input, "links of"),
+    "swapped operands": (lambda: flash_forward(causal=True), make_flash_with_swapped_operands, "links of"),
     "swapped operands of one shape": (
-        lambda: both_orders_of_a_subtraction()[0],
-        lambda: both_orders_of_a_subtraction()[1],
+        lambda: make_both_orders_of_a_subtraction()[0],
+        lambda: make_both_orders_of_a_subtraction()[1],
         "links of",
     ),
     "one operation more": (lambda: flash_forward(causal=True), lambda: flash_forward(), "are meant"),
     "ragged link": (
-        graph_with_extras,
-        lambda: graph_with_changed_tensor(graph_with_extras(), "a", ragged_offset=None),
+        make_graph_with_rare_tensor_options,
+        lambda: change_tensor(make_graph_with_rare_tensor_options(), "a", ragged_offset=None),
         "are meant",
     ),
 }
 
 
-@pytest.mark.parametrize(("sent", "meant", "words"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("sent", "meant", "words"), CHANGED_GRAPHS.values(), ids=CHANGED_GRAPHS)
 def test_a_changed_graph_is_detected(sent: Callable[[], Graph], meant: Callable[[], Graph], words: str) -> None:
     assert_same_graph(sent(), read_logged_graph(sent()))
     with pytest.raises(AssertionError, match=words):
         assert_same_graph(meant(), read_logged_graph(sent()))
 
 
-def fused_attention() -> Graph:
+def make_fused_attention() -> Graph:
     """Return one fused attention operation with a sub-graph and a softmax."""
     return Graph((make_sdpa(),))
 
 
-MAKERS = {
-    "forum": forum_graph,
+GRAPH_MAKERS = {
+    "forum": make_forum_graph,
     "flash": lambda: flash_forward(causal=True, stats=True),
-    "extras": graph_with_extras,
-    "fused": fused_attention,
+    "extras": make_graph_with_rare_tensor_options,
+    "fused": make_fused_attention,
 }
 
 
-@pytest.mark.parametrize("make_graph", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("make_graph", GRAPH_MAKERS.values(), ids=GRAPH_MAKERS)
 def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], Graph]) -> None:
     """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison must detect each change."""
     graph, record = make_graph(), read_logged_graph(make_graph())
@@ -341,8 +339,8 @@ def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], G
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 
-def test_the_helpers_change_and_build_the_expected_graphs() -> None:
-    graph = graph_with_changed_tensor(forum_graph(), "q", alignment=64)
+def test_helper_functions_build_the_expected_graphs() -> None:
+    graph = change_tensor(make_forum_graph(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)
     assert isinstance(graph.tensor("q"), Tensor)

@@ -28,7 +28,7 @@ from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.plans.record import seal
+from cudnn_backend_py.plans.record import add_hash
 from tests.support.child import make_older_cudnn_environment, run_code
 
 
@@ -197,7 +197,7 @@ def test_every_changed_byte_is_detected(saved_plan: Path, seed: int) -> None:
 
 def _rewrite_with_valid_hash(path: Path, **changes: Any) -> None:
     """Change fields and correct the hash, as an attacker or another version could."""
-    path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
+    path.write_text(json.dumps(add_hash(json.loads(path.read_text()) | changes)))
 
 
 def test_a_plan_of_another_version_is_refused(saved_plan: Path) -> None:
@@ -241,7 +241,7 @@ def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved_pla
     assert (loaded.target.sm, loaded.target.handle, loaded.tag) == (90, None, plan.tag)
 
 
-NO_PLANS: dict[str, Callable[[], bytes]] = {
+INVALID_PLAN_FILES: dict[str, Callable[[], bytes]] = {
     "empty": lambda: b"",
     "no JSON": lambda: b"plan",
     "not UTF-8": lambda: b"\xff\xfe",
@@ -254,7 +254,7 @@ NO_PLANS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("content", NO_PLANS.values(), ids=NO_PLANS)
+@pytest.mark.parametrize("content", INVALID_PLAN_FILES.values(), ids=INVALID_PLAN_FILES)
 def test_an_invalid_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content())

@@ -34,14 +34,14 @@ from cudnn_backend_py.generated.enums import BehaviorNote, KnobType
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.plans.select import Selection, tuned_options
+from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
 from cudnn_backend_py.target import Target
 from tests.support.child import make_older_cudnn_environment, run_python
 
 pytestmark = pytest.mark.usefixtures("cache")
-OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
+KEY_OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
 
 
 def flash_forward(seq: int = 128, **options: Any) -> Graph:
@@ -60,7 +60,7 @@ def built_plan(target: Target) -> Plan:
 
 @pytest.fixture(scope="module")
 def plan_cache_key(target: Target) -> str:
-    return plan_key(flash_forward(), target, OPTIONS)
+    return plan_key(flash_forward(), target, KEY_OPTIONS)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
     return built_plan
 
 
-def engine_and_knobs(plan: Plan) -> set[str]:
+def split_tag(plan: Plan) -> set[str]:
     """Return the set of a tag's parts, as the order of its knobs may differ."""
     return set(plan.tag.split("_"))
 
@@ -78,29 +78,29 @@ def engine_and_knobs(plan: Plan) -> set[str]:
 # keys
 
 
-def keys_of_other_plans(target: Target) -> dict[str, str]:
+def make_keys_of_other_plans(target: Target) -> dict[str, str]:
     h200 = shared_target("h200")
     more = {**target.profile.properties, "multiProcessorCount": 78}
     small = shared_target(replace(target.profile, properties=more))
     return {
-        "shape": plan_key(flash_forward(192), target, OPTIONS),
-        "name": plan_key(replace(flash_forward(), name="other"), target, OPTIONS),
+        "shape": plan_key(flash_forward(192), target, KEY_OPTIONS),
+        "name": plan_key(replace(flash_forward(), name="other"), target, KEY_OPTIONS),
         "option": plan_key(flash_forward(), target, {"mode": HeurMode.B}),
-        "one more option": plan_key(flash_forward(), target, {**OPTIONS, "engine": 2}),
-        "architecture": plan_key(flash_forward(), shared_target("l40s"), OPTIONS),
-        "multiprocessors": plan_key(flash_forward(), small, OPTIONS),
-        "bus width": plan_key(flash_forward(), h200, OPTIONS),
+        "one more option": plan_key(flash_forward(), target, {**KEY_OPTIONS, "engine": 2}),
+        "architecture": plan_key(flash_forward(), shared_target("l40s"), KEY_OPTIONS),
+        "multiprocessors": plan_key(flash_forward(), small, KEY_OPTIONS),
+        "bus width": plan_key(flash_forward(), h200, KEY_OPTIONS),
     }
 
 
-def test_keys_include_everything_that_affects_a_plan(target: Target, plan_cache_key: str) -> None:
-    others = keys_of_other_plans(target)
+def test_plan_keys_include_everything_that_affects_a_plan(target: Target, plan_cache_key: str) -> None:
+    others = make_keys_of_other_plans(target)
     if target.library.version < (9, 27, 0):
         assert others.pop("bus width") == plan_cache_key, (
             "H200 and H100 run the same code: architecture and limits are equal"
         )
     assert len({plan_cache_key, *others.values()}) == 1 + len(others)
-    assert plan_key(flash_forward(), open_target("sm90"), dict(OPTIONS)) == plan_cache_key
+    assert plan_key(flash_forward(), open_target("sm90"), dict(KEY_OPTIONS)) == plan_cache_key
 
 
 def test_gpus_share_a_key_if_each_can_load_the_others_plan(
@@ -114,11 +114,11 @@ def test_gpus_share_a_key_if_each_can_load_the_others_plan(
         try:
             load_plan(path, other)
         except NotSupported:
-            assert plan_key(flash_forward(), other, OPTIONS) != plan_cache_key
+            assert plan_key(flash_forward(), other, KEY_OPTIONS) != plan_cache_key
         else:
             limits = ("multiProcessorCount", "memoryBusWidth")
             differs = any(other.profile.properties[item] != target.profile.properties[item] for item in limits)
-            assert differs or plan_key(flash_forward(), other, OPTIONS) == plan_cache_key
+            assert differs or plan_key(flash_forward(), other, KEY_OPTIONS) == plan_cache_key
 
 
 def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
@@ -129,9 +129,9 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
         target,
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
-    assert len({plan_key(flash_forward(), one, OPTIONS) for one in targets}) == 1
-    assert len({plan_key(flash_forward(), one, tuned_options(None, one)) for one in targets}) == 3
-    assert tuned_options(None, targets[2])["gpu"] is None
+    assert len({plan_key(flash_forward(), one, KEY_OPTIONS) for one in targets}) == 1
+    assert len({plan_key(flash_forward(), one, make_tuned_key_options(None, one)) for one in targets}) == 3
+    assert make_tuned_key_options(None, targets[2])["gpu"] is None
 
 
 def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target, plan_cache_key: str) -> None:
@@ -139,13 +139,13 @@ def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target
     if target.library.version < (9, 27, 0):
         del here["memoryBusWidth"]  # missing in cuDNN 9.19
     live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
-    assert plan_key(flash_forward(), live, OPTIONS) == plan_cache_key
+    assert plan_key(flash_forward(), live, KEY_OPTIONS) == plan_cache_key
 
 
 def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_key: str, target: Target) -> None:
     code = (
         "from tests.library.plans.test_planning import *\n"
-        "print(plan_key(flash_forward(), open_target('h100'), OPTIONS), open_target('h100').library.version_text)"
+        "print(plan_key(flash_forward(), open_target('h100'), KEY_OPTIONS), open_target('h100').library.version_text)"
     )
     assert run_python(["-c", code], check=True).stdout.split() == [plan_cache_key, target.library.version_text]
     other, version = run_python(["-c", code], environment=make_older_cudnn_environment(), check=True).stdout.split()
@@ -242,7 +242,7 @@ def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
 ) -> None:
     """The hash of each entry is right, so that only its contents can be refused."""
     cache.put(plan_cache_key, built_plan)
-    files = plan_files(cache.folder, 1 << 24)
+    files = open_plan_files(cache.folder, 1 << 24)
     record = files.read(plan_cache_key)
     assert record is not None
     del record["key"]
@@ -252,7 +252,7 @@ def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
 
 
 def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: str, target: Target) -> None:
-    plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
+    open_plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
     with pytest.warns(PlanCacheWarning, match="is ignored"):
         assert cache.get(plan_cache_key, target) is None
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -337,7 +337,7 @@ def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
 
 
 def test_the_number_of_kept_plans_is_bounded(monkeypatch: pytest.MonkeyPatch, stored_plan: Plan) -> None:
-    monkeypatch.setattr(planning_module, "PLANS_KEPT", 1)
+    monkeypatch.setattr(planning_module, "MAX_KEPT_PLANS", 1)
     first = build(flash_forward(), "h100")
     build(flash_forward(192), "h100")
     assert build(flash_forward(), "h100") is first, "a live plan must be found even if it is not kept"
@@ -352,9 +352,9 @@ def test_engine_knobs_and_selection_are_applied(target: Target) -> None:
     configs = OperationGraph(flash_forward(), target).heuristics("A").configs
     last = configs[-1]
     first = build(flash_forward(), target, engine=last.engine, knobs=last.knobs)
-    assert engine_and_knobs(first) == set(last.tag.split("_"))
+    assert split_tag(first) == set(last.tag.split("_"))
     wanted = Selection(engine=last.engine, knobs=last.knobs)  # type: ignore[arg-type]
-    assert engine_and_knobs(build(flash_forward(), target, selection=wanted)) == set(last.tag.split("_"))
+    assert split_tag(build(flash_forward(), target, selection=wanted)) == set(last.tag.split("_"))
     chosen = build(flash_forward(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,)))
     assert chosen.tag == configs[0].tag
     with pytest.raises(UsageError) as caught:
@@ -385,15 +385,13 @@ def test_build_plans_returns_plans_and_errors_in_order(
 def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
     tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(plan_key(flash_forward(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
+    cache.put(plan_key(flash_forward(), target, make_tuned_key_options(None, target)), tuned, {"why": "fastest"})
     assert build(flash_forward(), target).tag == tuned.tag
-    assert engine_and_knobs(build(flash_forward(), target, mode="B")) != engine_and_knobs(tuned)
-    assert engine_and_knobs(build(flash_forward(), "h200")) != engine_and_knobs(tuned), (
-        "a plan tuned on another GPU must not be used"
-    )
+    assert split_tag(build(flash_forward(), target, mode="B")) != split_tag(tuned)
+    assert split_tag(build(flash_forward(), "h200")) != split_tag(tuned), "a plan tuned on another GPU must not be used"
 
 
-def test_knobs_are_read_from_text() -> None:
+def test_parse_knobs_reads_names_and_numbers() -> None:
     assert parse_knobs(["tile_m=3", "41=2"]) == {KnobType.TILE_M: 3, KnobType.TILE_N: 2}
     for wrong in ("TILE_M", "TILE_M=", "NO_SUCH=1", "99999=1", "=1"):
         with pytest.raises(UsageError) as caught:
@@ -418,7 +416,7 @@ def test_a_plan_of_a_described_target_cannot_be_called() -> None:
     assert caught.value.code == "plan-without-device"
 
 
-FORKED = """
+FORK_PROGRAM = """
 import os
 from tests.library.plans.test_planning import *
 parent = build(flash_forward(), "h100")
@@ -432,10 +430,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_child_has_its_own_plans(stored_plan: Plan) -> None:
-    assert run_python(["-c", FORKED], check=True).stdout == "0\n"
+    assert run_python(["-c", FORK_PROGRAM], check=True).stdout == "0\n"
 
 
-FRESH = """
+FRESH_PROCESS_PROGRAM = """
 import cudnn_backend_py.plans.build as planning
 from tests.library.plans.test_planning import *
 counted, real = [], planning.build_plan
@@ -445,4 +443,4 @@ print(build(flash_forward(), "h100").tag, len(counted))
 
 
 def test_a_new_process_loads_a_stored_plan_without_building(stored_plan: Plan) -> None:
-    assert run_python(["-c", FRESH], check=True).stdout.split() == [stored_plan.tag, "0"]
+    assert run_python(["-c", FRESH_PROCESS_PROGRAM], check=True).stdout.split() == [stored_plan.tag, "0"]

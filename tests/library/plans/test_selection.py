@@ -18,7 +18,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
+from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
 
 
 def forward_attention() -> Graph:
@@ -156,7 +156,7 @@ def test_the_error_of_an_unsupported_graph_has_cudnns_messages() -> None:
     assert all(item.words for item in caught.value.refused)
 
 
-def test_modes_are_queried_in_order_and_each_config_is_listed_once(operation_graph: OperationGraph) -> None:
+def test_heuristics_modes_are_queried_in_order_and_each_config_is_listed_once(operation_graph: OperationGraph) -> None:
     found = candidates(operation_graph, Selection(modes=("A", "B")))
     tags = [config.tag for config in found.configs]
     assert tags[: len(operation_graph.heuristics("A").configs)] == [
@@ -223,7 +223,7 @@ def test_selections_with_equal_names_enums_and_mappings_are_equal() -> None:
     assert hash(one) == hash(two)
 
 
-def test_to_dict_contains_only_changed_values() -> None:
+def test_selection_to_dict_contains_only_changed_values() -> None:
     assert Selection().to_dict() == {}
     assert Selection(workspace_bytes=0, modes="B", engine=0, knobs={"STAGES": 2}).to_dict() == {
         "workspace_bytes": 0,
@@ -257,5 +257,9 @@ def test_heuristics_modes_keep_their_order() -> None:
 
 def test_keys_of_tuned_plans_depend_on_the_selection_but_not_on_modes() -> None:
     h100 = open_target("h100")
-    assert tuned_options(None, h100) == tuned_options(Selection(), h100) == tuned_options(Selection(modes="B"), h100)
-    assert tuned_options(Selection(deterministic=True), h100) != tuned_options(None, h100)
+    assert (
+        make_tuned_key_options(None, h100)
+        == make_tuned_key_options(Selection(), h100)
+        == make_tuned_key_options(Selection(modes="B"), h100)
+    )
+    assert make_tuned_key_options(Selection(deterministic=True), h100) != make_tuned_key_options(None, h100)

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py
-from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.environment import sublibraries, version_in_file_name
-from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
+from cudnn_backend_py.native.driver import find_stub
+from cudnn_backend_py.native.environment import find_sublibraries, parse_version_in_file_name
+from cudnn_backend_py.native.find import find_cudnn_places, find_nvrtc_places
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from tests.support.child import OLDER_VERSION, make_cudnn_environment, run_code
 
@@ -44,7 +44,7 @@ needs_no_toolkit = pytest.mark.skipif(
 
 def newest_cudnn_folder() -> Path:
     """Return the folder of the default cuDNN, a full wheel of 9.28."""
-    place = next(place.path for place in cudnn_places() if place.path is not None)
+    place = next(place.path for place in find_cudnn_places() if place.path is not None)
     return Path(place).parent
 
 
@@ -55,7 +55,7 @@ def older_cudnn_folder() -> Path:
 
 
 def nvrtc_path() -> Path:
-    return Path(next(place.path for place in nvrtc_places(12) if place.path is not None))
+    return Path(next(place.path for place in find_nvrtc_places(12) if place.path is not None))
 
 
 def list_problems(
@@ -88,7 +88,7 @@ def make_cudnn_folder(
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
-    for name, files in sublibraries(source).items():
+    for name, files in find_sublibraries(source).items():
         if name not in without:
             (folder / f"libcudnn_{name}.so.9").symlink_to(replaced.get(name, files[0]))
     return folder
@@ -389,7 +389,7 @@ def build_driver_with_version(folder: Path, version: int) -> Path:
 
 
 @needs_no_driver
-@pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
+@pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
     found = problems_by_code(
         "build=True",
@@ -404,7 +404,7 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
 
 
 @needs_no_driver
-@pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
+@pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
     found = problems_by_code(
         "build=True",
@@ -428,12 +428,12 @@ def test_sublibraries_are_found_by_file_name(tmp_path: Path) -> None:
     for name in ("libcudnn.so.9", "libcudnn_ops.so", "libcudnn_ops.so.9", "libcudnn_graph.so.9.19.0", "libcudnn_x.a"):
         (tmp_path / name).touch()
     (tmp_path / "libcudnn_adv.so.9").symlink_to("nowhere")
-    found = {name: [path.name for path in files] for name, files in sublibraries(tmp_path).items()}
+    found = {name: [path.name for path in files] for name, files in find_sublibraries(tmp_path).items()}
     assert found == {"ops": ["libcudnn_ops.so", "libcudnn_ops.so.9"], "graph": ["libcudnn_graph.so.9.19.0"]}
-    assert sublibraries(tmp_path / "none") == {}
+    assert find_sublibraries(tmp_path / "none") == {}
 
 
 def test_version_is_read_from_a_file_name(tmp_path: Path) -> None:
     (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.19.0")
-    assert version_in_file_name(tmp_path / "libcudnn_graph.so.9") == (9, 19, 0)
-    assert version_in_file_name(tmp_path / "libcudnn_ops.so.9") is None
+    assert parse_version_in_file_name(tmp_path / "libcudnn_graph.so.9") == (9, 19, 0)
+    assert parse_version_in_file_name(tmp_path / "libcudnn_ops.so.9") is None

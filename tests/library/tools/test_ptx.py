@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cudnn_backend_py.native.find import nvrtc_places
-from cudnn_backend_py.native.prepare import ROW
+from cudnn_backend_py.native.find import find_nvrtc_places
+from cudnn_backend_py.native.prepare import ARGUMENT_ROW
 from tools.codegen.ptx import CUDA_SOURCE, compile_ptx, make_ptx_header
 
 PTX = CUDA_SOURCE.with_suffix(".ptx").read_text()
@@ -29,7 +29,7 @@ def test_a_changed_source_has_another_mark() -> None:
 
 
 def test_source_compiles_to_equal_ptx_with_the_available_nvrtc() -> None:
-    nvrtc = next(place.path for place in nvrtc_places(12) if place.path)
+    nvrtc = next(place.path for place in find_nvrtc_places(12) if place.path)
     made = compile_ptx(nvrtc, CUDA_SOURCE.read_bytes())
     assert ptx_properties(made) == ptx_properties(PTX)
     assert made.splitlines()[0] == PTX.splitlines()[0]
@@ -40,5 +40,5 @@ def test_the_ptx_fits_the_arguments_and_all_fused_attention_gpus() -> None:
         "version": "6.4",
         "target": "sm_75",
         "entry": "cudnn_backend_py_prepare",
-        "parameters": str(ROW.size),
+        "parameters": str(ARGUMENT_ROW.size),
     }

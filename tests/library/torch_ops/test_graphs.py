@@ -10,13 +10,13 @@ from cudnn_backend_py import DataType, GraphError, OperationGraph, open_target
 from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.graph.ir import packed_strides
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
-from cudnn_backend_py.torch_ops.graphs import attention_graph
+from cudnn_backend_py.torch_ops.graphs import make_attention_graph
 from cudnn_backend_py.torch_ops.operators import FORWARD, SCHEMAS
 from tests.support.child import run_python
 
-PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
+DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, S, D = 2, 8, 256, 64
-EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
+OPTIONAL_TENSORS: dict[str, tuple[tuple[int, ...], DataType]] = {
     "bias": ((1, H, S, S), DataType.HALF),
     "seq_len_q": ((B, 1, 1, 1), DataType.INT32),
     "seq_len_kv": ((B, 1, 1, 1), DataType.INT32),
@@ -25,40 +25,48 @@ EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
 }
 
 
-def bshd_layout(heads: int = H) -> TensorLayout:
+def make_bshd_layout(heads: int = H) -> TensorLayout:
     return TensorLayout((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
 
 
-def attention_layouts(
+def make_attention_layouts(
     backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
 ) -> dict[str, TensorLayout]:
     """Return the tensor layouts of a pass: q, k, v, o, stats, those of `extra` and, for backward, the gradients."""
-    found = {name: bshd_layout(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
+    found = {name: make_bshd_layout(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
-        found |= {"do": bshd_layout(), "dq": bshd_layout(), "dk": bshd_layout(kv_heads), "dv": bshd_layout(kv_heads)}
+        found |= {
+            "do": make_bshd_layout(),
+            "dq": make_bshd_layout(),
+            "dk": make_bshd_layout(kv_heads),
+            "dv": make_bshd_layout(kv_heads),
+        }
     rows = (B, H, S, 1)
     found["stats"] = TensorLayout(rows, packed_strides(rows), DataType.FLOAT)
     for name in extra:
-        dims, kind = EXTRA[name]
+        dims, kind = OPTIONAL_TENSORS[name]
         found[name] = TensorLayout(dims, packed_strides(dims), kind)
         if backward and name in ("bias", "sink"):
             found[f"d{name}"] = found[name]
     return found | changed
 
 
-PACKED = TensorLayout((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
-CASES: dict[str, tuple[dict[str, Any], OperatorOptions]] = {
-    "plain": ({}, PLAIN),
-    "causal, grouped heads": ({"kv_heads": 2}, PLAIN._replace(right_bound=0)),
-    "one buffer for q, k and v": ({"q": PACKED, "k": PACKED, "v": PACKED}, PLAIN),
-    "bias": ({"extra": ("bias",)}, PLAIN),
-    "padding, window": ({"extra": ("seq_len_q", "seq_len_kv")}, PLAIN._replace(left_bound=64, right_bound=0)),
-    "dropout": ({}, PLAIN._replace(dropout=0.1)),
-    "sink": ({"extra": ("sink",)}, PLAIN._replace(right_bound=0)),
-    "alibi": ({"extra": ("alibi_slopes",)}, PLAIN._replace(right_bound=0)),
-    "soft cap": ({}, PLAIN._replace(soft_cap=30.0)),
-    "deterministic": ({}, PLAIN._replace(deterministic=True)),
-    "bottom right": ({}, PLAIN._replace(right_bound=0, bottom_right=True)),
+PACKED_QKV_LAYOUT = TensorLayout((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
+GRAPH_CASES: dict[str, tuple[dict[str, Any], OperatorOptions]] = {
+    "plain": ({}, DEFAULT_OPTIONS),
+    "causal, grouped heads": ({"kv_heads": 2}, DEFAULT_OPTIONS._replace(right_bound=0)),
+    "one buffer for q, k and v": (
+        {"q": PACKED_QKV_LAYOUT, "k": PACKED_QKV_LAYOUT, "v": PACKED_QKV_LAYOUT},
+        DEFAULT_OPTIONS,
+    ),
+    "bias": ({"extra": ("bias",)}, DEFAULT_OPTIONS),
+    "padding, window": ({"extra": ("seq_len_q", "seq_len_kv")}, DEFAULT_OPTIONS._replace(left_bound=64, right_bound=0)),
+    "dropout": ({}, DEFAULT_OPTIONS._replace(dropout=0.1)),
+    "sink": ({"extra": ("sink",)}, DEFAULT_OPTIONS._replace(right_bound=0)),
+    "alibi": ({"extra": ("alibi_slopes",)}, DEFAULT_OPTIONS._replace(right_bound=0)),
+    "soft cap": ({}, DEFAULT_OPTIONS._replace(soft_cap=30.0)),
+    "deterministic": ({}, DEFAULT_OPTIONS._replace(deterministic=True)),
+    "bottom right": ({}, DEFAULT_OPTIONS._replace(right_bound=0, bottom_right=True)),
 }
 
 
@@ -70,11 +78,15 @@ def h100_target() -> Any:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-@pytest.mark.parametrize("case", CASES)
-def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100_target: Any, case: str, backward: bool) -> None:
-    changes, options = CASES[case]
-    given = attention_layouts(backward, **changes)
-    graph = attention_graph(given, options, backward=backward, version=h100_target.library.version, sm=h100_target.sm)
+@pytest.mark.parametrize("case", GRAPH_CASES)
+def test_attention_graph_is_supported_and_has_the_tensors_of_the_operator(
+    h100_target: Any, case: str, backward: bool
+) -> None:
+    changes, options = GRAPH_CASES[case]
+    given = make_attention_layouts(backward, **changes)
+    graph = make_attention_graph(
+        given, options, backward=backward, version=h100_target.library.version, sm=h100_target.sm
+    )
     held = {*given, *({"dropout_seed", "dropout_offset"} if options.dropout else ())}
     in_memory = [tensor for tensor in graph.variant_pack_tensors if not tensor.scratch and tensor.value is None]
     assert {tensor.name for tensor in in_memory} == held
@@ -87,10 +99,12 @@ def test_a_strided_head_dim_is_refused(h100_target: Any) -> None:
     """The operator copies tensors with such strides before it builds a graph."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
-        attention_graph(attention_layouts(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
+        make_attention_graph(
+            make_attention_layouts(False, q=scattered), DEFAULT_OPTIONS, backward=False, version=(9, 28, 0), sm=90
+        )
 
 
-def test_import_does_not_import_torch() -> None:
+def test_importing_the_package_does_not_import_torch() -> None:
     done = run_python(["-c", "import sys, cudnn_backend_py.torch_ops; print('torch' in sys.modules)"])
     assert (done.stdout.strip(), done.code) == ("False", 0), done.stderr
 

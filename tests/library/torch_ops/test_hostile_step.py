@@ -30,16 +30,33 @@ from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
 
 __all__ = ["launches", "operator_number", "random_tensors", "step_module"]
 
-OBJECTS: list[Any] = [None, 0, -1, 1 << 31, 1 << 32, 1 << 70, -(1 << 70), 1.5, "x", "", b"", (), [], {}, object(), int]
+HOSTILE_OBJECTS: list[Any] = [
+    None,
+    0,
+    -1,
+    1 << 31,
+    1 << 32,
+    1 << 70,
+    -(1 << 70),
+    1.5,
+    "x",
+    "",
+    b"",
+    (),
+    [],
+    {},
+    object(),
+    int,
+]
 PARTS: list[Any] = [(None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
-REFUSED = (TypeError, ValueError, OverflowError, RuntimeError, IndexError)
+EXPECTED_ERRORS = (TypeError, ValueError, OverflowError, RuntimeError, IndexError)
 
 
 def call_or_return_error(function: Any, *given: Any) -> Any:
-    """Call a function of the compiled step and return its result, or the error if it raises one of REFUSED."""
+    """Call a function of the compiled step and return its result, or the error if it raises one of EXPECTED_ERRORS."""
     try:
         return function(*given)
-    except REFUSED as error:
+    except EXPECTED_ERRORS as error:
         return error
 
 
@@ -47,7 +64,7 @@ def test_step_call_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
-    for value in OBJECTS:
+    for value in HOSTILE_OBJECTS:
         assert step_module.call(value) is None
         for number in (operator_number, value):
             assert (
@@ -72,11 +89,11 @@ def test_step_learn_handles_any_argument(
         plan = list(whole)
         for place in draw.sample(range(2, len(plan) - 1), draw.choice([0, 1, 2])):
             plan[place] = draw.choice(
-                [*OBJECTS, (None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
+                [*HOSTILE_OBJECTS, (None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
             )
         given: list[Any] = [tuple(plan), False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False]
         if draw.random() < 0.5:
-            given[draw.randrange(len(given))] = draw.choice(OBJECTS)
+            given[draw.randrange(len(given))] = draw.choice(HOSTILE_OBJECTS)
         if draw.random() < 0.2:
             given = given[: draw.randrange(len(given))]
         if call_or_return_error(step_module.learn, *given) is True:
@@ -141,7 +158,7 @@ def test_plans_with_invalid_output_sizes_are_handled(
 
 
 def test_step_define_handles_any_argument(step_module: Any) -> None:
-    for number, value in itertools.product(range(6), OBJECTS):
+    for number, value in itertools.product(range(6), HOSTILE_OBJECTS):
         given: list[Any] = [3, 0b111, 0, (), (), -1]
         given[number] = value
         call_or_return_error(step_module.define, *given)
@@ -195,7 +212,7 @@ def test_python_functions_that_raise_or_return_anything_are_handled(
         step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
     assert caught.value is error
     step_module.forget(None)
-    for answer in OBJECTS:
+    for answer in HOSTILE_OBJECTS:
         teach_plan(step_module, launches, operator_number, random_tensors, notice=lambda *_, answer=answer: answer)
         call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         step_module.forget(None)
@@ -207,7 +224,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
     class OwnError(Exception):
         pass
 
-    for answer in (*OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
+    for answer in (*HOSTILE_OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
         given = [x.clone().requires_grad_() for x in random_tensors]
         plan = describe_plan(
             launches,
@@ -240,7 +257,7 @@ def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> 
 
 def test_step_connect_handles_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
     functions = [launches.go, launches.current, launches.capturing]
-    for value in OBJECTS:
+    for value in HOSTILE_OBJECTS:
         call_or_return_error(step_module.connect, value)
         call_or_return_error(step_module.connect, 0, 0, 0, None, value)
     call_or_return_error(step_module.connect, 0, 0, 0, None, "no device")
@@ -248,7 +265,7 @@ def test_step_connect_handles_any_argument(step_module: Any, launches: LaunchRec
 
 
 def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
-    for value in OBJECTS:
+    for value in HOSTILE_OBJECTS:
         call_or_return_error(step_module.forget, value)
         call_or_return_error(step_module.used, value)
 

@@ -19,54 +19,73 @@ from cudnn_backend_py.torch_ops.arguments import (
 from cudnn_backend_py.torch_ops.reading import SequenceView, describe_problem, read_call
 from tests.support.meta_torch import DTYPES, Tensor
 
-PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
+DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64
-NAMES = (*TENSORS[:-1], "dropout_seed", "dropout_offset", "stats", "do", "dq", "dk", "dv", "dbias", "dsink", *SCALES)
+TENSOR_NAMES = (
+    *TENSORS[:-1],
+    "dropout_seed",
+    "dropout_offset",
+    "stats",
+    "do",
+    "dq",
+    "dk",
+    "dv",
+    "dbias",
+    "dsink",
+    *SCALES,
+)
 
 
-def meta_tensor(*dims: int, kind: str = "float16", strides: Any = None) -> Tensor:
+def make_meta_tensor(*dims: int, kind: str = "float16", strides: Any = None) -> Tensor:
     return Tensor(dims, strides, dtype=DTYPES[kind], device="cuda")
 
 
-def bshd_tensor(b: int, h: int, s: int, d: int) -> Tensor:
-    return meta_tensor(b, s, h, d).transpose(1, 2)
+def make_bshd_tensor(b: int, h: int, s: int, d: int) -> Tensor:
+    return make_meta_tensor(b, s, h, d).transpose(1, 2)
 
 
-def dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
+def make_dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
     """Return the tensors of a dense attention call by name; `make` lays each out."""
-    found = dict.fromkeys(NAMES)
+    found = dict.fromkeys(TENSOR_NAMES)
     found |= {"q": make(batch, H, S_Q, D), "o": make(batch, H, S_Q, D)}
     found |= {name: make(batch, kv_heads, S_KV, D) for name in "kv"}
     heads_first = found["q"].stride(1) >= found["q"].stride(2)
     stats = (
-        meta_tensor(batch, H, S_Q, 1, kind="float32") if heads_first else meta_tensor(batch, S_Q, H, 1, kind="float32")
+        make_meta_tensor(batch, H, S_Q, 1, kind="float32")
+        if heads_first
+        else make_meta_tensor(batch, S_Q, H, 1, kind="float32")
     )
     found["stats"] = stats if heads_first else stats.transpose(1, 2)
-    return found | (gradient_tensors(found) if backward else {})
+    return found | (make_gradient_tensors(found) if backward else {})
 
 
-def gradient_tensors(found: dict[str, Any]) -> dict[str, Any]:
+def make_gradient_tensors(found: dict[str, Any]) -> dict[str, Any]:
     return {f"d{name}": found[name]._like() for name in ("q", "k", "v", "o")}
 
 
-def packed_tensors(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
-    found = dict.fromkeys(NAMES)
+def make_packed_tensors(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
+    found = dict.fromkeys(TENSOR_NAMES)
     found |= {
-        "q": meta_tensor(tokens, H, D),
-        "o": meta_tensor(tokens, H, D),
-        "k": meta_tensor(600, HK, D),
-        "v": meta_tensor(600, HK, D),
+        "q": make_meta_tensor(tokens, H, D),
+        "o": make_meta_tensor(tokens, H, D),
+        "k": make_meta_tensor(600, HK, D),
+        "v": make_meta_tensor(600, HK, D),
     }
-    found |= {name: meta_tensor(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
-    found["stats"] = meta_tensor(tokens, H, kind="float32").t()
-    return found | (gradient_tensors(found) if backward else {})
+    found |= {name: make_meta_tensor(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    found["stats"] = make_meta_tensor(tokens, H, kind="float32").t()
+    return found | (make_gradient_tensors(found) if backward else {})
 
 
-def paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
-    found = dict.fromkeys(NAMES)
-    pages = meta_tensor(40, page, HK, D).transpose(1, 2)
-    found |= {"q": bshd_tensor(B, H, chunk, D), "o": bshd_tensor(B, H, chunk, D), "k": pages, "v": pages._like()}
-    found |= {"block_table": meta_tensor(B, 13, kind="int32"), "seq_len_kv": meta_tensor(B, kind="int32")}
+def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
+    found = dict.fromkeys(TENSOR_NAMES)
+    pages = make_meta_tensor(40, page, HK, D).transpose(1, 2)
+    found |= {
+        "q": make_bshd_tensor(B, H, chunk, D),
+        "o": make_bshd_tensor(B, H, chunk, D),
+        "k": pages,
+        "v": pages._like(),
+    }
+    found |= {"block_table": make_meta_tensor(B, 13, kind="int32"), "seq_len_kv": make_meta_tensor(B, kind="int32")}
     return found
 
 
@@ -88,8 +107,8 @@ def h200_target() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> None:
-    named = dense_tensors(bshd_tensor, backward=backward)
-    reading = read_call(backward, named, PLAIN)
+    named = make_dense_tensors(make_bshd_tensor, backward=backward)
+    reading = read_call(backward, named, DEFAULT_OPTIONS)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
@@ -100,9 +119,9 @@ def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> Non
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool) -> None:
-    named = dense_tensors(meta_tensor, kv_heads=H, backward=backward)
-    named |= {"seq_len_q": meta_tensor(B, kind="int32"), "seq_len_kv": meta_tensor(B, kind="int32")}
-    reading = read_call(backward, named, PLAIN._replace(right_bound=0))
+    named = make_dense_tensors(make_meta_tensor, kv_heads=H, backward=backward)
+    named |= {"seq_len_q": make_meta_tensor(B, kind="int32"), "seq_len_kv": make_meta_tensor(B, kind="int32")}
+    reading = read_call(backward, named, DEFAULT_OPTIONS._replace(right_bound=0))
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
     assert describe_problem(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
@@ -111,22 +130,24 @@ def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
 def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_target: Any, reason: str) -> None:
-    named = dense_tensors(meta_tensor, kv_heads=HK if reason == "grouped heads" else H)
+    named = make_dense_tensors(make_meta_tensor, kv_heads=HK if reason == "grouped heads" else H)
     if reason == "bias":
-        named["bias"] = meta_tensor(1, H, S_Q, S_KV)
+        named["bias"] = make_meta_tensor(1, H, S_Q, S_KV)
     if reason == "sink":
-        named["sink"] = meta_tensor(H, kind="float32")
-    reading = read_call(False, named, PLAIN)
+        named["sink"] = make_meta_tensor(H, kind="float32")
+    reading = read_call(False, named, DEFAULT_OPTIONS)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
     assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
 def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
-    named = dense_tensors(bshd_tensor)
-    named["k"] = meta_tensor(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
-    named["v"] = meta_tensor(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense_tensors
-    reading = read_call(False, named, PLAIN)
+    named = make_dense_tensors(make_bshd_tensor)
+    named["k"] = make_meta_tensor(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
+    named["v"] = make_meta_tensor(
+        B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV)
+    )  # d not make_dense_tensors
+    reading = read_call(False, named, DEFAULT_OPTIONS)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
     assert count_engine_configs(reading, named, h200_target, backward=False)
@@ -134,8 +155,8 @@ def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> None:
-    options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
-    named = packed_tensors(backward=backward)
+    options = DEFAULT_OPTIONS._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
+    named = make_packed_tensors(backward=backward)
     reading = read_call(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
@@ -146,8 +167,8 @@ def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> No
 
 @pytest.mark.parametrize("chunk", [1, 20])
 def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
-    named = paged_tensors(chunk=chunk)
-    reading = read_call(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
+    named = make_paged_tensors(chunk=chunk)
+    reading = read_call(False, named, DEFAULT_OPTIONS._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
     problem = describe_problem(False, named, reading)
@@ -158,78 +179,87 @@ def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
 
 
 def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
-    assert read_call(False, paged_tensors(), PLAIN).needed.q == 1
-    named = paged_tensors() | {"sink": meta_tensor(H, kind="float32")}
-    reading = read_call(False, named, PLAIN)
+    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).needed.q == 1
+    named = make_paged_tensors() | {"sink": make_meta_tensor(H, kind="float32")}
+    reading = read_call(False, named, DEFAULT_OPTIONS)
     assert (reading.max_q, reading.needed.q) == (1, 2)
     assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
 def test_calls_with_other_batches_and_lengths_share_plans() -> None:
-    many = [read_call(False, dense_tensors(bshd_tensor, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
+    many = [
+        read_call(False, make_dense_tensors(make_bshd_tensor, batch=b), DEFAULT_OPTIONS).related_plans
+        for b in (1, 2, 7)
+    ]
     assert len(set(many)) == 1
     assert (
-        read_call(False, packed_tensors(), PLAIN._replace(max_q=9)).related_plans
-        == read_call(False, packed_tensors(tokens=7), PLAIN._replace(max_q=3)).related_plans
+        read_call(False, make_packed_tensors(), DEFAULT_OPTIONS._replace(max_q=9)).related_plans
+        == read_call(False, make_packed_tensors(tokens=7), DEFAULT_OPTIONS._replace(max_q=3)).related_plans
     )
     others = [
-        read_call(False, dense_tensors(bshd_tensor, kv_heads=H), PLAIN).related_plans,
-        read_call(False, dense_tensors(bshd_tensor), PLAIN._replace(right_bound=0)).related_plans,
-        read_call(True, dense_tensors(bshd_tensor, backward=True), PLAIN).related_plans,
-        read_call(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read_call(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(B, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read_call(False, dense_tensors(bshd_tensor) | {"sink": meta_tensor(H, kind="float32")}, PLAIN).related_plans,
-        read_call(False, dense_tensors(bshd_tensor) | {"stats": None}, PLAIN).related_plans,
-        read_call(False, paged_tensors(), PLAIN).related_plans,
+        read_call(False, make_dense_tensors(make_bshd_tensor, kv_heads=H), DEFAULT_OPTIONS).related_plans,
+        read_call(False, make_dense_tensors(make_bshd_tensor), DEFAULT_OPTIONS._replace(right_bound=0)).related_plans,
+        read_call(True, make_dense_tensors(make_bshd_tensor, backward=True), DEFAULT_OPTIONS).related_plans,
+        read_call(
+            False, make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, S_KV)}, DEFAULT_OPTIONS
+        ).related_plans,
+        read_call(
+            False, make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(B, H, S_Q, S_KV)}, DEFAULT_OPTIONS
+        ).related_plans,
+        read_call(
+            False, make_dense_tensors(make_bshd_tensor) | {"sink": make_meta_tensor(H, kind="float32")}, DEFAULT_OPTIONS
+        ).related_plans,
+        read_call(False, make_dense_tensors(make_bshd_tensor) | {"stats": None}, DEFAULT_OPTIONS).related_plans,
+        read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
 
 def test_calls_with_one_key_share_plans_with_longer_ones() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
-        named = dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, bias_keys)}
-        named |= {name: bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
-        return read_call(False, named, PLAIN).related_plans
+        named = make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, bias_keys)}
+        named |= {name: make_bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
+        return read_call(False, named, DEFAULT_OPTIONS).related_plans
 
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
 def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:
-    assert read_call(False, paged_tensors(), PLAIN._replace(max_kv=100)).max_kv == 100
-    assert read_call(False, paged_tensors(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
+    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=100)).max_kv == 100
+    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=1000)).max_kv == 13 * 16
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"k": meta_tensor(B, HK, S_KV, 32)}, r"k is float16 \[3, 2, 300, 32\] on cuda, float16 \[3, 2, 300, 64\]"),
-    ({"v": meta_tensor(B, HK, 299, D)}, r"v is float16 \[3, 2, 299, 64\]"),
-    ({"seq_len_q": meta_tensor(B + 1, kind="int32")}, r"seq_len_q is int32 \[4\] on cuda, int32 \[3\]"),
-    ({"sink": meta_tensor(H, kind="float16")}, "sink is float16"),
-    ({"alibi_slopes": meta_tensor(H - 1, kind="float32")}, r"alibi_slopes is float32 \[7\]"),
-    ({"bias": meta_tensor(S_Q, S_KV)}, "bias has 2 dims"),
-    ({"bias": meta_tensor(1, 1, 1, 1, kind="float32")}, "bias is float32"),
-    ({"o": meta_tensor(B, H, S_Q, 32)}, r"o is float16 \[3, 8, 200, 32\]"),
+INVALID_TENSORS: list[tuple[dict[str, Any], str]] = [
+    ({"k": make_meta_tensor(B, HK, S_KV, 32)}, r"k is float16 \[3, 2, 300, 32\] on cuda, float16 \[3, 2, 300, 64\]"),
+    ({"v": make_meta_tensor(B, HK, 299, D)}, r"v is float16 \[3, 2, 299, 64\]"),
+    ({"seq_len_q": make_meta_tensor(B + 1, kind="int32")}, r"seq_len_q is int32 \[4\] on cuda, int32 \[3\]"),
+    ({"sink": make_meta_tensor(H, kind="float16")}, "sink is float16"),
+    ({"alibi_slopes": make_meta_tensor(H - 1, kind="float32")}, r"alibi_slopes is float32 \[7\]"),
+    ({"bias": make_meta_tensor(S_Q, S_KV)}, "bias has 2 dims"),
+    ({"bias": make_meta_tensor(1, 1, 1, 1, kind="float32")}, "bias is float32"),
+    ({"o": make_meta_tensor(B, H, S_Q, 32)}, r"o is float16 \[3, 8, 200, 32\]"),
     ({"sink": [1.0]}, "sink is list, a tensor is needed"),
 ]
 
 
-@pytest.mark.parametrize(("changed", "words"), WRONG, ids=[words for _, words in WRONG])
+@pytest.mark.parametrize(("changed", "words"), INVALID_TENSORS, ids=[words for _, words in INVALID_TENSORS])
 def test_invalid_tensors_are_refused(changed: dict[str, Any], words: str) -> None:
-    check_tensors(dense_tensors(bshd_tensor))
+    check_tensors(make_dense_tensors(make_bshd_tensor))
     with pytest.raises(UsageError, match=words) as caught:
-        check_tensors(dense_tensors(bshd_tensor) | changed)
+        check_tensors(make_dense_tensors(make_bshd_tensor) | changed)
     assert caught.value.code == "torch-tensor"
 
 
 def test_invalid_pages_are_refused() -> None:
-    check_tensors(paged_tensors())
+    check_tensors(make_paged_tensors())
     with pytest.raises(UsageError, match="a page has 24 tokens, a power of two is needed"):
-        check_tensors(paged_tensors(page=24))
-    scattered = meta_tensor(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
-    check_pages(paged_tensors())
+        check_tensors(make_paged_tensors(page=24))
+    scattered = make_meta_tensor(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
+    check_pages(make_paged_tensors())
     with pytest.raises(UsageError, match="the pages of k have strides"):
-        check_pages(paged_tensors() | {"k": scattered})
+        check_pages(make_paged_tensors() | {"k": scattered})
     with pytest.raises(UsageError, match=r"block_table is int32 \[2, 13\]"):
-        check_tensors(paged_tensors() | {"block_table": meta_tensor(2, 13, kind="int32")})
+        check_tensors(make_paged_tensors() | {"block_table": make_meta_tensor(2, 13, kind="int32")})
 
 
 @pytest.mark.parametrize(
@@ -245,7 +275,7 @@ def test_invalid_pages_are_refused() -> None:
     ],
 )
 def test_invalid_options_are_refused(changed: dict[str, Any], words: str) -> None:
-    check_options(PLAIN)
+    check_options(DEFAULT_OPTIONS)
     with pytest.raises(UsageError, match=words) as caught:
-        check_options(PLAIN._replace(**changed))
+        check_options(DEFAULT_OPTIONS._replace(**changed))
     assert caught.value.code == "torch-option"

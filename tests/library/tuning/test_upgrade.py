@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.tuning.upgrade import changes_to_time
+from cudnn_backend_py.tuning.upgrade import select_changes_to_time
 from tests.support.child import OLDER_VERSION
 from tools.campaign.graphs import make_random_graph
 
@@ -21,9 +21,9 @@ def test_only_changed_plans_are_timed() -> None:
         "resample": make_random_graph(910024, "resample", version=(9, 14, 0)),
     }
     found = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False)
-    assert changes_to_time(found) == []  # of the GPU of this machine
+    assert select_changes_to_time(found) == []  # of the GPU of this machine
     here = replace(found, changes=tuple(replace(one, target="gpu") for one in found.changes))
-    assert [one.graph for one in changes_to_time(here)] == ["attention"]
+    assert [one.graph for one in select_changes_to_time(here)] == ["attention"]
     by = {one.graph: one for one in here.changes}
     assert {name for name, one in by.items() if one.has_same_code} == {"sum", "norm", "resample"}
     assert (by["sum"].effect, by["norm"].effect) == (Effect.UNCHANGED, Effect.UNCHANGED)
@@ -31,4 +31,4 @@ def test_only_changed_plans_are_timed() -> None:
     old = by["sum"].old
     unreported = replace(old, candidates=tuple(replace(one, kernels=None) for one in old.candidates))
     hidden = replace(here, changes=(replace(by["sum"], old=unreported, new=unreported), by["norm"]))
-    assert [one.graph for one in changes_to_time(hidden)] == ["sum"]
+    assert [one.graph for one in select_changes_to_time(hidden)] == ["sum"]

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
 from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
-from cudnn_backend_py.native.environment import absent_engines
+from cudnn_backend_py.native.environment import find_absent_engine_libraries
 from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.support.zoo import VARIED_GRAPHS
 
@@ -32,7 +32,7 @@ def test_absent_engine_libraries_are_found_from_the_installed_files(
 ) -> None:
     for name in present:
         (tmp_path / f"libcudnn_{name}.so.9").touch()
-    assert absent_engines(str(tmp_path / "libcudnn.so.9"), version, cuda) == absent
+    assert find_absent_engine_libraries(str(tmp_path / "libcudnn.so.9"), version, cuda) == absent
 
 
 def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> None:

@@ -12,7 +12,7 @@ from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.known_issues import FAULTS, find_known_issues
-from cudnn_backend_py.plans.lower import newer_parts
+from cudnn_backend_py.plans.lower import find_newer_features
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import find_deviations
@@ -47,7 +47,7 @@ WORK_ON_GRAPHS: dict[str, Callable[[Graph], object]] = {
     "deviations": find_deviations,
     "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
     "drawing": draw_graph,
-    "newer parts": lambda graph: newer_parts(graph, (9, 0, 0)),
+    "newer parts": lambda graph: find_newer_features(graph, (9, 0, 0)),
     "other types": lambda graph: override(graph, types={"*": "bf16"}),
     "tensors by name": lambda graph: [graph.tensor(tensor.name) for tensor in graph.tensors],
 }

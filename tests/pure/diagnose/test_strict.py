@@ -16,7 +16,7 @@ from cudnn_backend_py import GraphError, load_graph, load_plan
 from cudnn_backend_py.diagnose import SupportTable
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.plans.record import load_record, seal
+from cudnn_backend_py.plans.record import add_hash, load_record
 from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
 from cudnn_backend_py.target import load_profile
@@ -97,7 +97,7 @@ def test_a_schema_version_that_is_not_an_integer_is_refused(version: object, tmp
         graph_from_json({**json.loads(GRAPH_JSON), "version": version})
     record = {"schema": "cudnn-backend-py/plan", "version": version}
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(seal(record)), encoding="utf-8")
+    path.write_text(json.dumps(add_hash(record)), encoding="utf-8")
     with pytest.raises(GraphError, match=r"^plan-file: .* is not a plan file of version 1"):
         load_plan(path)
 
@@ -118,7 +118,7 @@ def test_fields_of_a_plan_file_with_a_valid_hash_are_checked(key: str, value: ob
     path = tmp_path / "plan.json"
 
     def write_plan_file(changed: dict[str, Any]) -> Path:
-        path.write_text(json.dumps(seal(changed)), encoding="utf-8")
+        path.write_text(json.dumps(add_hash(changed)), encoding="utf-8")
         return path
 
     assert load_record(write_plan_file(record)).sm == 90

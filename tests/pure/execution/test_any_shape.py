@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import ClassBounds
 from cudnn_backend_py.target import Target
 
-LARGE, SMALL = ClassBounds(8, 1000, 1000), ClassBounds(2, 70, 70)
+LARGE_CALL, SMALL_CALL = ClassBounds(8, 1000, 1000), ClassBounds(2, 70, 70)
 
 
 @pytest.fixture
@@ -37,25 +37,25 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
     return made
 
 
-def test_a_call_uses_its_own_class_whatever_ran_before(related_plans: RelatedPlans) -> None:
-    related_plans.find(LARGE, 0)
-    held, key = related_plans.find(SMALL, 0)
+def test_a_call_uses_the_plan_of_its_own_shape_class_whatever_ran_before(related_plans: RelatedPlans) -> None:
+    related_plans.find(LARGE_CALL, 0)
+    held, key = related_plans.find(SMALL_CALL, 0)
     assert held.plan.bounds == key[1] == ClassBounds(2, 128, 128)
 
 
-def test_a_larger_class_substitutes_only_where_that_is_allowed(related_plans: RelatedPlans) -> None:
-    related_plans.find(LARGE, 0)
-    held, key = related_plans.find(SMALL, 0, allow_larger=True)
+def test_the_plan_of_a_larger_shape_class_is_used_only_if_allowed(related_plans: RelatedPlans) -> None:
+    related_plans.find(LARGE_CALL, 0)
+    held, key = related_plans.find(SMALL_CALL, 0, allow_larger=True)
     assert held.plan.bounds == ClassBounds(8, 1024, 1024)
     assert key[1] == ClassBounds(2, 128, 128)
     pool = related_plans._pool
     assert pool is not None
     assert pool.wait()
-    held, _ = related_plans.find(SMALL, 0, allow_larger=True)
+    held, _ = related_plans.find(SMALL_CALL, 0, allow_larger=True)
     assert held.plan.bounds == ClassBounds(2, 128, 128)
 
 
-def status_error(status: Status) -> CudnnStatusError:
+def make_status_error(status: Status) -> CudnnStatusError:
     return CudnnStatusError("no plan", status=status, function="cudnnBackendFinalize")
 
 
@@ -64,9 +64,9 @@ def status_error(status: Status) -> CudnnStatusError:
     [
         (NotSupported("none", code="nothing-selected"), True),
         (GraphError("no class", code="attention-layout"), True),
-        (status_error(Status.NOT_SUPPORTED), True),
-        (status_error(Status.INTERNAL_ERROR_COMPILATION_FAILED), True),
-        (status_error(Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), False),
+        (make_status_error(Status.NOT_SUPPORTED), True),
+        (make_status_error(Status.INTERNAL_ERROR_COMPILATION_FAILED), True),
+        (make_status_error(Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), False),
         (EnvironmentNotReady("no GPU", code="no-gpu"), False),
     ],
 )

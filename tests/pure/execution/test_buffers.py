@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, UsageError
-from cudnn_backend_py.execution.buffers import DeviceBuffer, device_buffer, dlpack_facts
-from cudnn_backend_py.execution.checks import check_buffer, scalar_array
+from cudnn_backend_py.execution.buffers import DeviceBuffer, read_device_buffer, read_dlpack_facts
+from cudnn_backend_py.execution.checks import check_buffer, make_scalar_array
 from cudnn_backend_py.execution.run import _copy_back, _to_memory_image
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import make_tensor
@@ -46,16 +46,16 @@ class CudaArray:
     ],
 )
 def test_address_and_size_of_a_buffer_are_read(source: object, expected: DeviceBuffer) -> None:
-    assert device_buffer(source, "q") == expected
+    assert read_device_buffer(source, "q") == expected
 
 
 def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
     """The test reads many arrays: memory of a capsule freed too early would be reused."""
     arrays = [np.zeros((4, index + 1), np.float32)[:, ::2] for index in range(200)]
     for array in arrays:
-        at = device_buffer(array, "seed", host=True)
+        at = read_device_buffer(array, "seed", host=True)
         assert (at.ptr, at.element_bits, at.device) == (array.ctypes.data, 32, None)
-        facts = dlpack_facts(array)
+        facts = read_dlpack_facts(array)
         assert facts.dims == array.shape
         assert facts.strides == tuple(stride // 4 for stride in array.strides)
         assert (facts.type_text, facts.on_host) == ("float32", True)
@@ -83,19 +83,19 @@ def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
 )
 def test_objects_that_are_not_device_buffers_are_refused(source: object, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        device_buffer(source, "q")
+        read_device_buffer(source, "q")
     assert str(raised.value) == message
 
 
-HALF = make_tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
+HALF_TENSOR = make_tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
 
 
 @pytest.mark.parametrize(
     ("described", "buffer"),
     [
-        (HALF, DeviceBuffer(4096)),
-        (HALF, DeviceBuffer(4096, 112, 16, "float16")),
-        (HALF, DeviceBuffer(4096, 9999, 16, "uint16")),
+        (HALF_TENSOR, DeviceBuffer(4096)),
+        (HALF_TENSOR, DeviceBuffer(4096, 112, 16, "float16")),
+        (HALF_TENSOR, DeviceBuffer(4096, 9999, 16, "uint16")),
         (make_tensor("b", 9, data_type=DataType.BOOLEAN), DeviceBuffer(4096, 2, 8, "uint8")),
         (make_tensor("i", 8, data_type=DataType.INT4), DeviceBuffer(4096, 4, 8, "uint8")),
         (make_tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
@@ -108,16 +108,24 @@ def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) 
 @pytest.mark.parametrize(
     ("described", "buffer", "message"),
     [
-        (HALF, DeviceBuffer(4098), "buffer-misaligned: buffer 'q' is at 0x1002, a multiple of 16 bytes is needed"),
         (
-            HALF,
+            HALF_TENSOR,
+            DeviceBuffer(4098),
+            "buffer-misaligned: buffer 'q' is at 0x1002, a multiple of 16 bytes is needed",
+        ),
+        (
+            HALF_TENSOR,
             DeviceBuffer(4096, 224, 32, "float32"),
             "buffer-type: buffer 'q' has elements of 32 bits (float32), HALF has 16",
         ),
-        (HALF, DeviceBuffer(4096, 224, 16, "bfloat16"), "buffer-type: buffer 'q' holds bfloat16, HALF is needed"),
-        (HALF, DeviceBuffer(4096, 224, 16, "<i2"), "buffer-type: buffer 'q' holds <i2, HALF is needed"),
         (
-            HALF,
+            HALF_TENSOR,
+            DeviceBuffer(4096, 224, 16, "bfloat16"),
+            "buffer-type: buffer 'q' holds bfloat16, HALF is needed",
+        ),
+        (HALF_TENSOR, DeviceBuffer(4096, 224, 16, "<i2"), "buffer-type: buffer 'q' holds <i2, HALF is needed"),
+        (
+            HALF_TENSOR,
             DeviceBuffer(4096, 111, 16, "float16"),
             "buffer-too-small: buffer 'q' reaches over 111 bytes, f16[4,8] with strides (16, 1) needs 112",
         ),
@@ -147,7 +155,7 @@ def test_buffers_that_do_not_match_are_refused(described: Tensor, buffer: Device
 # ------------------------------------------------------------------------------------- scalars
 
 
-def by_value_tensor(data_type: DataType) -> Tensor:
+def make_by_value_tensor(data_type: DataType) -> Tensor:
     return make_tensor("c", 1, 1, data_type=data_type, by_value=True)
 
 
@@ -168,8 +176,10 @@ def by_value_tensor(data_type: DataType) -> Tensor:
         (DataType.INT8, -128, np.int8),
     ],
 )
-def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) -> None:
-    made = scalar_array(by_value_tensor(data_type), value)
+def test_by_value_scalars_are_encoded_in_the_type_of_the_tensor(
+    data_type: DataType, value: Any, dtype: type[Any]
+) -> None:
+    made = make_scalar_array(make_by_value_tensor(data_type), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
     with np.errstate(over="ignore"):
         assert made.item() == np.asarray(value).astype(dtype).item()
@@ -189,7 +199,7 @@ def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) 
     ],
 )
 def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> None:
-    made = scalar_array(by_value_tensor(DataType.BFLOAT16), value)
+    made = make_scalar_array(make_by_value_tensor(DataType.BFLOAT16), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(np.uint16), 1, True)
     assert hex(made.item()) == hex(bits)
 
@@ -212,15 +222,15 @@ def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> No
         (DataType.INT8, 300, "by-value-type: by-value tensor 'c' is INT8, which cannot hold 300"),
     ],
 )
-def test_scalars_that_do_not_match_are_refused(data_type: DataType, value: Any, message: str) -> None:
+def test_by_value_scalars_that_do_not_fit_the_tensor_are_refused(data_type: DataType, value: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        scalar_array(by_value_tensor(data_type), value)
+        make_scalar_array(make_by_value_tensor(data_type), value)
     assert str(raised.value) == message
 
 
 # ------------------------------------------------------------------------------------- arrays
 
-LAYOUTS = {
+STRIDED_LAYOUTS = {
     "packed": make_tensor("t", 2, 3, 4),
     "transposed": make_tensor("t", 2, 3, 4, strides=(12, 1, 3)),
     "with gaps": make_tensor("t", 2, 3, 4, strides=(100, 10, 2)),
@@ -229,10 +239,10 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", STRIDED_LAYOUTS)
 @pytest.mark.parametrize("arrange", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1][::-1]])
 def test_arrays_are_copied_to_a_memory_image_and_back(name: str, arrange: Callable[[Any], Any]) -> None:
-    described = LAYOUTS[name]
+    described = STRIDED_LAYOUTS[name]
     size = int(np.prod(described.dims))
     array = arrange(np.arange(1, size + 1, dtype=np.float32).reshape(described.dims))
     image = _to_memory_image(described, array)

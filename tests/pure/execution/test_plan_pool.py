@@ -188,13 +188,13 @@ def test_a_plan_is_built_in_the_background(pool: PlanPool, destroyed: list[str])
         threads.append(threading.current_thread())
         return FakePlan("a", destroyed)
 
-    pool.build_soon("a", build_plan, 0)
+    pool.build_in_background("a", build_plan, 0)
     assert pool.wait(5)
     held = pool.find("a")
     assert held is not None
     assert held.plan.name == "a"
     assert threads[0] is not threading.main_thread()
-    pool.build_soon("a", build_plan, 0)
+    pool.build_in_background("a", build_plan, 0)
     assert pool.wait(5)
     assert len(threads) == 1
 
@@ -207,10 +207,10 @@ def test_a_failed_background_build_is_not_repeated(pool: PlanPool, destroyed: li
         raise UsageError("no", code="no")
 
     for _ in range(2):
-        pool.build_soon("a", raise_usage_error, 0)
+        pool.build_in_background("a", raise_usage_error, 0)
         assert pool.wait(5)
     assert (len(tries), pool.find("a")) == (1, None)
-    pool.build_soon("b", lambda: FakePlan("b", destroyed), 0)  # the thread is still alive
+    pool.build_in_background("b", lambda: FakePlan("b", destroyed), 0)  # the thread is still alive
     assert pool.wait(5)
     assert pool.find("b") is not None
 
@@ -226,9 +226,9 @@ def test_the_next_caller_builds_again_after_a_failed_build(pool: PlanPool, destr
 
 def test_background_builds_beyond_the_queue_limit_are_dropped(driver: FakeDriver, destroyed: list[str]) -> None:
     pool, go = PlanPool(most=200), threading.Event()
-    pool.build_soon("first", lambda: (go.wait(5), FakePlan("first", destroyed))[1], 0)
+    pool.build_in_background("first", lambda: (go.wait(5), FakePlan("first", destroyed))[1], 0)
     for name in map(str, range(200)):
-        pool.build_soon(name, lambda name=name: FakePlan(name, destroyed), 0)  # type: ignore[misc]
+        pool.build_in_background(name, lambda name=name: FakePlan(name, destroyed), 0)  # type: ignore[misc]
     go.set()
     assert pool.wait(5)
     assert 60 <= len(pool) <= 66
@@ -269,6 +269,6 @@ def test_a_failed_background_build_is_recorded(pool: PlanPool) -> None:
         raise UsageError("no", code="wrong-argument")
 
     assert not pool.has_failed("a")
-    pool.build_soon("a", raise_wrong_argument, 0)
+    pool.build_in_background("a", raise_wrong_argument, 0)
     assert pool.wait(5)
     assert pool.has_failed("a")

@@ -8,84 +8,92 @@ from itertools import chain, repeat
 import pytest
 
 from cudnn_backend_py.execution.plan_pool import PlanPool
-from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, RecurringShapes
+from cudnn_backend_py.execution.returning import (
+    CALLS_IN_A_ROW,
+    LONG_RUN_CALLS,
+    MAX_COUNTED_SHAPES,
+    VISITS_OF_RECURRING_SHAPE,
+    RecurringShapes,
+)
 
 
-def recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
+def list_recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
     """Return the recognized shapes, each with the number of its call after which it was recognized."""
     returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
-        left = returning.calls_left(shape)
+        left = returning.count_calls_left(shape)
         returning.count_call(shape)
-        after = returning.calls_left(shape)
+        after = returning.count_calls_left(shape)
         assert (left <= 1) == (after == 0), "it is known a call before"
         if not after:
             found.setdefault(shape, seen[shape])
     return found
 
 
-def calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
+def make_calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
     """Yield each shape once for every layer of a model."""
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
-def test_a_single_shape_is_recognized_before_its_tenth_call() -> None:
-    assert recognized_shapes(repeat("a", 9)) == {"a": OFTEN}
-    assert OFTEN < 10
+def test_a_single_repeated_shape_is_recognized_as_recurring_before_its_tenth_call() -> None:
+    assert list_recognized_shapes(repeat("a", 9)) == {"a": CALLS_IN_A_ROW}
+    assert CALLS_IN_A_ROW < 10
 
 
 @pytest.mark.parametrize("count", [12, 80])
 def test_consecutive_calls_of_layers_count_as_one_visit(count: int) -> None:
-    assert set(recognized_shapes(calls_of_layers(range(100), count))) == {0}, (
+    assert set(list_recognized_shapes(make_calls_of_layers(range(100), count))) == {0}, (
         "only the first shape, which might have been the only one"
     )
 
 
 def test_a_shape_is_not_recognized_after_two_training_steps() -> None:
-    assert set(recognized_shapes(calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
+    assert set(list_recognized_shapes(make_calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
 
 
-def test_alternating_shapes_are_recognized() -> None:
-    found = recognized_shapes(list(range(50)) * 9)
-    assert found == dict.fromkeys(range(50), VISITS)
-    assert VISITS < 10
+def test_alternating_shapes_are_recognized_as_recurring() -> None:
+    found = list_recognized_shapes(list(range(50)) * 9)
+    assert found == dict.fromkeys(range(50), VISITS_OF_RECURRING_SHAPE)
+    assert VISITS_OF_RECURRING_SHAPE < 10
 
 
-def test_a_few_recurring_lengths_are_recognized() -> None:
-    assert set(recognized_shapes(calls_of_layers([1, 2, 3] * VISITS))) == {1, 2, 3}
+def test_a_few_repeated_lengths_are_recognized_as_recurring() -> None:
+    assert set(list_recognized_shapes(make_calls_of_layers([1, 2, 3] * VISITS_OF_RECURRING_SHAPE))) == {1, 2, 3}
 
 
 def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
-    assert PlanPool()._most >= 2 * KEPT
-    assert recognized_shapes(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
-    assert recognized_shapes(list(range(KEPT + 1)) * (VISITS + 2)) == {}
+    assert PlanPool()._max_plans >= 2 * MAX_COUNTED_SHAPES
+    assert list_recognized_shapes(list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE).keys() == set(
+        range(MAX_COUNTED_SHAPES)
+    )
+    assert list_recognized_shapes(list(range(MAX_COUNTED_SHAPES + 1)) * (VISITS_OF_RECURRING_SHAPE + 2)) == {}
 
 
 def test_the_second_single_shape_of_a_program_is_recognized() -> None:
-    found = recognized_shapes([*calls_of_layers(["a"] * 1000), *calls_of_layers(["b"] * 1000)])
-    assert found == {"a": OFTEN, "b": LONG}
+    found = list_recognized_shapes([*make_calls_of_layers(["a"] * 1000), *make_calls_of_layers(["b"] * 1000)])
+    assert found == {"a": CALLS_IN_A_ROW, "b": LONG_RUN_CALLS}
 
 
 def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     returning = RecurringShapes()
     for shape in range(100_000):
         returning.count_call(shape)
-    assert len(returning._visits) <= KEPT
+    assert len(returning._visits) <= MAX_COUNTED_SHAPES
     for other in ("b", "c", "d"):
         returning.count_call(99_999)
         returning.count_call(other)
-    assert returning.calls_left(99_999) == 0
-    assert returning.calls_left(0) > 1
+    assert returning.count_calls_left(99_999) == 0
+    assert returning.count_calls_left(0) > 1
 
 
 def test_late_reported_calls_count_only_during_the_same_visit() -> None:
     returning = RecurringShapes()
     returning.count_call("a")
-    returning.count_late_calls("a", OFTEN - 3)
-    assert returning.calls_left("a") == 2
+    returning.count_late_calls("a", CALLS_IN_A_ROW - 3)
+    assert returning.count_calls_left("a") == 2
     returning.count_call("b")
     returning.count_late_calls("a", 1000)
     returning.count_late_calls("b", 1)
-    assert returning.calls_left("b") > 1, "a's calls are none of b's"
-    assert returning.calls_left("a") > 1
+    assert returning.count_calls_left("b") > 1, "a's calls are none of b's"
+    assert returning.count_calls_left("a") > 1

@@ -13,7 +13,7 @@ from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
-from cudnn_backend_py.torch_ops.graphs import attention_graph
+from cudnn_backend_py.torch_ops.graphs import make_attention_graph
 from tests.support.frontend_attention import RecordingGraph, call_frontend_attention
 from tests.support.issue_warnings import list_issue_warning_categories
 
@@ -106,10 +106,10 @@ def test_torch_operators_refuse_or_report_the_known_issue(
     options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
     if is_refused(known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up"):
-            attention_graph(tensors, options, backward=False, version=version, sm=sm)
+            make_attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
         seen = list_issue_warning_categories(
-            lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
+            lambda: make_attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
         assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= AFFECTED_VERSION and sm == 90)
 

@@ -48,7 +48,7 @@ def test_a_bound_launch_of_a_closed_cuda_graph_passes_a_null_handle(graph: CudaG
 
 def test_methods_of_a_closed_cuda_graph_raise_an_error(graph: CudaGraphHandle) -> None:
     made = object.__new__(CudaGraph)
-    made._graph, made._held, made._elsewhere = graph, [], False
+    made._graph, made._held, made._may_need_context_switch = graph, [], False
     made.close()
     for use in (made, made.launch, made.update, lambda: made.launch(7)):
         with pytest.raises(UsageError, match="cuda-graph-closed: this CUDA graph is closed"):
@@ -64,7 +64,7 @@ def test_a_cuda_graph_that_fails_to_instantiate_again_is_destroyed_once(
             raise RuntimeError(name)
         graph._cuda[name](first)
 
-    monkeypatch.setattr(cuda, "run_driver", run_fake_driver)
+    monkeypatch.setattr(cuda, "call_driver", run_fake_driver)
     monkeypatch.setattr(FakeDriver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
     with pytest.raises(RuntimeError, match="cuGraphInstantiateWithFlags"):
         graph.update()

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.native import find
-from cudnn_backend_py.native.version_store import VersionRequest, stored_libraries
+from cudnn_backend_py.native.version_store import VersionRequest, list_stored_libraries
 
 
 def make_conda_environment(folder: Path) -> Path:
@@ -34,7 +34,7 @@ def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_found_place() -> find.SearchResult:
-    return next(place for place in find.cudnn_places() if place.path is not None)
+    return next(place for place in find.find_cudnn_places() if place.path is not None)
 
 
 def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
@@ -56,7 +56,7 @@ def test_a_python_prefix_without_conda_is_not_searched(
     make_conda_environment(tmp_path)
     (tmp_path / "conda-meta").rmdir()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert str(tmp_path / "lib") not in " ".join(map(str, find.cudnn_places()))
+    assert str(tmp_path / "lib") not in " ".join(map(str, find.find_cudnn_places()))
 
 
 def test_debians_library_folder_is_searched_as_system_folder(
@@ -64,7 +64,7 @@ def test_debians_library_folder_is_searched_as_system_folder(
 ) -> None:
     debian = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
     monkeypatch.setattr(find.os.path, "isdir", lambda path: Path(path) == debian)
-    assert find.library_folders() == {debian: "system"}
+    assert find.list_library_folders() == {debian: "system"}
 
 
 def add_to_store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
@@ -109,16 +109,16 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
 
 def test_jit_wheels_that_cannot_judge_are_skipped(no_cudnn_anywhere: None, tmp_path: Path) -> None:
     add_to_store(tmp_path, "9.12.0.46-cu12")
-    assert stored_libraries() == []
+    assert list_stored_libraries() == []
     full = add_to_store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
-    assert [one.path for one in stored_libraries()] == [full]
+    assert [one.path for one in list_stored_libraries()] == [full]
 
 
 def test_libraries_of_a_world_writable_store_are_not_found(no_cudnn_anywhere: None, tmp_path: Path) -> None:
     library = add_to_store(tmp_path, "9.27.0.95-cu12")
     assert first_found_place().path == str(library)
     (tmp_path / "store").chmod(0o777)
-    assert stored_libraries() == []
+    assert list_stored_libraries() == []
 
 
 def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path
     nvrtc.parent.mkdir(parents=True)
     nvrtc.touch()
     assert first_found_place().path == str(older)
-    found = next(place for place in find.nvrtc_places(13, str(older)) if place.path is not None)
+    found = next(place for place in find.find_nvrtc_places(13, str(older)) if place.path is not None)
     assert found.path == str(nvrtc)
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, plan_files
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, open_plan_files
 from cudnn_backend_py.system.private_folder import EntryFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
-KEY, OTHER = "a" * 64, "b" * 64
-RECORD: dict[str, Any] = {"tag": "eng2_k24=7", "evidence": {"us": 1.5}, "graph": {"name": "é"}, "plan": "code"}
+PLAN_KEY, OTHER_PLAN_KEY = "a" * 64, "b" * 64
+ENTRY_DATA: dict[str, Any] = {"tag": "eng2_k24=7", "evidence": {"us": 1.5}, "graph": {"name": "é"}, "plan": "code"}
 
 
 @pytest.fixture
@@ -30,31 +30,31 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def entry_folder(folder: Path) -> EntryFolder:
-    return plan_files(folder, 1 << 20)
+    return open_plan_files(folder, 1 << 20)
 
 
-def file_names(folder: Path) -> list[str]:
+def list_file_names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
 def test_written_entries_are_read_and_the_folder_is_private(entry_folder: EntryFolder, folder: Path) -> None:
-    assert entry_folder.read(KEY) is None
+    assert entry_folder.read(PLAN_KEY) is None
     assert not folder.exists()
-    entry_folder.write(KEY, RECORD)
-    assert entry_folder.read(KEY) == {"key": KEY, **RECORD}
-    assert entry_folder.read(OTHER) is None
-    assert file_names(folder) == [".lock", f"{KEY}.plan"]
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    assert entry_folder.read(PLAN_KEY) == {"key": PLAN_KEY, **ENTRY_DATA}
+    assert entry_folder.read(OTHER_PLAN_KEY) is None
+    assert list_file_names(folder) == [".lock", f"{PLAN_KEY}.plan"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(item.stat().st_mode) for item in folder.iterdir()} == {0o600}
     assert entry_folder.clear() == 1
     assert entry_folder.clear() == 0
-    assert entry_folder.read(KEY) is None
+    assert entry_folder.read(PLAN_KEY) is None
 
 
 def test_files_are_private_under_any_umask(entry_folder: EntryFolder, folder: Path) -> None:
     old = os.umask(0)
     try:
-        entry_folder.write(KEY, RECORD)
+        entry_folder.write(PLAN_KEY, ENTRY_DATA)
     finally:
         os.umask(old)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -63,8 +63,8 @@ def test_files_are_private_under_any_umask(entry_folder: EntryFolder, folder: Pa
 
 def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> None:
     """One bit is flipped in each byte of an entry: first line, hash, JSON, last newline."""
-    entry_folder.write(KEY, RECORD)
-    path = entry_folder.path(KEY)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    path = entry_folder.path(PLAN_KEY)
     good = path.read_bytes()
     chance = random.Random(1)
     for place in range(len(good)):
@@ -72,9 +72,9 @@ def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> No
         wrong[place] ^= 1 << chance.randrange(8)
         path.write_bytes(wrong)
         with pytest.warns(PlanCacheWarning, match="is ignored"):
-            assert entry_folder.read(KEY) is None
+            assert entry_folder.read(PLAN_KEY) is None
     path.write_bytes(good)
-    assert entry_folder.read(KEY) is not None
+    assert entry_folder.read(PLAN_KEY) is not None
 
 
 @pytest.mark.parametrize(
@@ -91,47 +91,47 @@ def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> No
 def test_damaged_entries_are_ignored_and_overwritten(
     entry_folder: EntryFolder, change: Callable[[bytes], bytes], words: str
 ) -> None:
-    entry_folder.write(KEY, RECORD)
-    entry_folder.path(KEY).write_bytes(change(entry_folder.path(KEY).read_bytes()))
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    entry_folder.path(PLAN_KEY).write_bytes(change(entry_folder.path(PLAN_KEY).read_bytes()))
     with pytest.warns(PlanCacheWarning, match=words):
-        assert entry_folder.read(KEY) is None
-    entry_folder.write(KEY, RECORD)
-    assert entry_folder.read(KEY) is not None
+        assert entry_folder.read(PLAN_KEY) is None
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    assert entry_folder.read(PLAN_KEY) is not None
 
 
 def test_an_entry_stored_under_another_key_is_ignored(entry_folder: EntryFolder) -> None:
-    entry_folder.write(KEY, RECORD)
-    entry_folder.path(KEY).rename(entry_folder.path(OTHER))
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    entry_folder.path(PLAN_KEY).rename(entry_folder.path(OTHER_PLAN_KEY))
     with pytest.warns(PlanCacheWarning, match="another key"):
-        assert entry_folder.read(OTHER) is None
+        assert entry_folder.read(OTHER_PLAN_KEY) is None
 
 
 def test_entries_writable_by_other_users_are_ignored(entry_folder: EntryFolder) -> None:
-    entry_folder.write(KEY, RECORD)
-    entry_folder.path(KEY).chmod(0o666)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    entry_folder.path(PLAN_KEY).chmod(0o666)
     with pytest.warns(PlanCacheWarning, match="other users can write it"):
-        assert entry_folder.read(KEY) is None
+        assert entry_folder.read(PLAN_KEY) is None
 
 
 def test_symbolic_links_and_pipes_in_place_of_an_entry_are_ignored(entry_folder: EntryFolder, tmp_path: Path) -> None:
-    entry_folder.write(KEY, RECORD)
-    entry_folder.path(KEY).rename(tmp_path / "elsewhere")
-    entry_folder.path(KEY).symlink_to(tmp_path / "elsewhere")
-    os.mkfifo(entry_folder.path(OTHER), 0o600)
-    for key in (KEY, OTHER):
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    entry_folder.path(PLAN_KEY).rename(tmp_path / "elsewhere")
+    entry_folder.path(PLAN_KEY).symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(entry_folder.path(OTHER_PLAN_KEY), 0o600)
+    for key in (PLAN_KEY, OTHER_PLAN_KEY):
         with pytest.warns(PlanCacheWarning):
             assert entry_folder.read(key) is None
-    entry_folder.write(KEY, RECORD)
-    assert not entry_folder.path(KEY).is_symlink()
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    assert not entry_folder.path(PLAN_KEY).is_symlink()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
 def test_a_folder_accessible_to_other_users_is_refused(entry_folder: EntryFolder, folder: Path, mode: int) -> None:
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     folder.chmod(mode)
     for use in (
-        lambda: entry_folder.read(KEY),
-        lambda: entry_folder.write(KEY, RECORD),
+        lambda: entry_folder.read(PLAN_KEY),
+        lambda: entry_folder.write(PLAN_KEY, ENTRY_DATA),
         entry_folder.clear,
         lambda: [*entry_folder.read_all()],
     ):
@@ -141,10 +141,10 @@ def test_a_folder_accessible_to_other_users_is_refused(entry_folder: EntryFolder
 
 
 def test_a_symbolic_link_to_a_folder_is_refused(entry_folder: EntryFolder, folder: Path, tmp_path: Path) -> None:
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
-        plan_files(tmp_path / "link", 1 << 20).read(KEY)
+        open_plan_files(tmp_path / "link", 1 << 20).read(PLAN_KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
@@ -154,17 +154,17 @@ def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
         folder.mkdir(0o700)
         os.chown(folder, 12345, -1)
     with pytest.raises(EnvironmentNotReady, match="belongs to user id") as caught:
-        plan_files(foreign, 1 << 20).read(KEY)
+        open_plan_files(foreign, 1 << 20).read(PLAN_KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
 def test_a_folder_that_cannot_be_created_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    entry_folder = plan_files(tmp_path / "file" / "plans", 1 << 20)
+    entry_folder = open_plan_files(tmp_path / "file" / "plans", 1 << 20)
     with pytest.warns(PlanCacheWarning, match="is not kept"):
-        entry_folder.write(KEY, RECORD)
+        entry_folder.write(PLAN_KEY, ENTRY_DATA)
     with pytest.warns(PlanCacheWarning, match="is ignored"):
-        assert entry_folder.read(KEY) is None
+        assert entry_folder.read(PLAN_KEY) is None
 
 
 @pytest.mark.parametrize("key", ["", "a", "A" * 64, "../" + "a" * 61, "a" * 64 + "\n", "a" * 65])
@@ -176,13 +176,13 @@ def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: EntryFolder, key: s
 
 def test_evidence_with_a_set_is_refused(entry_folder: EntryFolder) -> None:
     with pytest.raises(UsageError) as caught:
-        entry_folder.write(KEY, {"evidence": {"times": {1, 2}}})
+        entry_folder.write(PLAN_KEY, {"evidence": {"times": {1, 2}}})
     assert caught.value.code == "plan-cache-evidence"
 
 
 def test_the_least_recently_used_entries_are_removed_first(folder: Path) -> None:
     size = 4096
-    entry_folder = plan_files(folder, 3 * (size + 512))
+    entry_folder = open_plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
         entry_folder.write(key, {"plan": "x" * size})
@@ -193,15 +193,15 @@ def test_the_least_recently_used_entries_are_removed_first(folder: Path) -> None
     entry_folder.write(keys[4], {"plan": "x" * size})
     assert [entry_folder.path(key).exists() for key in keys] == [True, False, False, True, True]
     with pytest.warns(PlanCacheWarning, match="at most"):
-        entry_folder.write(KEY, {"plan": "x" * 4 * size})
-    assert not entry_folder.path(KEY).exists()
+        entry_folder.write(PLAN_KEY, {"plan": "x" * 4 * size})
+    assert not entry_folder.path(PLAN_KEY).exists()
 
 
 def test_clear_keeps_other_files_of_the_folder(entry_folder: EntryFolder, folder: Path) -> None:
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / "notes.txt").write_text("mine")
     entry_folder.clear()
-    assert file_names(folder) == [".lock", "notes.txt"]
+    assert list_file_names(folder) == [".lock", "notes.txt"]
 
 
 def test_the_environment_variable_sets_the_folder_or_disables_the_cache(
@@ -244,17 +244,17 @@ def test_a_size_limit_that_is_not_a_whole_number_is_refused(folder: Path, max_by
     assert caught.value.code == "plan-cache-bound"
 
 
-def deeply_nested_list() -> list[Any]:
+def make_deeply_nested_list() -> list[Any]:
     made: list[Any] = []
     for _ in range(100_000):
         made = [made]
     return made
 
 
-@pytest.mark.parametrize("evidence", [{"deep": deeply_nested_list()}, {"set": {1}}, {(1, 2): 3}])
+@pytest.mark.parametrize("evidence", [{"deep": make_deeply_nested_list()}, {"set": {1}}, {(1, 2): 3}])
 def test_evidence_that_json_cannot_represent_is_refused(entry_folder: EntryFolder, evidence: dict[Any, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        entry_folder.write(KEY, {"evidence": evidence})
+        entry_folder.write(PLAN_KEY, {"evidence": evidence})
     assert caught.value.code == "plan-cache-evidence"
 
 
@@ -269,12 +269,12 @@ def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(entry_folder:
 def test_entries_that_vanish_during_clearing_are_not_counted(
     entry_folder: EntryFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for key in (KEY, OTHER):
-        entry_folder.write(key, RECORD)
+    for key in (PLAN_KEY, OTHER_PLAN_KEY):
+        entry_folder.write(key, ENTRY_DATA)
     unlink = os.unlink
 
     def unlink_twice(name: str, **options: Any) -> None:
-        if name == f"{KEY}.plan":
+        if name == f"{PLAN_KEY}.plan":
             unlink(name, **options)
         unlink(name, **options)
 
@@ -284,14 +284,14 @@ def test_entries_that_vanish_during_clearing_are_not_counted(
 
 
 def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: EntryFolder, folder: Path) -> None:
-    entry_folder.write(OTHER, RECORD)
-    entry_folder.path(KEY).mkdir()
+    entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
+    entry_folder.path(PLAN_KEY).mkdir()
     open_before = len(os.listdir("/proc/self/fd"))
     with pytest.warns(PlanCacheWarning, match="not a regular file"):
-        assert entry_folder.read(KEY) is None
+        assert entry_folder.read(PLAN_KEY) is None
     assert len(os.listdir("/proc/self/fd")) == open_before
     assert entry_folder.clear() == 1
-    assert file_names(folder) == [".lock", f"{KEY}.plan"]
+    assert list_file_names(folder) == [".lock", f"{PLAN_KEY}.plan"]
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
@@ -299,7 +299,7 @@ def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: En
 def test_a_failing_write_leaves_no_file(
     entry_folder: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
-    entry_folder.write(OTHER, RECORD)
+    entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
 
     def raise_error(*_arguments: Any, **_options: Any) -> None:
         raise error
@@ -307,16 +307,16 @@ def test_a_failing_write_leaves_no_file(
     monkeypatch.setattr(os, failing, raise_error)
     if isinstance(error, OSError):
         with pytest.warns(PlanCacheWarning, match="No space left"):
-            entry_folder.write(KEY, RECORD)
+            entry_folder.write(PLAN_KEY, ENTRY_DATA)
     else:
         with pytest.raises(KeyboardInterrupt):
-            entry_folder.write(KEY, RECORD)
-    assert file_names(folder) == [".lock", f"{OTHER}.plan"]
+            entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    assert list_file_names(folder) == [".lock", f"{OTHER_PLAN_KEY}.plan"]
 
 
 def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old entries are removed before a new one is written, so the limit holds even if the writer dies then."""
-    entry_folder = plan_files(folder, 10_000)
+    entry_folder = open_plan_files(folder, 10_000)
     replace = os.replace
 
     def replace_and_die(*arguments: Any, **options: Any) -> None:
@@ -331,15 +331,15 @@ def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypa
 
 
 def test_clear_removes_the_partial_file_of_a_killed_writer(entry_folder: EntryFolder, folder: Path) -> None:
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / ".writing").write_text("half")
     assert entry_folder.clear() == 1
-    assert file_names(folder) == [".lock"]
+    assert list_file_names(folder) == [".lock"]
 
 
 def test_a_removed_lock_file_is_created_again(entry_folder: EntryFolder, folder: Path) -> None:
     """After its lock file is removed, a writer locks the new file, as other writers do."""
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
     with private.open() as opened, opened.lock(), open(folder / ".lock") as old:
         (folder / ".lock").unlink()
@@ -351,7 +351,7 @@ def test_a_removed_lock_file_is_created_again(entry_folder: EntryFolder, folder:
 def test_parent_folders_are_private_under_any_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
+        open_plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(PLAN_KEY, ENTRY_DATA)
     finally:
         os.umask(old)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700] * 2
@@ -359,11 +359,11 @@ def test_parent_folders_are_private_under_any_umask(tmp_path: Path) -> None:
 
 # Several processes
 
-WRITER = """
+WRITER_PROGRAM = """
 import sys
-from cudnn_backend_py.plans.cache import plan_files
+from cudnn_backend_py.plans.cache import open_plan_files
 import warnings; warnings.simplefilter("error")
-files = plan_files(sys.argv[1], 400_000)
+files = open_plan_files(sys.argv[1], 400_000)
 print("ready", flush=True)
 for turn in range(int(sys.argv[2])):
     for key in sys.argv[3:]:
@@ -374,28 +374,28 @@ for turn in range(int(sys.argv[2])):
 
 
 def start_writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(folder), str(turns), *keys]
+    command = [sys.executable, "-c", WRITER_PROGRAM, str(folder), str(turns), *keys]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_concurrent_writers_share_a_folder(folder: Path) -> None:
     """Three processes use one shared key and keys of their own; the folder is too small for all entries."""
     keys = [digit * 64 for digit in "0123456789"]
-    running = [start_writer(folder, 12, KEY, *keys[first::3]) for first in range(3)]
+    running = [start_writer(folder, 12, PLAN_KEY, *keys[first::3]) for first in range(3)]
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    entry_folder = plan_files(folder, 400_000)
+    entry_folder = open_plan_files(folder, 400_000)
     found = [record["key"] for record, _ in entry_folder.read_all()]
     assert len(found) == 7  # as many as fit
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
 
 
-KILLER = """
+KILLED_WRITER_PROGRAM = """
 import os, random, signal, sys, time, warnings
-from cudnn_backend_py.plans.cache import plan_files
+from cudnn_backend_py.plans.cache import open_plan_files
 warnings.simplefilter("error")  # nothing is ever half written
-files = plan_files(sys.argv[1], 400_000)
+files = open_plan_files(sys.argv[1], 400_000)
 keys = sys.argv[2:]
 chance = random.Random(1)
 left = 0
@@ -420,18 +420,18 @@ print(left)
 
 def test_killed_writers_leave_a_usable_cache(entry_folder: EntryFolder, folder: Path) -> None:
     """Killed writers leave at most one partial file, and the next writer overwrites it."""
-    done = run_python(["-c", KILLER, str(folder), KEY, OTHER], check=True)
+    done = run_python(["-c", KILLED_WRITER_PROGRAM, str(folder), PLAN_KEY, OTHER_PLAN_KEY], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
-    entry_folder.write(KEY, RECORD)
-    assert entry_folder.read(KEY) == {"key": KEY, **RECORD}
-    assert ".writing" not in file_names(folder)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
+    assert entry_folder.read(PLAN_KEY) == {"key": PLAN_KEY, **ENTRY_DATA}
+    assert ".writing" not in list_file_names(folder)
 
 
 def test_the_partial_file_of_a_killed_writer_is_overwritten(entry_folder: EntryFolder, folder: Path) -> None:
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / ".writing").write_text("half")
-    entry_folder.write(OTHER, RECORD)
-    assert file_names(folder) == [".lock", f"{KEY}.plan", f"{OTHER}.plan"]
+    entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
+    assert list_file_names(folder) == [".lock", f"{PLAN_KEY}.plan", f"{OTHER_PLAN_KEY}.plan"]
 
 
 def test_writers_wait_only_a_limited_time_for_the_lock(
@@ -439,13 +439,13 @@ def test_writers_wait_only_a_limited_time_for_the_lock(
 ) -> None:
     import fcntl
 
-    entry_folder.write(KEY, RECORD)
+    entry_folder.write(PLAN_KEY, ENTRY_DATA)
     monkeypatch.setattr("cudnn_backend_py.system.private_folder._LOCK_WAIT_S", 0.05)
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.warns(PlanCacheWarning, match="another process holds"):
-            entry_folder.write(OTHER, RECORD)
-        assert entry_folder.read(KEY) is not None
+            entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
+        assert entry_folder.read(PLAN_KEY) is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        entry_folder.write(OTHER, RECORD)
+        entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)

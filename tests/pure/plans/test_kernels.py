@@ -44,11 +44,15 @@ def make_instruction(form: int, bank: int, code: int = 0x182) -> bytes:
     return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
 
 
-CODE = {".text.k": make_instruction(1, 0) * 2, ".nv.info": make_nv_info(40, 168), ".nv.constant0.k": b"\5" * 16}
+KERNEL_SECTIONS = {
+    ".text.k": make_instruction(1, 0) * 2,
+    ".nv.info": make_nv_info(40, 168),
+    ".nv.constant0.k": b"\5" * 16,
+}
 
 
-def test_name_size_and_registers_are_read() -> None:
-    (found,) = read_kernels(make_plan_json(make_kernel_json("k", make_elf(CODE)))) or ()
+def test_kernel_name_size_and_registers_are_read() -> None:
+    (found,) = read_kernels(make_plan_json(make_kernel_json("k", make_elf(KERNEL_SECTIONS)))) or ()
     assert (found.name, found.code_bytes, found.registers) == ("k", 32, 168)
     assert str(found) == f"k: 32 bytes of code, 168 registers, {found.sha256[:12]}"
 
@@ -63,8 +67,11 @@ def test_name_size_and_registers_are_read() -> None:
         ({".note.nv.tkinfo": b"another compiler"}, True),
     ],
 )
-def test_hash_covers_only_code_and_constants(changed: dict[str, bytes], same: bool) -> None:
-    one, other = Kernel.from_cubin("k", make_elf(CODE)), Kernel.from_cubin("k", make_elf(CODE | changed))
+def test_kernel_hash_covers_only_code_and_constants(changed: dict[str, bytes], same: bool) -> None:
+    one, other = (
+        Kernel.from_cubin("k", make_elf(KERNEL_SECTIONS)),
+        Kernel.from_cubin("k", make_elf(KERNEL_SECTIONS | changed)),
+    )
     assert (one.sha256 == other.sha256) is same
 
 
@@ -78,24 +85,30 @@ def test_hash_covers_only_code_and_constants(changed: dict[str, bytes], same: bo
         {".rel.text.k": bytes(16)},
     ],
 )
-def test_hash_covers_global_data_that_the_code_may_read(reading: dict[str, bytes]) -> None:
+def test_kernel_hash_covers_global_data_that_the_code_may_read(reading: dict[str, bytes]) -> None:
     found = [
-        Kernel.from_cubin("k", make_elf(CODE | reading | {".nv.global.init": data})).sha256 for data in (b"1", b"2")
+        Kernel.from_cubin("k", make_elf(KERNEL_SECTIONS | reading | {".nv.global.init": data})).sha256
+        for data in (b"1", b"2")
     ]
     assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
-def test_hash_ignores_global_data_that_no_operand_accesses(form: int, bank: int, code: int) -> None:
+def test_kernel_hash_ignores_global_data_that_no_operand_accesses(form: int, bank: int, code: int) -> None:
     """The instruction has an immediate operand, another bank, or a barrier number."""
-    made = CODE | {".text.k": make_instruction(form, bank, code)}
+    made = KERNEL_SECTIONS | {".text.k": make_instruction(form, bank, code)}
     found = [Kernel.from_cubin("k", make_elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] == found[1]
 
 
 def test_hash_is_independent_of_the_kernel_name() -> None:
-    renamed = {name.replace("k", "knob_7") if "info" not in name else name: body for name, body in CODE.items()}
-    assert Kernel.from_cubin("k", make_elf(CODE)).sha256 == Kernel.from_cubin("knob_7", make_elf(renamed)).sha256
+    renamed = {
+        name.replace("k", "knob_7") if "info" not in name else name: body for name, body in KERNEL_SECTIONS.items()
+    }
+    assert (
+        Kernel.from_cubin("k", make_elf(KERNEL_SECTIONS)).sha256
+        == Kernel.from_cubin("knob_7", make_elf(renamed)).sha256
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,9 +116,9 @@ def test_hash_is_independent_of_the_kernel_name() -> None:
     [
         json.dumps({"engine": {"engineId": 41}}),
         make_plan_json(),
-        make_plan_json(make_kernel_json("k", make_elf(CODE)), {"kernelName": "of a library"}),
+        make_plan_json(make_kernel_json("k", make_elf(KERNEL_SECTIONS)), {"kernelName": "of a library"}),
         make_plan_json(make_kernel_json("k", b"no ELF file")),
-        make_plan_json(make_kernel_json("k", make_elf(CODE)[:80])),
+        make_plan_json(make_kernel_json("k", make_elf(KERNEL_SECTIONS)[:80])),
         make_plan_json({"kernelName": "k", "cubin": "%%%"}),
     ],
 )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.plans.engine import Knob
-from cudnn_backend_py.plans.neighbours import neighbours
+from cudnn_backend_py.plans.neighbours import list_neighbouring_knobs
 
-TILE = Knob(KnobType.TILE_M, 0, 4, 1)
-STAGES = Knob(KnobType.STAGES, 0, 8, 4)
+TILE_KNOB = Knob(KnobType.TILE_M, 0, 4, 1)
+STAGES_KNOB = Knob(KnobType.STAGES, 0, 8, 4)
 
 
 def test_neighbours_change_one_knob_with_the_nearest_values_first() -> None:
     seed = {KnobType.TILE_M: 3, KnobType.SWIZZLE: 1}  # the engine has no SWIZZLE
-    found = list(neighbours((TILE, STAGES), [seed], values=2))
+    found = list(list_neighbouring_knobs((TILE_KNOB, STAGES_KNOB), [seed], values=2))
     assert found[:2] == [{}, {KnobType.TILE_M: 3}]
     assert {choice[KnobType.TILE_M] for choice in found[2:4]} == {2, 4}
     assert found[4:] == [{KnobType.TILE_M: 3, KnobType.STAGES: value} for value in (0, 4)]
 
 
 def test_neighbours_without_seeds_leave_the_knobs_to_cudnn() -> None:
-    assert list(neighbours((TILE,), [])) == [{}]
+    assert list(list_neighbouring_knobs((TILE_KNOB,), [])) == [{}]

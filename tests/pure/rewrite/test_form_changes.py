@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_stri
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.plans.lower import newer_parts
+from cudnn_backend_py.plans.lower import find_newer_features
 from cudnn_backend_py.rewrite.changes import Change, changes
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
@@ -377,9 +377,9 @@ def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: i
 def test_features_newer_than_the_library_are_listed_newest_first() -> None:
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
     graph = sdpa_forward(**options, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-    assert newer_parts(graph, (9, 28, 0)) == {}
-    found = newer_parts(graph, (9, 19, 0))
+    assert find_newer_features(graph, (9, 28, 0)) == {}
+    found = find_newer_features(graph, (9, 19, 0))
     assert list(found.values()) == sorted(found.values(), reverse=True)
     assert found["CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH"] == (9, 21, 0)
     assert found["CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR"] == (9, 20, 0)
-    assert newer_parts(graph, (9, 20, 0)).keys() < found.keys()
+    assert find_newer_features(graph, (9, 20, 0)).keys() < found.keys()

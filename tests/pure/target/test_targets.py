@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import GraphError, UsageError
-from cudnn_backend_py.native.crash_guards import DEVICE_NAME_BYTES
+from cudnn_backend_py.native.crash_guards import MAX_DEVICE_NAME_BYTES
 from cudnn_backend_py.target import Profile, find_profile, list_profiles, load_profile
 from cudnn_backend_py.target.profiles import PROPERTY_TYPES, check_properties
 
@@ -236,11 +236,12 @@ def test_every_field_of_a_profile_file_is_checked(part: dict[str, Any], needed: 
 @pytest.mark.parametrize("letter", ["x", "é"])
 def test_length_of_the_device_name_is_limited_in_bytes(letter: str) -> None:
     each = len(letter.encode())
-    longest = letter * (DEVICE_NAME_BYTES // each)
+    longest = letter * (MAX_DEVICE_NAME_BYTES // each)
     assert check_properties(changed_properties(deviceName=longest), "here")["deviceName"] == longest
     with pytest.raises(GraphError) as raised:
         check_properties(changed_properties(deviceName=longest + letter), "here")
     size = len(longest) * each + each
     assert (
-        str(raised.value) == f"device-name-too-long: deviceName has {size} bytes, at most {DEVICE_NAME_BYTES} are safe"
+        str(raised.value)
+        == f"device-name-too-long: deviceName has {size} bytes, at most {MAX_DEVICE_NAME_BYTES} are safe"
     )

@@ -15,8 +15,8 @@ from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.interpreter import convolution, interpret, pointwise
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.rewrite.reduce import reduce_failure
-from cudnn_backend_py.tuning.trial.bound import expect
-from cudnn_backend_py.tuning.trial.expectation import expectation
+from cudnn_backend_py.tuning.trial.bound import compute_expected_outputs
+from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 from tools.campaign.coverage import find_missing_features, list_graph_features
 from tools.campaign.graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES, make_random_graph
 from tools.campaign.plan_check import compare_interpreters
@@ -81,7 +81,7 @@ def interpreters_differ(graph: Graph, data: str) -> bool:
     device = interpret(graph, inputs, rounding=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(pointwise.BINARY, P.MUL, lambda x, b: x * b * 1.01)
-        expected = expect(graph, inputs)
+        expected = compute_expected_outputs(graph, inputs)
     return any(not item.compare(device[name]).right for name, item in expected.items())
 
 
@@ -179,7 +179,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
                 run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
 
             patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong)
-            expected = expect(graph, inputs)
+            expected = compute_expected_outputs(graph, inputs)
         return any(not item.compare(device[name]).right for name, item in expected.items())
 
     def fails_without_error(graph: Graph, data: str) -> bool:
@@ -249,5 +249,5 @@ def test_elements_that_depend_on_denormal_handling_are_not_compared() -> None:
     g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)
     graph = g.graph()
     inputs = {graph.tensor("x").uid: np.array([[-33.0, 1.0]]), graph.tensor("b").uid: np.array([[2e-40, 1.0]])}
-    found = expectation(graph, "hostile", inputs, 0, None)["y"]
+    found = compute_expectation(graph, "hostile", inputs, 0, None)["y"]
     assert found.defined.tolist() == [[False, True]]

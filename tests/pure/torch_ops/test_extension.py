@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.torch_ops import extension as module
-from cudnn_backend_py.torch_ops.extension import NAME, SOURCE, VARIABLE, Build, Extension
+from cudnn_backend_py.torch_ops.extension import MODULE_NAME, SOURCE, VARIABLE, Build, Extension
 
-COUNTING = """#!/bin/sh
+COUNTING_COMPILER_SCRIPT = """#!/bin/sh
 echo x >> {log}
 while [ "$1" != "-o" ]; do shift; done
 {work}
 """
-MODULE = f"""
+MODULE_SOURCE = f"""
 #include <Python.h>
-static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{NAME}", 0, -1, 0}};
-PyMODINIT_FUNC PyInit_{NAME}(void) {{ return PyModule_Create(&module); }}
+static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{MODULE_NAME}", 0, -1, 0}};
+PyMODINIT_FUNC PyInit_{MODULE_NAME}(void) {{ return PyModule_Create(&module); }}
 """
-TORCH = SimpleNamespace(
+FAKE_TORCH = SimpleNamespace(
     __file__="/somewhere/torch/__init__.py",
     __version__="2.13.0+cpu",
     version=SimpleNamespace(git_version="0123abc"),
     _C=SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True),
 )
-needs_c = pytest.mark.skipif(shutil.which("cc") is None, reason="did not run: there is no C compiler")
+requires_c_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="did not run: there is no C compiler")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def make_fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(work: str) -> None:
         script = tmp_path / "compiler"
-        script.write_text(COUNTING.format(log=log, work=work))
+        script.write_text(COUNTING_COMPILER_SCRIPT.format(log=log, work=work))
         script.chmod(0o755)
         monkeypatch.setenv("CXX", str(script))
 
@@ -55,7 +55,7 @@ def make_fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def load_extension(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
+def load_extension(torch: Any = FAKE_TORCH) -> tuple[Extension, list[Any]]:
     """Request the extension, wait for it, and return it with the modules passed to the callback."""
     extension, given = Extension(), []
     extension.request_build(torch, given.append)
@@ -66,33 +66,33 @@ def load_extension(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
 @pytest.fixture
 def c_compiler(tmp_path: Path, make_fake_compiler: Any) -> Any:
     """A compiler that ignores its input and compiles an empty extension module in C."""
-    (tmp_path / "module.c").write_text(MODULE)
+    (tmp_path / "module.c").write_text(MODULE_SOURCE)
     include = sysconfig.get_paths()["include"]
     make_fake_compiler(f'exec {shutil.which("cc")} -shared -fPIC -I{include} {tmp_path}/module.c -o "$2"')
     return make_fake_compiler
 
 
-@needs_c
+@requires_c_compiler
 def test_extension_is_built_once_and_loaded_by_every_request(c_compiler: Any, extension_folder: Path) -> None:
     for _ in range(3):
         extension, given = load_extension()
         assert extension.state == "loaded"
         assert given == [extension.module]
-        assert extension.module.__name__ == NAME
+        assert extension.module.__name__ == MODULE_NAME
     assert c_compiler.runs() == 1
     (built,) = extension_folder.glob("*.so")
-    assert built.name == Build.for_torch(TORCH).file_name
+    assert built.name == Build.for_torch(FAKE_TORCH).file_name
     assert stat.S_IMODE(extension_folder.stat().st_mode) == 0o700
 
 
-@needs_c
+@requires_c_compiler
 def test_second_request_does_not_repeat_the_callback(c_compiler: Any, extension_folder: Path) -> None:
     extension, given = load_extension()
-    extension.request_build(TORCH, given.append)
+    extension.request_build(FAKE_TORCH, given.append)
     assert len(given) == 1
 
 
-@needs_c
+@requires_c_compiler
 def test_build_key_depends_on_the_torch_installation(c_compiler: Any, extension_folder: Path) -> None:
     changes = {
         "__version__": "2.12.0+cu130",
@@ -101,15 +101,15 @@ def test_build_key_depends_on_the_torch_installation(c_compiler: Any, extension_
         "__file__": "/elsewhere/torch/__init__.py",
     }
     keys = {
-        Build.for_torch(TORCH).key,
-        *(Build.for_torch(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items()),
+        Build.for_torch(FAKE_TORCH).key,
+        *(Build.for_torch(SimpleNamespace(**{**vars(FAKE_TORCH), k: x})).key for k, x in changes.items()),
     }
     assert len(keys) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
 def test_compiler_command_has_the_flags_of_torch(version: str, standard: str) -> None:
-    command = Build.for_torch(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
+    command = Build.for_torch(SimpleNamespace(**{**vars(FAKE_TORCH), "__version__": version})).command
     assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
         *command
     }
@@ -125,7 +125,7 @@ def test_a_compiler_error_is_reported_and_the_build_not_repeated(
         extension, given = load_extension()
         assert (extension.module, given) == (None, [])
         assert "no such header" in extension.state
-        assert str(extension_folder / Build.for_torch(TORCH).error_file_name) in extension.state
+        assert str(extension_folder / Build.for_torch(FAKE_TORCH).error_file_name) in extension.state
     assert make_fake_compiler.runs() == 1
 
 
@@ -136,13 +136,13 @@ def test_an_unloadable_extension_is_reported(make_fake_compiler: Any, extension_
     assert extension.state.startswith("it cannot be loaded: ")
 
 
-@needs_c
+@requires_c_compiler
 def test_an_exception_of_the_callback_is_reported(c_compiler: Any, extension_folder: Path) -> None:
     def raise_os_error(_module: Any) -> None:
         raise OSError("of another torch")
 
     extension = Extension()
-    extension.request_build(TORCH, raise_os_error)
+    extension.request_build(FAKE_TORCH, raise_os_error)
     assert not extension.wait(60)
     assert extension.state == "it cannot be loaded: of another torch"
 
@@ -171,7 +171,7 @@ def test_extension_can_be_disabled_by_environment_variable(
     assert make_fake_compiler.runs() == 0
 
 
-@needs_c
+@requires_c_compiler
 def test_extension_in_a_world_writable_folder_is_not_loaded(c_compiler: Any, extension_folder: Path) -> None:
     load_extension()
     extension_folder.chmod(0o777)
@@ -180,10 +180,10 @@ def test_extension_in_a_world_writable_folder_is_not_loaded(c_compiler: Any, ext
     assert "has mode 0777, needed is 0700" in extension.state
 
 
-@needs_c
+@requires_c_compiler
 def test_world_writable_extension_is_not_loaded(c_compiler: Any, extension_folder: Path) -> None:
     load_extension()
-    (extension_folder / Build.for_torch(TORCH).file_name).chmod(0o666)
+    (extension_folder / Build.for_torch(FAKE_TORCH).file_name).chmod(0o666)
     extension, given = load_extension()
     assert given == []
     assert "other users can write it" in extension.state

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.execution.any_shape import RelatedPlans
 from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
-from cudnn_backend_py.execution.returning import OFTEN, VISITS
+from cudnn_backend_py.execution.returning import CALLS_IN_A_ROW, VISITS_OF_RECURRING_SHAPE
 from cudnn_backend_py.torch_ops import strategies
 from cudnn_backend_py.torch_ops.strategies import _ExactStrategy, _RelatedCalls, _ReportReceiver
 
@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]
 
 
 class FakeExactStrategy:
-    """A fake exact strategy of one shape, with the properties that ``_Notice`` reads."""
+    """A fake exact strategy of one shape, with the properties that ``_ReportReceiver`` reads."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -37,8 +37,8 @@ class FakeExactStrategy:
 class SimulatedStep:
     """A simulation of the compiled step with one recipe, followed by the adaptive strategy in Python."""
 
-    def __init__(self, notice: _ReportReceiver, problem_kind: _RelatedCalls) -> None:
-        self.notice, self.problem_kind = notice, problem_kind
+    def __init__(self, notice: _ReportReceiver, related_calls: _RelatedCalls) -> None:
+        self.notice, self.related_calls = notice, related_calls
         self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
         self.exact: dict[Shape, FakeExactStrategy] = {}
@@ -53,10 +53,10 @@ class SimulatedStep:
         if self.silent >= 0:
             return True
         self.silent = 0
-        self.problem_kind.returning.count_call(shape)
-        if not self.problem_kind.returning.calls_left(shape) and shape not in self.exact:
+        self.related_calls.recurring_shapes.count_call(shape)
+        if not self.related_calls.recurring_shapes.count_calls_left(shape) and shape not in self.exact:
             self.exact[shape] = FakeExactStrategy()
-            self.problem_kind.add(shape, cast(_ExactStrategy, self.exact[shape]))
+            self.related_calls.add(shape, cast(_ExactStrategy, self.exact[shape]))
         return False
 
     def call_with_lengths(self, shapes: Iterable[int]) -> list[bool]:
@@ -64,17 +64,17 @@ class SimulatedStep:
 
 
 @pytest.fixture
-def problem_kind() -> _RelatedCalls:
+def related_calls() -> _RelatedCalls:
     return _RelatedCalls(cast(RelatedPlans, None))
 
 
 @pytest.fixture
-def simulated_step(problem_kind: _RelatedCalls) -> SimulatedStep:
-    return SimulatedStep(_ReportReceiver(None, problem_kind), problem_kind)
+def simulated_step(related_calls: _RelatedCalls) -> SimulatedStep:
+    return SimulatedStep(_ReportReceiver(None, related_calls), related_calls)
 
 
 def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedStep) -> None:
-    assert simulated_step.call_with_lengths([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
+    assert simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW) == [True] * (CALLS_IN_A_ROW - 1) + [False]
     assert list(simulated_step.exact) == [(2, 100, 100)]
 
 
@@ -88,13 +88,15 @@ def test_calls_of_layers_request_no_plan_and_send_few_notices(simulated_step: Si
 
 
 def test_a_shape_is_returned_to_python_at_its_third_visit(simulated_step: SimulatedStep) -> None:
-    assert simulated_step.call_with_lengths([100, 200] * (VISITS - 1)) == [True] * 2 * (VISITS - 1)
+    assert simulated_step.call_with_lengths([100, 200] * (VISITS_OF_RECURRING_SHAPE - 1)) == [True] * 2 * (
+        VISITS_OF_RECURRING_SHAPE - 1
+    )
     assert simulated_step.call_with_lengths([100, 200]) == [False, False]
     assert len(simulated_step.exact) == 2
 
 
 def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: SimulatedStep) -> None:
-    simulated_step.call_with_lengths([100] * OFTEN)
+    simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     exact = simulated_step.exact[2, 100, 100]
     assert simulated_step.call_with_lengths([100] * 5) == [True] * 5
     assert exact.wanted >= 4, "it is requested again, if it had no room"
@@ -103,15 +105,15 @@ def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: Simulate
 
 
 def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: SimulatedStep) -> None:
-    simulated_step.call_with_lengths([100] * OFTEN)
+    simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     simulated_step.exact[2, 100, 100].unsupported = True
     simulated_step.notices = 0
     assert all(simulated_step.call_with_lengths([100] * 1000))
     assert simulated_step.notices == 1
 
 
-def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _RelatedCalls) -> None:
-    steps = [SimulatedStep(_ReportReceiver(None, problem_kind), problem_kind) for _ in range(2)]
+def test_alternating_shapes_with_separate_recipes_are_recognized(related_calls: _RelatedCalls) -> None:
+    steps = [SimulatedStep(_ReportReceiver(None, related_calls), related_calls) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):
             simulated_step.call_with_lengths([s])
@@ -119,13 +121,13 @@ def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _
 
 
 def test_a_temporary_plan_is_replaced_when_a_better_one_is_in_the_pool(
-    monkeypatch: pytest.MonkeyPatch, problem_kind: _RelatedCalls
+    monkeypatch: pytest.MonkeyPatch, related_calls: _RelatedCalls
 ) -> None:
     pool = PlanPool()
-    monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
-    for notice in (_ReportReceiver("better", None), _ReportReceiver("better", problem_kind)):
+    monkeypatch.setattr(strategies, "get_shared_pool", lambda: pool)
+    for notice in (_ReportReceiver("better", None), _ReportReceiver("better", related_calls)):
         assert notice(0, (2, 100, 100)) >= 0
         held: Any = Slot("better", None, 0)
-        pool._held["better"] = held
+        pool._slots["better"] = held
         assert notice(0, (2, 100, 100)) < 0
-        pool._held.clear()
+        pool._slots.clear()

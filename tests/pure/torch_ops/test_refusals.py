@@ -17,17 +17,17 @@ from tests.support.torch_refusals import REFUSED_CALLS, MakeTensors, OperatorCal
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
-PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False, None, None, "any")
+DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False, None, None, "any")
 
 
-def tensor_factory(device: str) -> MakeTensors:
+def make_tensor_factory(device: str) -> MakeTensors:
     def make_tensor(*dims: int, kind: str = "float16") -> Any:
         return torch.empty(dims, dtype=getattr(torch, kind), device=device)
 
     return make_tensor
 
 
-def error_of(run: Callable[[], Any]) -> tuple[type[Exception], str]:
+def get_error(run: Callable[[], Any]) -> tuple[type[Exception], str]:
     with pytest.raises(CudnnBackendError) as caught:
         run()
     return type(caught.value), str(caught.value).replace("cuda:0", "meta")
@@ -57,26 +57,26 @@ def test_errors_with_fake_tensors_equal_errors_with_meta_tensors(case: str) -> N
     found = []
     for device, mode in (("meta", nullcontext()), ("cuda", FakeTensorMode())):
         with mode:
-            function, tensors, options = REFUSED_CALLS[case](tensor_factory(device))
-            found.append(error_of(lambda: function(*tensors, **options)))  # noqa: B023  # called at once
+            function, tensors, options = REFUSED_CALLS[case](make_tensor_factory(device))
+            found.append(get_error(lambda: function(*tensors, **options)))  # noqa: B023  # called at once
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("case", list(REFUSED_CALLS)[::8])
 @pytest.mark.parametrize("how", ["compiled", "compiled, dynamic", "exported"])
 def test_errors_of_compiled_and_exported_code_equal_errors_of_direct_calls(how: str, case: str) -> None:
-    function, tensors, options = call = REFUSED_CALLS[case](tensor_factory("meta"))
-    wanted = error_of(lambda: function(*tensors, **options))
+    function, tensors, options = call = REFUSED_CALLS[case](make_tensor_factory("meta"))
+    wanted = get_error(lambda: function(*tensors, **options))
     if how == "exported":
-        assert error_of(lambda: export_call(call)) == wanted
+        assert get_error(lambda: export_call(call)) == wanted
         return
     step = torch.compile(lambda *given: function(*given, **options), backend="aot_eager", dynamic="dynamic" in how)
-    assert error_of(lambda: step(*tensors)) == wanted
+    assert get_error(lambda: step(*tensors)) == wanted
 
 
 def test_operator_called_through_torch_ops_checks_its_arguments() -> None:
     load_torch()
-    make_tensor = tensor_factory("meta")
+    make_tensor = make_tensor_factory("meta")
     q, rest = make_tensor(2, 4, 16, 64), [None] * (len(TENSORS) - 3 + len(SCALES))
     for k, words in (
         (make_tensor(2, 4, 17, 64), "v is float16"),
@@ -84,15 +84,15 @@ def test_operator_called_through_torch_ops_checks_its_arguments() -> None:
         (make_tensor(2, 4, 16), "k has 3 dims"),
     ):
         with pytest.raises(CudnnBackendError, match=words):
-            torch.ops.cudnn_backend.sdpa_forward(q, k, make_tensor(2, 4, 16, 64), *rest, *PLAIN, False)
+            torch.ops.cudnn_backend.sdpa_forward(q, k, make_tensor(2, 4, 16, 64), *rest, *DEFAULT_OPTIONS, False)
     seven = make_tensor(2, 4, 16, 7)
     with pytest.raises(CudnnBackendError, match="the head dim of q is 7, a multiple of 8"):
-        torch.ops.cudnn_backend.sdpa_forward(seven, seven, seven, *rest, *PLAIN, False)
+        torch.ops.cudnn_backend.sdpa_forward(seven, seven, seven, *rest, *DEFAULT_OPTIONS, False)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_valid_calls_compile_into_one_graph(dynamic: bool) -> None:
-    make_tensor = tensor_factory("meta")
+    make_tensor = make_tensor_factory("meta")
 
     @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")  # type: ignore[misc]
     def step(q: Any, packed: Any, cu: Any, pages: Any, table: Any, lengths: Any, longest: int) -> tuple[Any, ...]:
@@ -124,7 +124,7 @@ def test_unbacked_symbolic_dims_are_accepted() -> None:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     environment = ShapeEnv()
-    make_tensor = tensor_factory("cuda")
+    make_tensor = make_tensor_factory("cuda")
     with FakeTensorMode(shape_env=environment):
         q, k, v = (make_tensor(environment.create_unbacked_symint(), 4, 64) for _ in range(3))
         cu = make_tensor(3, kind="int32")

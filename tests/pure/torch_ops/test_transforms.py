@@ -27,15 +27,15 @@ def attention_passes() -> Iterator[list[str]]:
         yield ran
 
 
-def random_tensor(*dims: int) -> Any:
+def make_random_tensor(*dims: int) -> Any:
     return torch.randn(dims, dtype=torch.float64)
 
 
-def package_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
+def run_package_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
     return attention(q, k, v, bias=bias, sink=sink, causal=bias is None, soft_cap=3.0)
 
 
-def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
+def run_torch_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
     masks = Masks(right_bound=0 if bias is None else None, soft_cap=3.0)
     return compute_reference_attention(q, k, v, masks, bias=bias, sink=sink)[0]
 
@@ -43,7 +43,7 @@ def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) 
 def check_against_reference(transform: Callable[[Attend], Any]) -> None:
     """Compare the results of a transform applied to the package's attention and to the reference."""
     found, want = (
-        torch.utils._pytree.tree_leaves(transform(attend)) for attend in (package_attention, torch_attention)
+        torch.utils._pytree.tree_leaves(transform(attend)) for attend in (run_package_attention, run_torch_attention)
     )
     assert len(found) == len(want) > 0
     for x, y in zip(found, want, strict=True):
@@ -53,73 +53,79 @@ def check_against_reference(transform: Callable[[Attend], Any]) -> None:
 @pytest.fixture
 def qkv() -> Any:
     torch.manual_seed(0)
-    return random_tensor(B, H, S, D), random_tensor(B, 2, S, D), random_tensor(B, 2, S, D)
+    return make_random_tensor(B, H, S, D), make_random_tensor(B, 2, S, D), make_random_tensor(B, 2, S, D)
 
 
-def loss(attend: Attend, *given: Any) -> Any:
+def make_loss(attend: Attend, *given: Any) -> Any:
     return attend(*given).square().sum()
 
 
-ALL = (0, 1, 2)
+QKV_INDICES = (0, 1, 2)
 
 
-def test_grad_vjp_and_jacrev(qkv: Any) -> None:
-    check_against_reference(lambda attend: grad(partial(loss, attend), argnums=ALL)(*qkv))
+def test_grad_vjp_and_jacrev_agree_with_the_reference(qkv: Any) -> None:
+    check_against_reference(lambda attend: grad(partial(make_loss, attend), argnums=QKV_INDICES)(*qkv))
     check_against_reference(lambda attend: vjp(attend, *qkv)[1](torch.ones_like(qkv[0])))
-    check_against_reference(lambda attend: jacrev(attend, argnums=ALL)(*qkv))
+    check_against_reference(lambda attend: jacrev(attend, argnums=QKV_INDICES)(*qkv))
 
 
 @pytest.mark.parametrize("dims", [(1, H, S, S), (B, 1, S, S), (1, 1, 1, S)], ids=str)
-def test_jacrev_with_respect_to_a_bias(qkv: Any, dims: tuple[int, ...]) -> None:
-    check_against_reference(lambda attend: jacrev(attend, argnums=(0, 3))(*qkv, seeded_random_tensor(dims)))
+def test_jacrev_with_respect_to_a_bias_agrees_with_the_reference(qkv: Any, dims: tuple[int, ...]) -> None:
+    check_against_reference(lambda attend: jacrev(attend, argnums=(0, 3))(*qkv, make_seeded_random_tensor(dims)))
 
 
-def seeded_random_tensor(dims: tuple[int, ...]) -> Any:
+def make_seeded_random_tensor(dims: tuple[int, ...]) -> Any:
     torch.manual_seed(sum(dims))
-    return random_tensor(*dims)
+    return make_random_tensor(*dims)
 
 
-def test_jacrev_with_respect_to_a_sink(qkv: Any) -> None:
+def test_jacrev_with_respect_to_a_sink_agrees_with_the_reference(qkv: Any) -> None:
     sink = torch.linspace(-1, 1, H)
     check_against_reference(
         lambda attend: jacrev(lambda q, x: attend(q, *qkv[1:], None, x), argnums=(0, 1))(qkv[0], sink)
     )
-    check_against_reference(lambda attend: grad(lambda x: loss(attend, *qkv, None, x))(sink))
+    check_against_reference(lambda attend: grad(lambda x: make_loss(attend, *qkv, None, x))(sink))
 
 
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, 2), (None, 1, None)], ids=str)
-def test_vmap_and_per_sample_gradients(in_dims: tuple[int | None, ...]) -> None:
+def test_vmap_and_per_sample_gradients_agree_with_the_reference(in_dims: tuple[int | None, ...]) -> None:
     torch.manual_seed(1)
     samples = 3
     given = []
     for dim, heads in zip(in_dims, (H, 2, 2), strict=True):
-        x = random_tensor(B, heads, S, D) if dim is None else random_tensor(samples, B, heads, S, D).movedim(0, dim)
+        x = (
+            make_random_tensor(B, heads, S, D)
+            if dim is None
+            else make_random_tensor(samples, B, heads, S, D).movedim(0, dim)
+        )
         given.append(x)
     check_against_reference(lambda attend: vmap(attend, in_dims=in_dims)(*given))
-    check_against_reference(lambda attend: vmap(grad(partial(loss, attend), argnums=ALL), in_dims=in_dims)(*given))
     check_against_reference(
-        lambda attend: grad(lambda *x: vmap(attend, in_dims=in_dims)(*x).square().sum(), argnums=ALL)(*given)
+        lambda attend: vmap(grad(partial(make_loss, attend), argnums=QKV_INDICES), in_dims=in_dims)(*given)
+    )
+    check_against_reference(
+        lambda attend: grad(lambda *x: vmap(attend, in_dims=in_dims)(*x).square().sum(), argnums=QKV_INDICES)(*given)
     )
 
 
-def test_nested_vmap() -> None:
+def test_nested_vmap_agrees_with_the_reference() -> None:
     torch.manual_seed(2)
-    q, k, v = random_tensor(3, 5, B, H, S, D), random_tensor(5, B, H, S, D), random_tensor(B, H, S, D)
+    q, k, v = make_random_tensor(3, 5, B, H, S, D), make_random_tensor(5, B, H, S, D), make_random_tensor(B, H, S, D)
     check_against_reference(lambda attend: vmap(vmap(attend, in_dims=(0, 0, None)), in_dims=(0, None, None))(q, k, v))
 
 
-def test_vmap_over_biases_and_sinks(qkv: Any) -> None:
-    biases, sinks = random_tensor(3, 1, H, S, S), torch.randn(3, H)
+def test_vmap_over_biases_and_sinks_agrees_with_the_reference(qkv: Any) -> None:
+    biases, sinks = make_random_tensor(3, 1, H, S, S), torch.randn(3, H)
     check_against_reference(lambda attend: vmap(lambda x: attend(*qkv, x))(biases))
-    check_against_reference(lambda attend: vmap(grad(lambda x: loss(attend, *qkv, x)))(biases))
+    check_against_reference(lambda attend: vmap(grad(lambda x: make_loss(attend, *qkv, x)))(biases))
     check_against_reference(lambda attend: vmap(lambda x: attend(*qkv, None, x))(sinks))
-    check_against_reference(lambda attend: vmap(grad(lambda x: loss(attend, *qkv, None, x)))(sinks))
+    check_against_reference(lambda attend: vmap(grad(lambda x: make_loss(attend, *qkv, None, x)))(sinks))
 
 
-def test_vmap_of_attention_varlen() -> None:
+def test_vmap_of_attention_varlen_agrees_with_single_calls() -> None:
     torch.manual_seed(3)
     starts = torch.tensor([0, 2, 5, 9], dtype=torch.int32)
-    q, k, v = (random_tensor(3, 9, H, D) for _ in range(3))
+    q, k, v = (make_random_tensor(3, 9, H, D) for _ in range(3))
     found = vmap(lambda *x: attention_varlen(*x, starts, None, 4, causal=True))(q, k, v)
     want = torch.stack([attention_varlen(*x, starts, None, 4, causal=True) for x in zip(q, k, v, strict=True)])
     torch.testing.assert_close(found, want)
@@ -127,7 +133,7 @@ def test_vmap_of_attention_varlen() -> None:
 
 def test_jacrev_runs_one_backward_pass_for_all_samples(attention_passes: list[str], qkv: Any) -> None:
     q, k, v = qkv
-    jacrev(lambda x: package_attention(x, k, v))(q)
+    jacrev(lambda x: run_package_attention(x, k, v))(q)
     assert attention_passes == ["forward", "backward"]
 
 
@@ -151,8 +157,8 @@ def test_vmap_with_dropout_needs_a_randomness_option(qkv: Any) -> None:
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        (lambda attend, q: grad(lambda x: grad(lambda y: loss(attend, y))(x).sum())(q), "no second derivative"),
-        (lambda attend, q: jacrev(grad(lambda y: loss(attend, y)))(q), "no second derivative"),
+        (lambda attend, q: grad(lambda x: grad(lambda y: make_loss(attend, y))(x).sum())(q), "no second derivative"),
+        (lambda attend, q: jacrev(grad(lambda y: make_loss(attend, y)))(q), "no second derivative"),
         (lambda attend, q: jvp(attend, (q,), (q,)), "no forward-mode derivative"),
         (lambda attend, q: jacfwd(attend)(q), "no forward-mode derivative"),
     ],
@@ -160,24 +166,24 @@ def test_vmap_with_dropout_needs_a_randomness_option(qkv: Any) -> None:
 def test_second_and_forward_mode_derivatives_are_refused(qkv: Any, transform: Any, words: str) -> None:
     q, k, v = qkv
     with pytest.raises(UsageError, match=words):
-        transform(lambda x: package_attention(x, k, v), q)
+        transform(lambda x: run_package_attention(x, k, v), q)
 
 
 def test_forward_mode_tangents_are_refused(qkv: Any) -> None:
     q, k, v = qkv
     with torch.autograd.forward_ad.dual_level():
         with pytest.raises(UsageError, match="no forward-mode derivative"):
-            package_attention(torch.autograd.forward_ad.make_dual(q, q), k, v)
-        package_attention(q, k, v)
+            run_package_attention(torch.autograd.forward_ad.make_dual(q, q), k, v)
+        run_package_attention(q, k, v)
 
 
 def test_derivatives_inside_compiled_code_are_correct_or_refused(qkv: Any) -> None:
     """torch.compile either falls back to Python when tracing the derivative is refused, or raises the refusal."""
     q, k, v = qkv
-    want = grad(lambda x: loss(package_attention, x, k, v))(q)
+    want = grad(lambda x: make_loss(run_package_attention, x, k, v))(q)
     for backend in ("eager", "aot_eager", "eager"):
         torch._dynamo.reset()
-        step = torch.compile(grad(lambda x: loss(package_attention, x, k, v)), backend=backend)
+        step = torch.compile(grad(lambda x: make_loss(run_package_attention, x, k, v)), backend=backend)
         try:
             found = step(q)
         except UsageError as error:
@@ -186,7 +192,7 @@ def test_derivatives_inside_compiled_code_are_correct_or_refused(qkv: Any) -> No
             torch.testing.assert_close(found, want)
             refusal = "cannot trace a derivative"
         assert "cannot trace a derivative" in refusal
-    differentiate = torch.compiler.disable(grad(lambda x: loss(package_attention, x, k, v)))
+    differentiate = torch.compiler.disable(grad(lambda x: make_loss(run_package_attention, x, k, v)))
     torch.testing.assert_close(torch.compile(lambda x: differentiate(x) * 2, backend="eager")(q), want * 2)
 
 
@@ -194,10 +200,10 @@ def test_functionalize_equals_the_reference(qkv: Any) -> None:
     check_against_reference(lambda attend: functionalize(attend)(*qkv))
 
 
-def test_autograd_without_transforms(qkv: Any) -> None:
+def test_autograd_without_transforms_agrees_with_the_reference(qkv: Any) -> None:
     def differentiate(attend: Attend) -> Any:
         inputs = [x.clone().requires_grad_(True) for x in qkv]
-        return torch.autograd.grad(loss(attend, *inputs), inputs)
+        return torch.autograd.grad(make_loss(attend, *inputs), inputs)
 
     check_against_reference(differentiate)
     assert operators.is_eager(torch, qkv) is False

@@ -15,8 +15,15 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.tuning.agreement import ROW_FACTOR, TOLERANCES, Difference, compare
-from cudnn_backend_py.tuning.inputs import made_up_inputs
-from cudnn_backend_py.tuning.statistics import MIN_ROUNDS, Budget, Timing, choose, evidence_table, find_slow
+from cudnn_backend_py.tuning.inputs import make_missing_inputs
+from cudnn_backend_py.tuning.statistics import (
+    MIN_ROUNDS,
+    Budget,
+    Timing,
+    choose_winner,
+    find_slow_candidates,
+    make_evidence_table,
+)
 
 # statistics and choice
 
@@ -49,7 +56,7 @@ def test_the_fastest_candidate_that_beats_the_first_wins() -> None:
         "b": cold_and_warm_timings(make_timing(8.0)),
         "c": cold_and_warm_timings(make_timing(7.0)),
     }
-    assert choose(timings, "first") == "c"
+    assert choose_winner(timings, "first") == "c"
 
 
 def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> None:
@@ -57,8 +64,8 @@ def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> No
         "first": cold_and_warm_timings(make_timing(10.0, 1.0)),
         "b": cold_and_warm_timings(make_timing(9.5, 1.0)),
     }
-    assert choose(timings, "first") == "first"
-    assert choose({"first": cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
+    assert choose_winner(timings, "first") == "first"
+    assert choose_winner({"first": cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
 
 
 def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None:
@@ -67,7 +74,7 @@ def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None
         "wild": cold_and_warm_timings(make_timing(7.9, 3.0)),
         "calm": cold_and_warm_timings(make_timing(8.0)),
     }
-    assert choose(timings, "first") == "calm"
+    assert choose_winner(timings, "first") == "calm"
 
 
 def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
@@ -75,8 +82,11 @@ def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
         "first": cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
         "b": cold_and_warm_timings(make_timing(8.0), make_timing(6.0)),
     }
-    assert choose(timings, "first", "cold") == "first"
-    assert choose({**timings, "b": cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold") == "b"
+    assert choose_winner(timings, "first", "cold") == "first"
+    assert (
+        choose_winner({**timings, "b": cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold")
+        == "b"
+    )
 
 
 def test_the_winner_depends_on_the_requested_cache_state() -> None:
@@ -85,8 +95,8 @@ def test_the_winner_depends_on_the_requested_cache_state() -> None:
         "b": cold_and_warm_timings(make_timing(10.0), make_timing(4.0)),
         "c": cold_and_warm_timings(make_timing(9.0), make_timing(5.0)),
     }
-    assert choose(timings, "first", "cold") == "c"
-    assert choose(timings, "first", "warm") == "b"
+    assert choose_winner(timings, "first", "cold") == "c"
+    assert choose_winner(timings, "first", "warm") == "b"
 
 
 def test_a_candidate_with_too_few_samples_does_not_win() -> None:
@@ -94,7 +104,7 @@ def test_a_candidate_with_too_few_samples_does_not_win() -> None:
         "first": cold_and_warm_timings(make_timing(10.0)),
         "b": cold_and_warm_timings(make_timing(5.0, samples=MIN_ROUNDS - 1)),
     }
-    assert choose(timings, "first") == "first"
+    assert choose_winner(timings, "first") == "first"
 
 
 def test_only_candidates_slow_with_cold_and_warm_cache_are_dropped() -> None:
@@ -105,27 +115,27 @@ def test_only_candidates_slow_with_cold_and_warm_cache_are_dropped() -> None:
         "far": cold_and_warm_timings(make_timing(20.0)),
         "warm only": cold_and_warm_timings(make_timing(20.0), make_timing(10.0)),
     }
-    assert find_slow(timings, "first") == {"far"}
+    assert find_slow_candidates(timings, "first") == {"far"}
 
 
 def test_budget_counts_elapsed_time() -> None:
     now = [100.0]
     budget = Budget(10.0, clock=lambda: now[0])
-    assert budget.allows(10.0)
-    assert not budget.allows(6.5, share=0.6)
+    assert budget.has_time_for(10.0)
+    assert not budget.has_time_for(6.5, share=0.6)
     now[0] += 4.0
-    assert budget.spent == 4.0
-    assert budget.allows(6.0)
-    assert budget.allows(2.0, share=0.6)
-    assert not budget.allows(6.1)
+    assert budget.spent_s == 4.0
+    assert budget.has_time_for(6.0)
+    assert budget.has_time_for(2.0, share=0.6)
+    assert not budget.has_time_for(6.1)
 
 
 # agreement
 
-KINDS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, DataType.FP8_E5M2)
+FLOAT_TYPES = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, DataType.FP8_E5M2)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FLOAT_TYPES, ids=lambda kind: kind.name)
 def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     numbers = np.random.default_rng(3).standard_normal((2, 3, 512, 64))
     exact = encode(numbers, kind)
@@ -139,7 +149,7 @@ def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     assert wrong.describe_excess(TOLERANCES[kind]) is not None
 
 
-def test_the_difference_is_reported_relative_to_the_result() -> None:
+def test_the_difference_of_two_results_is_relative_to_their_size() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
@@ -147,7 +157,7 @@ def test_the_difference_is_reported_relative_to_the_result() -> None:
     assert difference.describe_excess(0.6) is None
 
 
-def test_a_row_may_differ_by_a_multiple_of_the_tolerance() -> None:
+def test_one_row_of_a_result_may_differ_by_a_multiple_of_the_tolerance() -> None:
     assert Difference(0.01, ROW_FACTOR * 0.01, 0).describe_excess(0.01) is None
     assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).describe_excess(0.01))
 
@@ -193,7 +203,7 @@ def test_generated_inputs_of_attention_give_finite_results() -> None:
         attention.sdpa_forward(**options, stats=True, bias=(1, 2, 64, 64)),
         attention.sdpa_backward(**options),
     ):
-        made = made_up_inputs(graph)
+        made = make_missing_inputs(graph)
         given = {tensor.uid: tensor for tensor in graph.variant_pack_tensors if tensor.uid in made}
         arrays = {
             tensor.name: np.lib.stride_tricks.as_strided(
@@ -202,19 +212,19 @@ def test_generated_inputs_of_attention_give_finite_results() -> None:
             for uid, tensor in given.items()
         }
         assert set(np.ravel(arrays["seq_len_kv"])) == {64}
-        results = interpret(graph, {name: decode(x, data_type_of(graph, name)) for name, x in arrays.items()})
+        results = interpret(graph, {name: decode(x, get_data_type(graph, name)) for name, x in arrays.items()})
         for tensor in graph.outputs:
             assert np.isfinite(results[tensor.name]).all()
             assert np.abs(results[tensor.name]).max() > 0
 
 
-def data_type_of(graph: Any, name: str) -> DataType:
+def get_data_type(graph: Any, name: str) -> DataType:
     return next(tensor.data_type for tensor in graph.tensors if tensor.name == name)
 
 
 def test_generated_ragged_offsets_are_those_of_full_sequences() -> None:
     graph = attention.sdpa_forward(batch=3, heads=2, seq_q=16, head_dim=64, ragged=True)
-    made = made_up_inputs(graph)
+    made = make_missing_inputs(graph)
     offsets = next(tensor for tensor in graph.variant_pack_tensors if tensor.name == "ragged_q")
     assert made[offsets.uid].tolist() == [0, 2048, 4096, 6144]
     assert made[offsets.uid].dtype == np.int32
@@ -224,7 +234,7 @@ def test_generated_page_tables_number_the_pages_in_order() -> None:
     graph = attention.sdpa_forward(
         batch=2, heads=2, seq_q=1, seq_kv=64, head_dim=64, page_size=16, padding=True, version=(9, 28, 0)
     )
-    made = made_up_inputs(graph)
+    made = make_missing_inputs(graph)
     table = next(tensor for tensor in graph.variant_pack_tensors if tensor.name == "page_table_v")
     assert made[table.uid].tolist() == list(range(8))
 
@@ -232,7 +242,7 @@ def test_generated_page_tables_number_the_pages_in_order() -> None:
 def test_generated_scales_are_1_and_given_inputs_are_not_generated() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, data_type=DataType.FP8_E4M3)
     by_name = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
-    made = made_up_inputs(graph, given=[by_name["q"].uid])
+    made = make_missing_inputs(graph, given=[by_name["q"].uid])
     assert by_name["q"].uid not in made
     assert made[by_name["descale_q"].uid].tolist() == [1.0]
     assert not {tensor.uid for tensor in graph.outputs} & set(made)
@@ -243,13 +253,13 @@ def test_integer_inputs_of_unknown_meaning_must_be_given() -> None:
     index = g.tensor("index", (1, 8, 8), data_type=DataType.INT32)
     g.pointwise(PointwiseMode.IDENTITY, index, name="out", virtual=False)
     with pytest.raises(UsageError, match="tuning-input"):
-        made_up_inputs(g.graph())
-    assert made_up_inputs(g.graph(), given=[index.uid]) == {}
+        make_missing_inputs(g.graph())
+    assert make_missing_inputs(g.graph(), given=[index.uid]) == {}
 
 
 # the table
 
-EVIDENCE: dict[str, Any] = {
+TUNING_EVIDENCE: dict[str, Any] = {
     "graph": "sdpa [x]",
     "device": "a GPU",
     "cudnn": "9.28.0",
@@ -274,7 +284,7 @@ EVIDENCE: dict[str, Any] = {
 
 def test_the_table_is_sorted_by_time_with_refused_candidates_last() -> None:
     out = Console(file=io.StringIO(), width=160)
-    out.print(evidence_table(EVIDENCE))
+    out.print(make_evidence_table(TUNING_EVIDENCE))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     lines = [line for line in text.splitlines() if "eng" in line and "engine" not in line]
     assert [line.split()[0] for line in lines] == ["eng2", "eng1", "eng3"]

@@ -16,21 +16,24 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = [
     f"examples/{name}.py" for name in ("flash_forward", "flash_backward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 ]
-DATA = "tests/pure/importers/data"
-LOG = f"{DATA}/logs/torch-frontend-1.18.log"  # of cudnn-frontend, with two graphs
-OTHERS = [f"{DATA}/logs/forum-9.1.1.log.gz", f"{DATA}/torch-frontend-1.18-sdpa.json"]  # of cuDNN, of cudnn-frontend
+IMPORTERS_DATA = "tests/pure/importers/data"
+FRONTEND_LOG = f"{IMPORTERS_DATA}/logs/torch-frontend-1.18.log"  # of cudnn-frontend, with two graphs
+OTHER_LOGS = [
+    f"{IMPORTERS_DATA}/logs/forum-9.1.1.log.gz",
+    f"{IMPORTERS_DATA}/torch-frontend-1.18-sdpa.json",
+]  # of cuDNN, of cudnn-frontend
 
 
 def load_trials(path: Path) -> list[Trial]:
     return [Trial.from_dict(item) for item in json.loads(path.read_text(encoding="utf-8"))["trials"]]
 
 
-def source_file(trial: Trial) -> str:
+def get_source_file(trial: Trial) -> str:
     """Return the source file of a trial."""
     return shlex.split(trial.reproduce)[2]
 
 
-def graph_name(trial: Trial) -> str:
+def get_graph_name(trial: Trial) -> str:
     """Return the source file of a trial, and the option that selects one of its graphs."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
@@ -40,10 +43,10 @@ def graph_name(trial: Trial) -> str:
 @pytest.mark.parametrize("path", list_record_parameters("run-"))
 def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
     found = load_trials(path)
-    assert {source_file(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
+    assert {get_source_file(trial) for trial in found} == {*EXAMPLES, *OTHER_LOGS, FRONTEND_LOG}
     assert len({trial.target for trial in found}) == 1
     for trial in found:
-        assert trial.state == "right", (source_file(trial), trial.words)
+        assert trial.state == "right", (get_source_file(trial), trial.words)
         assert trial.configs
         for config in trial.configs:
             assert config.state == "right", config.words
@@ -56,12 +59,12 @@ def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
 @pytest.mark.parametrize("path", list_record_parameters("run-"))
 def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: Path) -> None:
     found = load_trials(path)
-    ran = {(graph_name(trial), trial.data) for trial in found}
-    whole = [*EXAMPLES, *OTHERS, *(f"{LOG} --graph={number}" for number in (1, 2))]
+    ran = {(get_graph_name(trial), trial.data) for trial in found}
+    whole = [*EXAMPLES, *OTHER_LOGS, *(f"{FRONTEND_LOG} --graph={number}" for number in (1, 2))]
     assert ran == {(one, kind) for one in whole for kind in KINDS}
     assert len(ran) == len(found)
     for trial in found:
-        assert (ROOT / source_file(trial)).is_file()
+        assert (ROOT / get_source_file(trial)).is_file()
         for config in trial.configs:
             words = shlex.split(config.reproduce)
             assert {f"--data={trial.data}", f"--seed={trial.seed}", f"--configs={config.tag}"} <= set(words)

@@ -15,11 +15,11 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
-from cudnn_backend_py.tuning.trial.reproduce import command_line, decode_word, encode_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph, make_command_line
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error, make_double_tensor
 
-ATTENTION: dict[str, dict[str, Any]] = {
+ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
     "padding": {"padding": True},
     "ragged": {"ragged": True, "stats": True},
     "paged": {"padding": True, "page_size": 16, "pages_k": 20, "pages_v": 20},
@@ -27,11 +27,11 @@ ATTENTION: dict[str, dict[str, Any]] = {
 }
 
 
-def sdpa_forward_graph(**options: Any) -> Graph:
+def make_sdpa_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(**{"batch": 3, "heads": 2, "seq_q": 64, "head_dim": 32} | options)
 
 
-def inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+def make_inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
     made = make_inputs(graph, kind, seed)
     return {item.name: made[item.uid] for item in read_tensors(graph)}
 
@@ -54,10 +54,10 @@ def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(ATTENTION))
+@pytest.mark.parametrize("name", sorted(ATTENTION_OPTIONS))
 def test_attention_inputs_have_valid_lengths_offsets_and_pages(name: str, kind: str) -> None:
-    graph = sdpa_forward_graph(**ATTENTION[name])
-    found = inputs_by_name(graph, kind)
+    graph = make_sdpa_forward_graph(**ATTENTION_OPTIONS[name])
+    found = make_inputs_by_name(graph, kind)
     assert interpret(graph, make_inputs(graph, kind))["o"].size
     if "seq_len_q" in found:
         lengths = found["seq_len_q"].reshape(-1)
@@ -75,7 +75,7 @@ def test_attention_inputs_have_valid_lengths_offsets_and_pages(name: str, kind: 
 def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "scale": 0.3, "causal": True}
     graph = attention.sdpa_backward(**options)
-    held = inputs_by_name(graph, "integers")
+    held = make_inputs_by_name(graph, "integers")
     forward_graph = attention.sdpa_forward(**options, stats=True)
     wanted = interpret(
         forward_graph, {name: held[name].swapaxes(2, 3) if name == "v" else held[name] for name in "qkv"}
@@ -86,14 +86,14 @@ def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
 
 def test_equal_seeds_give_equal_data_and_other_seeds_do_not() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
-    one, again, other = (inputs_by_name(graph, seed=seed)["a"] for seed in (0, 0, 1))
+    one, again, other = (make_inputs_by_name(graph, seed=seed)["a"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.9
 
 
 def test_each_kind_of_data_has_its_properties() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
-    uniform, integers, hostile = (inputs_by_name(graph, kind)["a"] for kind in KINDS)
+    uniform, integers, hostile = (make_inputs_by_name(graph, kind)["a"] for kind in KINDS)
     assert np.abs(uniform).max() <= 1
     assert set(np.unique(integers)) == {-3, -2, -1, 0, 1, 2, 3}
     assert np.isnan(hostile).any() or np.isinf(hostile).any()
@@ -103,23 +103,23 @@ def test_each_kind_of_data_has_its_properties() -> None:
 
 
 def test_hostile_softmax_statistics_go_below_minus_88() -> None:
-    graph = sdpa_forward_graph(stats=True)
+    graph = make_sdpa_forward_graph(stats=True)
     stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
     assert (stats < -88).any()
 
 
 def test_hostile_statistics_are_below_minus_88_in_all_rows_of_half_the_heads() -> None:
     """For such heads exp(0 - lse) overflows in a kernel that treats padding as 0."""
-    made = [inputs_by_name(sdpa_backward_graph(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
+    made = [make_inputs_by_name(make_sdpa_backward_graph(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
     assert 0.4 < deep.mean() < 0.72  # 9 of 16
 
 
-def sdpa_backward_graph(**options: Any) -> Graph:
+def make_sdpa_backward_graph(**options: Any) -> Graph:
     return attention.sdpa_backward(**{"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | options)
 
 
-MASKED: dict[str, dict[str, Any]] = {
+MASKED_ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
     "right bound": {"right_bound": 9, "alignment": "bottom_right"},
     "left bound": {"left_bound": 20, "seq_kv": 56, "alignment": "bottom_right", "right_bound": 0},
     "soft cap": {"score_modifier": attention.SoftCap(2.0)},
@@ -133,10 +133,10 @@ MASKED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
-@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("name", MASKED_ATTENTION_OPTIONS)
 def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
     """Only then the recomputed probabilities sum to 1 in each row that has a key and no sink."""
-    options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED[name]
+    options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED_ATTENTION_OPTIONS[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
     rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)
     rows = rows[rows > 0]
@@ -148,7 +148,7 @@ def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version
 
 
 def test_generated_variances_are_positive() -> None:
-    assert inputs_by_name(TYPICAL_GRAPHS["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
+    assert make_inputs_by_name(TYPICAL_GRAPHS["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
 
 
 @pytest.mark.parametrize(
@@ -256,30 +256,30 @@ def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
 
 
 def test_a_graph_is_encoded_as_one_command_line_argument() -> None:
-    graph = sdpa_forward_graph(ragged=True)
-    word = encode_word(graph)
-    assert decode_word(word) == graph
+    graph = make_sdpa_forward_graph(ragged=True)
+    word = encode_graph(graph)
+    assert decode_graph(word) == graph
     assert set(word) <= set("graph:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-    line = command_line(None, graph, "--seed=1")
+    line = make_command_line(None, graph, "--seed=1")
     assert line == f"cudnn-backend run {word} --seed=1"
-    assert command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
+    assert make_command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
     for broken in (word[:-8], word[:20] + "!" + word[21:], "graph:", "graph:AAAA"):
-        assert_graph_error("graph-json", "graph", lambda broken=broken: decode_word(broken))  # type: ignore[misc]
+        assert_graph_error("graph-json", "graph", lambda broken=broken: decode_graph(broken))  # type: ignore[misc]
 
 
 def test_generated_integers_of_unknown_meaning_are_small() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (4, 4)), g.tensor("y", (4, 4)), virtual=False)
-    assert np.abs(inputs_by_name(g.graph())["x"]).max() <= 3
+    assert np.abs(make_inputs_by_name(g.graph())["x"]).max() <= 3
 
 
 def test_the_reproduce_command_sets_the_library_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
-    assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
+    assert make_command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")
     named = "env 'CUDNN_BACKEND_LIBRARY=/a place/libcudnn.so.9' cudnn-backend run"
-    assert command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
-    assert command_line(None, graph) == f"{named} {encode_word(graph)}"
-    line = command_line("a.json --cudnn=9.19.0.56-jit", graph)
+    assert make_command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
+    assert make_command_line(None, graph) == f"{named} {encode_graph(graph)}"
+    line = make_command_line("a.json --cudnn=9.19.0.56-jit", graph)
     assert line == "cudnn-backend run a.json --cudnn=9.19.0.56-jit"

@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.tuning.upgrade import _MOST, _largest_tensor_size
+from cudnn_backend_py.tuning.upgrade import _MAX_COMPARED_ELEMENTS, _compute_largest_tensor_size
 
 
 @pytest.mark.parametrize("implementation", ["composite", "unified"])
 def test_attention_scores_count_for_the_largest_tensor(implementation: str) -> None:
     graph = sdpa_forward(batch=2, heads=3, seq_q=512, head_dim=64, implementation=implementation, version=(9, 28, 0))  # type: ignore[arg-type]
-    assert _largest_tensor_size(graph) == 2 * 3 * 512 * 512
+    assert _compute_largest_tensor_size(graph) == 2 * 3 * 512 * 512
 
 
 def test_attention_with_8192_tokens_is_only_timed_and_with_512_compared() -> None:
-    assert _largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=8192, head_dim=128)) > _MOST
-    assert _largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=512, head_dim=128)) <= _MOST
+    assert (
+        _compute_largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=8192, head_dim=128))
+        > _MAX_COMPARED_ELEMENTS
+    )
+    assert (
+        _compute_largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=512, head_dim=128))
+        <= _MAX_COMPARED_ELEMENTS
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
-from cudnn_backend_py.native.find import cublaslt_places
+from cudnn_backend_py.native.find import find_cublaslt_places
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.versions.pip import announced_bytes, index_versions
@@ -540,9 +540,9 @@ def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyP
 def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    assert versions.default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
+    assert versions.get_default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "cache"))
-    assert versions.default_root() == tmp_path / "cache"
+    assert versions.get_default_root() == tmp_path / "cache"
     installed = add_to_version_store(tmp_path / "cache")
     assert versions.list_installed() == [installed]
 
@@ -834,7 +834,7 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
     monkeypatch.setattr(versions, "_environment_cublas", lambda cuda: None)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     assert (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").read_bytes() == b"cublas"
-    place = next(place for place in cublaslt_places(12, str(full.library)) if "cublas-cu12" in (place.path or ""))
+    place = next(place for place in find_cublaslt_places(12, str(full.library)) if "cublas-cu12" in (place.path or ""))
     assert place.how == "beside libcudnn"
     (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").write_bytes(b"other!")
     with pytest.raises(EnvironmentNotReady) as caught:
