@@ -63,10 +63,10 @@ def plan_commands() -> None:
 @add_target_option()
 @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
 @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
-@click.option("--engine", type=int, default=None, help="Use this engine.")
+@click.option("--engine", metavar="ENGINE", help="Use this engine: its index, or a config's tag such as eng2_k24=7.")
 @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
 def build_plan(
-    graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
+    graph_file: str, target: str | None, output: str, mode: str, engine: str | None, knobs: tuple[str, ...]
 ) -> None:
     """Build the plan of GRAPH ahead of time.
 
@@ -81,12 +81,16 @@ def build_plan(
     try:
         with show_progress_line("building") as step:
             step(asked.name)
-            built = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
+            chosen = int(engine) if engine is not None and engine.isdecimal() else engine
+            built = build_plan(asked, target, mode=mode, engine=chosen, knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
         print_warning(error.render())
         raise SystemExit(_get_refusal_exit_code(asked, target)) from None
     built.save(output)
-    print_lines(f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), {built.workspace_bytes} bytes")
+    print_lines(
+        f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), needs {built.workspace_bytes} bytes of "
+        "workspace"
+    )
 
 
 @click.group("cache", cls=Group)

@@ -27,7 +27,7 @@ from ..graph.ir import check_graph, check_writes
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
 from .cache import PlanCache, default_cache, plan_key
-from .choice import Knobs
+from .choice import EngineChoice, Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, make_tuned_key_options, select
@@ -42,7 +42,7 @@ def build(
     target: Target | Profile | str | None = None,
     *,
     mode: HeurMode | str = HeurMode.A,
-    engine: int | None = None,
+    engine: int | str | None = None,
     knobs: Knobs | None = None,
     selection: Selection | None = None,
     cache: bool | PlanCache = True,
@@ -61,7 +61,8 @@ def build(
         Heuristics mode whose first engine config that can be built is taken; with A, a tuned plan of the cache comes
         before it. Not asked with a `selection`, which names its own.
     engine, knobs
-        Global index of the engine to take, and knob values of it.
+        Global index of the engine to take, and knob values of it, by enumerator, name or number. Or, as `engine` alone,
+        the tag of an engine config, such as ``"eng2_k24=7"``, as ``explain`` writes it.
     selection
         What the engine config may need and must promise; `engine` and `knobs` replace those of it.
     cache
@@ -153,7 +154,7 @@ def _build_plan_or_return_error(config: EngineConfig) -> Plan | CudnnStatusError
 
 
 def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
-    """Return knob values from text such as ``TILE_M=2`` or, by number, ``40=2``.
+    """Return knob values from text such as ``TILE_M=2`` or, by number, ``40=2`` and ``k40=2``.
 
     Raises
     ------
@@ -163,8 +164,9 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
     knobs: dict[KnobType, int] = {}
     for choice in choices:
         name, _, value = choice.partition("=")
+        number = name.removeprefix("k")
         try:
-            knobs[KnobType(int(name)) if name.isdecimal() else KnobType[name.upper()]] = int(value)
+            knobs[KnobType(int(number)) if number.isdecimal() else KnobType[name.upper()]] = int(value)
         except (KeyError, ValueError):
             raise UsageError(
                 f"knob choice {choice!r} must be written KNOB=VALUE",
@@ -175,10 +177,13 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
 
 
 def _make_selection(
-    mode: HeurMode | str, engine: int | None, knobs: Knobs | None, selection: Selection | None
+    mode: HeurMode | str, engine: int | str | None, knobs: Knobs | None, selection: Selection | None
 ) -> Selection:
     changes: dict[str, Any] = {}
-    if engine is not None:
+    if isinstance(engine, str):
+        choice = EngineChoice.parse(engine)
+        changes = {"engine": choice.engine, "knobs": choice.knobs}
+    elif engine is not None:
         changes = {"engine": engine, "knobs": {}}
     if knobs is not None:
         changes["knobs"] = knobs

@@ -42,7 +42,7 @@ _Filter = Callable[[EngineConfig], str | None]
 
 
 def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
-    """Return the member called `name`, or `name` if it is one.
+    """Return the member with this name or number, or `name` if it is one.
 
     Raises
     ------
@@ -51,6 +51,8 @@ def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
     """
     if isinstance(name, kind):
         return name
+    if type(name) is int and name in kind._value2member_map_:
+        return kind(name)
     known = kind.__members__
     found = known.get(str(name).upper())
     if found is None:

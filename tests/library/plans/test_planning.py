@@ -391,8 +391,21 @@ def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, t
     assert split_tag(build(flash_forward(), "h200")) != split_tag(tuned), "a plan tuned on another GPU must not be used"
 
 
+def test_a_tag_selects_an_engine_config(target: Target) -> None:
+    last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
+    assert build(flash_forward(), target, engine=last.tag, cache=False).tag == last.tag
+    numbered = {int(knob): value for knob, value in last.knobs.items()}
+    assert build(flash_forward(), target, engine=last.engine, knobs=numbered, cache=False).tag == last.tag
+    with pytest.raises(UsageError, match="engine-tag"):
+        build(flash_forward(), target, engine="engine 2")
+
+
 def test_parse_knobs_reads_names_and_numbers() -> None:
-    assert parse_knobs(["tile_m=3", "41=2"]) == {KnobType.TILE_M: 3, KnobType.TILE_N: 2}
+    assert parse_knobs(["tile_m=3", "k41=2", "24=7"]) == {
+        KnobType.TILE_M: 3,
+        KnobType.TILE_N: 2,
+        KnobType.KERNEL_CFG: 7,
+    }
     for wrong in ("TILE_M", "TILE_M=", "NO_SUCH=1", "99999=1", "=1"):
         with pytest.raises(UsageError) as caught:
             parse_knobs([wrong])
