@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
-from ..graph.formats import storage_type
+from ..graph.formats import get_storage_type
 from ..interpreter.data import from_memory
 from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import shown
@@ -147,7 +147,7 @@ class Case:
 
 def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
     """Return the numbers in a tensor's memory, given as bytes."""
-    kind = storage_type(tensor.data_type) if has_storage(tensor.data_type) else np.dtype(np.uint8)
+    kind = get_storage_type(tensor.data_type) if has_storage(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
     return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
 

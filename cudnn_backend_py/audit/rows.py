@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from ..generated.enums import DataType
-from ..graph.formats import largest_finite
+from ..graph.formats import get_largest_finite
 from ..torch_ops.arguments import OperatorOptions
 from ..tuning.trial.bound import WIDTH
 from ..tuning.trial.rules import ROUNDINGS, roundoff
@@ -62,7 +62,7 @@ class _ErrorProperties:
         unit = roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
             unit = roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
-        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest_finite(kind))
+        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, get_largest_finite(kind))
 
 
 class SampledRows:

@@ -27,11 +27,11 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import (
     ClassBounds,
-    best_class_bounds,
-    class_problem,
+    explain_missing_class,
+    find_best_class_bounds,
+    make_class_problem,
     read_token_strides,
     round_up_to_tiles,
-    why_no_class,
 )
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
@@ -51,7 +51,7 @@ __all__ = [
     "AnyShape",
     "RelatedPlans",
     "Shapes",
-    "find_class",
+    "find_shape_class",
     "is_lasting_refusal",
     "why_exact_plans_only",
 ]
@@ -111,7 +111,7 @@ class RelatedPlans:
             Why there is no class.
         """
         pool = shared_pool() if self._pool is None else self._pool
-        bounds = best_class_bounds(self.problem, needed)
+        bounds = find_best_class_bounds(self.problem, needed)
         family = self._family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
@@ -135,19 +135,19 @@ class RelatedPlans:
 
     def build(self, bounds: ClassBounds) -> ClassPlan:
         """Return the plan of the class with these bounds."""
-        whole = class_problem(self.problem, bounds, backward=self.backward)
+        whole = make_class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
     def _family_key(self, *, decoding: bool) -> str:
         found = self._families.get(decoding)
         if found is None:
-            smallest = class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            smallest = make_class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
             self._families[decoding] = found
         return found
 
 
-def find_class(
+def find_shape_class(
     problem: Attention,
     target: Target,
     *,
@@ -326,7 +326,7 @@ class _ClassStrategy:
 
     def _find_plan(self, stream: int) -> tuple[Slot, Any]:
         owner = self._owner
-        return find_class(
+        return find_shape_class(
             self._problem,
             owner.target,
             backward=owner.backward,
@@ -376,7 +376,7 @@ def why_exact_plans_only(problem: Attention, target: Target, *, backward: bool) 
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
         return "its bias has dims that follow from the lengths"
-    return why_no_class(problem, backward=backward, version=target.library.version, sm=target.sm)
+    return explain_missing_class(problem, backward=backward, version=target.library.version, sm=target.sm)
 
 
 def _may_switch_plans(problem: Attention) -> bool:

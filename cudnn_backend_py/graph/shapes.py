@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from ..generated.enums import NormMode
-from .ir import convolved_size
+from .ir import compute_convolved_size
 
 __all__ = [
     "SCALE_TILE",
@@ -38,7 +38,7 @@ _WITHOUT_BATCH = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NOR
 
 def convolution_output(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
     """Return the output dims [n, k, sizes ..] of a convolution of [n, c, sizes ..] with [k, c / groups, taps ..]."""
-    sizes = (convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
+    sizes = (compute_convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
     return (image[0], weights[0], *sizes)
 
 

@@ -18,7 +18,7 @@ from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DescriptorType
 from ..generated.operations import CONVOLUTIONS
 from ..graph.data_types import DATA_TYPES
-from ..graph.formats import is_integer, strided_view
+from ..graph.formats import is_integer, make_strided_view
 from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ..graph.replace import all_ops, repack, replace_tensors
 from ..rewrite.changes import Change
@@ -267,8 +267,8 @@ def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -
 
 def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     memory = np.zeros(old.span_elements, values.dtype)
-    strided_view(memory, old.dims, old.strides)[...] = values
-    return strided_view(memory[start:], new.dims, new.strides).copy()
+    make_strided_view(memory, old.dims, old.strides)[...] = values
+    return make_strided_view(memory[start:], new.dims, new.strides).copy()
 
 
 def _flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:

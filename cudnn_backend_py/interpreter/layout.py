@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
-from ..graph.formats import largest_finite
+from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
 from ..graph.shapes import block_axes
 from .arithmetic import append_dims, mask_below
@@ -169,7 +169,7 @@ def run_block_scale_dequantize(run: Run, op: Operation) -> None:
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
     """Scale each block so that its largest absolute value is y's largest number; a zero block stays zero.
 
-    scale = amax / largest_finite(y), and y = x / scale. In a run that rounds, an E8M0 scale is the next power of two
+    scale = amax / get_largest_finite(y), and y = x / scale. In a run that rounds, an E8M0 scale is the next power of two
     above.
     """
     y, scale = op.fields["y"], op.fields["scale"]
@@ -181,7 +181,7 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     split: list[Any] = [part for pair in zip(counts, blocks, strict=True) for part in pair]
     amax = whole.reshape(split).max(axis=tuple(range(1, len(split), 2)))
     factors = np.zeros(scale.dims)
-    factors[tuple(map(slice, counts))] = amax / largest_finite(y.data_type)
+    factors[tuple(map(slice, counts))] = amax / get_largest_finite(y.data_type)
     run.write(scale, factors)
     spread = dequantize(run, op, np.ones(x.shape), scale)
     run.write(y, np.divide(x, spread, out=np.zeros_like(x), where=spread != 0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ..graph.attention.backward import composite_backward
+from ..graph.attention.backward import build_composite_backward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
@@ -326,7 +326,7 @@ def as_composite_backward(graph: Graph) -> Graph | None:
     if bias is None:
         return None
     given = {_OURS.get(name, name): value for name, value in op.fields.items() if isinstance(value, Tensor)}
-    return _restore_tensors(graph, composite_backward(use.problem, None), given | bias)
+    return _restore_tensors(graph, build_composite_backward(use.problem, None), given | bias)
 
 
 def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:

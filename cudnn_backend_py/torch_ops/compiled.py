@@ -18,7 +18,7 @@ from ..execution.buffers import use_reader
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
-from ..graph.attention.shape_class import ClassBounds, smallest_class_bounds
+from ..graph.attention.shape_class import ClassBounds, find_smallest_class_bounds
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import TupleCall, compiled_library
 from ..native.prepare import PrepareKernel
@@ -384,7 +384,7 @@ class _VariableNumbers:
     ) -> tuple[tuple[int, int, int], ...]:
         """Return the (slot, least, most) of the calls of this class, without those of a smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
-        least = most if is_exact else smallest_class_bounds(plan.problem, most)
+        least = most if is_exact else find_smallest_class_bounds(plan.problem, most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
         ranges[BATCH] = -(-least.batch // folded), most.batch // folded
         # Single rows are a problem of their own.

@@ -17,7 +17,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType, NormMode, PointwiseMode, ReduceTensorOp
 from ..graph import Graph, GraphBuilder, Tensor, graph_to_json
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
-from ..graph.ir import convolved_size
+from ..graph.ir import compute_convolved_size
 from ..graph.strides import channels_last
 
 __all__ = ["FAMILIES", "Case", "hash_cases", "make_cases"]
@@ -135,7 +135,7 @@ def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
     tap, stride, dilation = d.pick(1, 3, 3, 5), d.pick(1, 1, 2), d.pick(1, 1, 1, 2)
     padding = dilation * (tap // 2)
     window: dict[str, Any] = {"padding": padding, "stride": stride, "dilation": dilation}
-    out = tuple(convolved_size(one, tap, padding, padding, stride, dilation) for one in size)
+    out = tuple(compute_convolved_size(one, tap, padding, padding, stride, dilation) for one in size)
     image, weights, response = (n, c, *size), (k, c // groups, *(tap,) * spatial), (n, k, *out)
     last = kind is _T.INT8 or d.chance(0.85)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnStatusError, DataType, Graph, OperationGraph, build_plan, execute, open_target
 from cudnn_backend_py.graph.attention import AttentionUse, Version, find_measured_issues
-from cudnn_backend_py.graph.formats import decode, encode, storage_type
+from cudnn_backend_py.graph.formats import decode, encode, get_storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
@@ -117,7 +117,7 @@ def execute_attention_case(case: AttentionCase, graph: Graph, plan: Any) -> dict
         if tensor.ragged_offset is not None:
             shape = int(case.values[tensor.ragged_offset.name].max())
         arrays[tensor.name] = encode(np.full(shape, np.nan), tensor.data_type)
-        assert arrays[tensor.name].dtype == storage_type(tensor.data_type)
+        assert arrays[tensor.name].dtype == get_storage_type(tensor.data_type)
     execute(plan, arrays)
     return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
 

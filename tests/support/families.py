@@ -9,7 +9,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Poin
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph import Parameters
-from cudnn_backend_py.graph.ir import Tensor, convolved_size, packed_strides
+from cudnn_backend_py.graph.ir import Tensor, compute_convolved_size, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.zoo import VARIED_GRAPHS
@@ -58,7 +58,10 @@ def _add_convolution(
     after: Callable[[GraphBuilder, Tensor], None] | None = None,
     before: Callable[[GraphBuilder, Tensor], Tensor] | None = None,
 ) -> None:
-    sizes = (convolved_size(one, tap, padding, padding, stride, dilation) for one, tap in zip(size, taps, strict=True))
+    sizes = (
+        compute_convolved_size(one, tap, padding, padding, stride, dilation)
+        for one, tap in zip(size, taps, strict=True)
+    )
     shapes = ((n, c, *size), (k, c // groups, *taps), (n, k, *sizes))
     tensors = {}
     for port, dims in zip(_CONVOLUTION_PORTS[kind], shapes, strict=True):

@@ -101,7 +101,7 @@ class RandomGraphBuilder:
     def add_tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
         """Add a stored input tensor with this graph's layout."""
         options.setdefault("strides", self.layout(tuple(dims)))
-        return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
+        return self.g.tensor(self.g.make_unused_name(stem), tuple(dims), kind, **options)
 
     def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a virtual result, with the strides of a stored one without gaps."""

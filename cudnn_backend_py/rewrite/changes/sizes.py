@@ -8,7 +8,7 @@ from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Matmul, Operation, convolved_size
+from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
 from ...graph.replace import find_tensors
 from ..dims import DimClass, dim_classes, is_exact, resize
 from ..relations import NORMS
@@ -124,7 +124,7 @@ def response_dims(op: Operation) -> tuple[int, ...] | None:
         return None
     if min(known[2], default=1) < 1:
         return None
-    spatial = [convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
+    spatial = [compute_convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
     return None if min(spatial, default=1) < 1 else (image.dims[0], weights.dims[0], *spatial)
 
 

@@ -17,7 +17,7 @@ from ...generated.enums import (
     ResampleMode,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, convolved_size
+from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, compute_convolved_size
 from ...graph.replace import repack, replace_tensors
 from ...graph.strides import channels_last, packed_strides
 from .deviation import Deviation, axis_order_name, make_operation_change, operation_key, set_fields, with_fields
@@ -163,7 +163,9 @@ def _make_geometry_deviation(op: Operation, name: str, found: str, usual: str, *
         image, weights, response = (plain.fields[port] for port in CONVOLUTIONS[op.kind])
         given = plain.fields["convolution"].fields
         steps = (given[one] for one in ("pre_paddings", "post_paddings", "filter_strides", "dilations"))
-        spatial = tuple(convolved_size(*one) for one in zip(image.dims[2:], weights.dims[2:], *steps, strict=True))
+        spatial = tuple(
+            compute_convolved_size(*one) for one in zip(image.dims[2:], weights.dims[2:], *steps, strict=True)
+        )
         old, new = response.dims[2:], (*response.dims[:2], *spatial)
         rest = Graph(tuple(plain if one is ops[0] else one for one in graph.ops), graph.name)
         same = [t for t in rest.tensors if t.rank == len(new) and t.dims[2:] == old and t.dims[2:] != image.dims[2:]]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...graph import Graph, Op, Pointwise, Reduction, Tensor
-from ...graph.formats import largest_finite, round_to
+from ...graph.formats import get_largest_finite, round_to_data_type
 from ...interpreter import OPERATIONS
 from ...interpreter.philox import dropout_mask
 from ...interpreter.pointwise import BACKWARD
@@ -124,7 +124,7 @@ class PerturbedRun(Run):
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
             given = np.clip(
-                given, -largest_finite(_T.FLOAT), largest_finite(_T.FLOAT)
+                given, -get_largest_finite(_T.FLOAT), get_largest_finite(_T.FLOAT)
             )  # these begin with the largest number
         if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
             given = self._reordered_product(self._op, given)
@@ -141,7 +141,7 @@ class PerturbedRun(Run):
         size = np.abs(self.read(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
-        return np.where(large > largest_finite(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
+        return np.where(large > get_largest_finite(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
 
     def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
         if values.dtype == np.float32:
@@ -186,7 +186,7 @@ class PerturbedRun(Run):
         moved = values.astype(np.float64)
         if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
             if rule.narrow is not _T.FLOAT:
-                step, held = roundoff(rule.narrow), round_to(values, rule.narrow)
+                step, held = roundoff(rule.narrow), round_to_data_type(values, rule.narrow)
             else:
                 step, held = 2.0**-10, _truncate_to_tf32(values)
             if rule.narrow is _T.FLOAT and self._sign < 0:
@@ -194,7 +194,7 @@ class PerturbedRun(Run):
             else:
                 moved = np.where(held == values, moved, moved * (1 + step * self._draw_noise(moved.shape)))
             if rule.narrow is not _T.FLOAT and self._sign < 0:
-                moved = np.where(np.abs(moved) > largest_finite(rule.narrow), np.copysign(np.inf, moved), moved)
+                moved = np.where(np.abs(moved) > get_largest_finite(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw_noise(moved.shape))
         if self._flushes and tensor.data_type is not _T.DOUBLE:
@@ -270,7 +270,7 @@ class PerturbedRun(Run):
 
     def _perturb_rounding(self, values: Floats, data_type: DataType) -> Floats:
         """Return values perturbed by about their rounding error."""
-        inexact = np.isfinite(values) & (round_to(values, data_type) != values)
+        inexact = np.isfinite(values) & (round_to_data_type(values, data_type) != values)
         if not inexact.any():
             return values
         shift = np.maximum(np.abs(values) * roundoff(data_type), half_smallest_positive(data_type)) * ROUNDINGS

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
-from cudnn_backend_py.graph.attention.shape_class import ClassBounds, best_class_bounds, class_problem
+from cudnn_backend_py.graph.attention.shape_class import ClassBounds, find_best_class_bounds, make_class_problem
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import (
     BatchLayout,
@@ -51,7 +51,7 @@ def make_class_plan(
     kind: CallKind, gpu: Target, *, backward: bool, bounds: ClassBounds = BOUNDS, **options: Any
 ) -> ClassPlan:
     return ClassPlan(
-        class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
+        make_class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
     )
 
 
@@ -102,7 +102,7 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
     kind = CALL_KINDS["groups"]
     for way in (False, True):
-        problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
+        problem = make_class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
@@ -197,8 +197,8 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     base = replace(
         kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
-    bounds = best_class_bounds(base)
-    plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
+    bounds = find_best_class_bounds(base)
+    plan = ClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
     cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])

@@ -26,7 +26,7 @@ Make = Callable[[GraphBuilder], object]
 
 
 def add_tensor(g: GraphBuilder, *dims: int, name: str = "t", kind: DataType | None = None, **options: Any) -> Tensor:
-    return g.tensor(g.free_name(name), dims, kind, **options)
+    return g.tensor(g.make_unused_name(name), dims, kind, **options)
 
 
 def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
@@ -384,7 +384,17 @@ def test_errors_for_wrong_shapes_leave_the_graph_unchanged(what: str) -> None:
 
 def test_every_builder_method_has_an_error_case() -> None:
     own = {name for kind in GraphBuilder.__mro__ for name in vars(kind) if not name.startswith("_")}
-    plain = {"tensor", "scalar", "free_name", "operation", "graph", "matmul", "pointwise", "reduction", "convolution"}
+    plain = {
+        "tensor",
+        "scalar",
+        "make_unused_name",
+        "operation",
+        "graph",
+        "matmul",
+        "pointwise",
+        "reduction",
+        "convolution",
+    }
     tried = {name for make, _, _ in WRONG.values() for name in make.__code__.co_names}
     assert own - plain <= tried
 

@@ -30,7 +30,7 @@ from cudnn_backend_py.generated.operations import OUTPUT_PORTS
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
-from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.ir import list_pointwise_ports
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.zoo import VARIED_GRAPHS
@@ -135,12 +135,12 @@ PORTS = {
 
 def test_every_pointwise_mode_has_its_ports() -> None:
     listed = {P[name]: set(ports) for ports, names in PORTS.items() for name in names.split()}
-    assert {mode: pointwise_ports(mode) for mode in P} == listed
+    assert {mode: list_pointwise_ports(mode) for mode in P} == listed
 
 
 @pytest.mark.parametrize("mode", P, ids=lambda mode: mode.name)
 def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
-    ports = pointwise_ports(mode)
+    ports = list_pointwise_ports(mode)
     given = {port: make_tensor(port, 4, 8) for port in ports}
     made = Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **given)  # type: ignore[arg-type]
     assert dict(made.ports()) == given

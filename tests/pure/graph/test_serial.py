@@ -16,7 +16,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, load_g
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.zoo import VARIED_GRAPHS
 
@@ -28,7 +28,7 @@ def to_json_and_back(graph: Graph) -> Graph:
 
 
 def pointwise_graph(mode: PointwiseMode) -> Graph:
-    ports: dict[str, Any] = {port: make_tensor(port, 4, 8) for port in pointwise_ports(mode)}
+    ports: dict[str, Any] = {port: make_tensor(port, 4, 8) for port in list_pointwise_ports(mode)}
     return Graph((Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **ports),))
 
 

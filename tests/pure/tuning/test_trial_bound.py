@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 
 def round_to_stored_type(expected: Expected, values: Array) -> Array:
-    return round_to(values, expected.tensor.data_type)
+    return round_to_data_type(values, expected.tensor.data_type)
 
 
 def matmul_graph(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None) -> Graph:
@@ -113,7 +113,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
     monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
     assert expected.compare(o).right
-    assert (o == round_to(expected.center, T.HALF)).all() == (tile == 128)
+    assert (o == round_to_data_type(expected.center, T.HALF)).all() == (tile == 128)
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
@@ -153,7 +153,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     graph = matmul_graph(64, T.FLOAT)
     inputs = make_inputs(graph)
-    short = {name: round_to(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
+    short = {name: round_to_data_type(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
     assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).right
     assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
@@ -265,8 +265,8 @@ def test_rounded_scores_may_scale_the_whole_gradient() -> None:
     assert largest > 1000
     expected = expect(graph, inputs)["dv"]
     right = interpret(graph, inputs, rounding=True)["dv"]
-    assert expected.compare(round_to(right * math.exp(5e-7 * largest), T.HALF)).right
-    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
+    assert expected.compare(round_to_data_type(right * math.exp(5e-7 * largest), T.HALF)).right
+    assert not expected.compare(round_to_data_type(right * math.exp(5e-6 * largest), T.HALF)).right
 
 
 def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
