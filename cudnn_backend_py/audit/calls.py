@@ -65,18 +65,18 @@ class AttentionCall:
 
 
 @functools.cache
-def _cached_signature(function: Any) -> inspect.Signature:
+def _read_signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, including defaults."""
-    found = _cached_signature(function).bind(*args, **kwargs)
+    found = _read_signature(function).bind(*args, **kwargs)
     found.apply_defaults()
     return dict(found.arguments)
 
 
-def _first_output(result: Any) -> Any:
+def _select_first_output(result: Any) -> Any:
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -140,7 +140,7 @@ def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
     named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
     return AttentionCall(
-        named, options, given, lambda o: _first_output(o).transpose(1, 2) if turned else _first_output(o)
+        named, options, given, lambda o: _select_first_output(o).transpose(1, 2) if turned else _select_first_output(o)
     )
 
 

@@ -178,7 +178,7 @@ class Watch:
             budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
-                {self._over_budget_reason: entry_point.passed_over} if entry_point.passed_over else {}
+                {self._explain_exceeded_budget: entry_point.passed_over} if entry_point.passed_over else {}
             )
         report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
@@ -188,7 +188,7 @@ class Watch:
         """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
-        read: Any = partial(_SampledLaunch, self, how)
+        read: Any = partial(_SampledExecution, self, how)
         if name != "frontend":
             read = partial(_SampledAttention, self, name, READERS["torch" if how == "torch" else "operators"])
 
@@ -217,7 +217,7 @@ class Watch:
         self._budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
         found: _SampledCall | None = None
         try:
-            if why := self._reason_to_skip(entry_point, is_first):
+            if why := self._explain_skipped_call(entry_point, is_first):
                 self.report.passed_over[why] += 1
             else:
                 entry_point.tried += 1
@@ -247,7 +247,7 @@ class Watch:
         entry_point.paid_at = self._budget.next_affordable_s(*entry_point.kinds)
         return result
 
-    def _reason_to_skip(self, entry_point: _EntryPoint, is_first: bool) -> str:
+    def _explain_skipped_call(self, entry_point: _EntryPoint, is_first: bool) -> str:
         """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
@@ -255,11 +255,11 @@ class Watch:
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
         if not is_first and self._budget.elapsed_s < self._budget.next_affordable_s(*entry_point.kinds):
-            return self._over_budget_reason
+            return self._explain_exceeded_budget
         return ""
 
     @property
-    def _over_budget_reason(self) -> str:
+    def _explain_exceeded_budget(self) -> str:
         return f"an audit may take {self.cost:.1%} of the time"
 
     def _get_generator(self, device: int) -> Any:
@@ -333,11 +333,13 @@ class _SampledAttention:
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
-        self.args, self.kwargs, self._probed = self._probe(args, kwargs)
+        self.args, self.kwargs, self._probed = self._replace_with_observed_views(args, kwargs)
         self.kinds = (entry_point, f"{entry_point}, backward")[: 1 + self._probed]
         self.account = watch._budget.start_sample(entry_point)
 
-    def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    def _replace_with_observed_views(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Return the arguments with Q, K and V as views that observe gradients, and whether gradients flow."""
         given = list(self.call.given.values())
         if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in self.call.named:
@@ -426,7 +428,7 @@ class _SampledAttention:
         )
 
 
-class _SampledLaunch:
+class _SampledExecution:
     """A sampled execution of a frontend graph: its plan, and its tensors' memory before and after."""
 
     def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -475,7 +477,7 @@ class _SampledLaunch:
                 continue
             if tensor.by_value:
                 if tensor.value is None:
-                    self._numbers[tensor.name] = _read_number(self._at[tensor.uid], tensor)
+                    self._numbers[tensor.name] = _read_scalar(self._at[tensor.uid], tensor)
                 continue
             size, address = tensor.span_bytes, self._at[tensor.uid]
             if tensor.ragged_offset is not None:
@@ -520,7 +522,7 @@ class _HostMemory:
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, True), "version": 3}
 
 
-def _read_number(address: int, tensor: Any) -> float:
+def _read_scalar(address: int, tensor: Any) -> float:
     from .case import decode_memory
 
     return float(decode_memory(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])

@@ -26,11 +26,11 @@ from ..printable import brief
 from ..rewrite.changes import Change, Effect, changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
-from ..system.notebook import ShownAsHtml
+from ..system.notebook import HtmlDisplay
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
-from ..versions.setup import Setup, read_setup
+from ..versions.setup import JudgingEnvironment, read_judging_environment
 from ..versions.store import list_judging
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
@@ -57,7 +57,7 @@ _HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 
 @dataclass(frozen=True, repr=False)
-class Remedy(ShownAsHtml):
+class Remedy(HtmlDisplay):
     """A change, or two, that makes cuDNN support the graph.
 
     Parameters
@@ -174,7 +174,7 @@ def _format_progress(checked: int, count: int | None) -> str:
     return str(checked) if count is None else f"{checked} of {count}"
 
 
-class Remedies(ShownAsHtml, list[Remedy]):
+class Remedies(HtmlDisplay, list[Remedy]):
     """The remedies for one graph, shown next to it in notebooks, and how far the search got."""
 
     def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
@@ -237,7 +237,7 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = _SearchSettings(target, profile, version, read_setup(version), names, build)
+    asked = _SearchSettings(target, profile, version, read_judging_environment(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
@@ -269,7 +269,7 @@ class _SearchSettings:
     target: str  # and what was read when it was named
     profile: Profile | None
     version: str | None
-    setup: Setup
+    setup: JudgingEnvironment
     modes: tuple[str, ...]
     build: bool
 

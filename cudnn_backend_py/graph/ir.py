@@ -26,7 +26,7 @@ from ..generated.enums import (
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
-from ..system.notebook import ShownAsSvg
+from ..system.notebook import SvgDisplay
 from .strides import packed_strides
 from .tensor import LEAST, MOST, Tensor, check_name, describe_wrong_type
 
@@ -571,7 +571,7 @@ class _GraphCaches:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Graph(_GraphCaches, ShownAsSvg):
+class Graph(_GraphCaches, SvgDisplay):
     """An operation graph: operations in an order in which every virtual tensor is written before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.

@@ -57,7 +57,7 @@ class LruDict(Generic[K, V]):
             self.items.move_to_end(key)
         return self.items.get(key)
 
-    def put(self, key: K, value: V) -> V | None:
+    def store(self, key: K, value: V) -> V | None:
         """Store the value, and return an evicted one."""
         self.items[key] = value
         self.items.move_to_end(key)
@@ -76,7 +76,7 @@ class FileRecord(LogRecord):
 
 
 @dataclass(slots=True)
-class _OpenRecord:
+class _IncompleteRecord:
     """A record that is not complete yet."""
 
     severity: Severity
@@ -127,15 +127,15 @@ class ForeignJson:
 
 def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
     """Yield the records of a log and the JSON between them."""
-    opened: LruDict[str, _OpenRecord] = LruDict(MAX_STREAMS)
-    whole_file: _OpenRecord | None = None
+    opened: LruDict[str, _IncompleteRecord] = LruDict(MAX_STREAMS)
+    whole_file: _IncompleteRecord | None = None
     begun = False
     for number, (line, is_cut) in enumerate(_iterate_lines(source), 1):
         found = _parse_log_line(line)
         if found is None:
             if not begun and line.strip():
                 begun = True
-                whole_file = _OpenRecord(Severity.INFO, number) if line.lstrip().startswith("{") else None
+                whole_file = _IncompleteRecord(Severity.INFO, number) if line.lstrip().startswith("{") else None
             if whole_file is not None:
                 whole_file.add(line, MAX_FILE)
             elif (at := line.find(_FRONTEND)) >= 0:
@@ -149,8 +149,8 @@ def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
                 continue
             if current is not None:
                 yield current.finish()
-            current = _OpenRecord(_SEVERITIES[letter.upper()], number)
-            if (lost := opened.put(stream, current)) is not None:
+            current = _IncompleteRecord(_SEVERITIES[letter.upper()], number)
+            if (lost := opened.store(stream, current)) is not None:
                 yield lost.finish()
         current.add(text)
         current.cut = current.cut or is_cut

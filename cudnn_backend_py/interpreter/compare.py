@@ -20,9 +20,9 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph.data_types import DATA_TYPES
 from ..graph.formats import is_integer, make_strided_view
 from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
-from ..graph.replace import all_ops, repack, replace_tensors
+from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
 from ..rewrite.changes import Change
-from ..rewrite.shapes import view_of
+from ..rewrite.shapes import find_equivalent_view
 from ..rewrite.solution import Solution
 from . import interpret
 from .data import make_inputs
@@ -105,10 +105,10 @@ def _replay(graph: Graph, solution: Solution) -> list[State]:
 
 def _check_random(states: list[State]) -> None:
     """Refuse graphs that draw random numbers, if a tensor gets other dims or operations change."""
-    ops = list(all_ops(states[0][0]))
+    ops = list(iterate_all_ops(states[0][0]))
     if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
-    kinds = [sorted(op.kind.name for graph in state for op in all_ops(graph)) for state in states]
+    kinds = [sorted(op.kind.name for graph in state for op in iterate_all_ops(graph)) for state in states]
     described = {(tensor.uid, tensor.dims) for state in states for graph in state for tensor in graph.tensors}
     if kinds[0] != kinds[-1] or len(described) != len({uid for uid, _ in described}):
         raise _CannotError("the graph draws random numbers, which depend on the positions of the elements")
@@ -120,7 +120,7 @@ def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) 
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
     for small in sizes:
-        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in all_ops(graph)) > _MOST:
+        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MOST:
             continue
         try:
             wanted = [_run_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
@@ -259,7 +259,7 @@ def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
     for op in before.ops if change.kind == "view" else ():
-        found = view_of(op) if isinstance(op, Operation) else None
+        found = find_equivalent_view(op) if isinstance(op, Operation) else None
         if found is not None and (found[0].uid, found[0].dims) == (new.uid, new.dims) and op not in change.graph.ops:
             return found[1]
     return None
@@ -316,7 +316,7 @@ def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list
 
 def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
     """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
-    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
+    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP:
         yield states
         return
     left = _find_unaffected_dims(states)
@@ -374,7 +374,7 @@ def _replace_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State]
         for tensor in graph.tensors:
             dims = tuple(sizes.get(dim, dim) for dim in tensor.dims)
             if dims != tensor.dims:
-                new[tensor.uid] = repack(tensor, dims)
+                new[tensor.uid] = make_packed_tensor(tensor, dims)
         return replace_tensors(graph, new) if new else graph
 
     try:

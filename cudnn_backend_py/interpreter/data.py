@@ -44,8 +44,8 @@ from ..graph.formats import (
     to_f8_128x4_order,
 )
 from ..graph.ir import Graph, Op, Operation, Tensor
-from ..system.memory import memory_error
-from ..system.nearest import did_you_mean
+from ..system.memory import explain_missing_memory
+from ..system.nearest import suggest_nearest
 from . import interpret
 from .forward_pass import compute_forward_inputs
 from .npz import ArrayHeader, read_arrays, read_headers
@@ -208,7 +208,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
 
 def _check_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
-        kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
+        kinds = f"{', '.join(KINDS)}, or of an .npz file{suggest_nearest(str(path), KINDS)}"
         raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
     return path
 
@@ -241,7 +241,7 @@ def make_inputs(
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if problem := memory_error(needed, "data for the graph"):
+    if problem := explain_missing_memory(needed, "data for the graph"):
         raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
     maker = _InputMaker(graph, kind, seed)
     found: dict[str | int, Numbers] = {}

@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
 from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
-from ..graph.shapes import block_axes
+from ..graph.shapes import find_block_sizes
 from .arithmetic import append_dims, mask_below
 from .run import Handler, Numbers, Run, find_places
 
@@ -143,7 +143,7 @@ def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[i
     """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
-    order = block_axes(dims, sizes, scale.dims)
+    order = find_block_sizes(dims, sizes, scale.dims)
     if order is None:
         raise GraphError(
             f"scale {scale.name!r} has dims {scale.dims}, which do not fit blocks of {sizes} in {dims}",

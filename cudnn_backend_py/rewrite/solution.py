@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..graph.ir import Graph, Tensor
-from ..graph.replace import attempt, replace_tensors
+from ..graph.replace import replace_tensors, try_to_make_graph
 from .changes import Change, Effect, changes
 
 __all__ = ["EFFECTS", "Solution", "find_solution"]
@@ -45,7 +45,7 @@ class Solution:
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
         change.
         """
-        graphs = attempt(lambda: _change_member(self.graphs, member, change))
+        graphs = try_to_make_graph(lambda: _change_one_graph(self.graphs, member, change))
         return None if graphs is None else Solution((*self.steps, change), (*self.members, member), graphs)
 
     @property
@@ -83,7 +83,7 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
     return found
 
 
-def _change_member(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
+def _change_one_graph(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
     """Return the graphs with one of them changed, and the tensors it shares changed in the others as well."""
     if not change.graphs:
         return None

@@ -31,8 +31,8 @@ __all__ = [
     "find_damage",
     "find_differences",
     "find_sha256",
-    "installations_of",
     "read_installation",
+    "read_installations_of",
     "read_sha256",
     "remember_sha256",
     "sign",
@@ -132,7 +132,7 @@ def _resolve_inside(name: str) -> str:
     return name
 
 
-def installations_of(library: Path) -> list[Installation]:
+def read_installations_of(library: Path) -> list[Installation]:
     """Return the records of the wheel that contains a library; empty if it is outside any wheel.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
@@ -155,7 +155,7 @@ def _read_record(path: Path) -> Installation | None:
     """Return the entries of a RECORD for ``nvidia/``, None if unreadable."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
-        files = dict(_record_lines(_read_small_file(path)))
+        files = dict(_parse_record_lines(_read_small_file(path)))
     except (OSError, ValueError, csv.Error) as error:
         pass_interruption(error)
         return None
@@ -164,7 +164,7 @@ def _read_record(path: Path) -> Installation | None:
     return Installation(project, version, path.parents[1], files, False, repair)
 
 
-def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
+def _parse_record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
     for row in csv.reader(text.splitlines()):
         if len(row) != 3 or not row[0].startswith("nvidia/"):
             continue
@@ -284,7 +284,7 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """
-    for installation in installations_of(Path(library)):
+    for installation in read_installations_of(Path(library)):
         if differences := find_differences(installation, full=full, remembered=True):
             return make_damage(installation, differences)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["nearest", "suggest_nearest"]
 
 _ALIKE = 0.6  # of 1, the letters two names share in order
 
@@ -18,7 +18,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return names[found[0]] if found else None
 
 
-def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+def suggest_nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the suggestion that ends an error text, after a semicolon; empty if no name is near."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {prefix}{found}?"

@@ -21,7 +21,7 @@ from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
-from ..versions.store import environment_for
+from ..versions.store import make_version_environment
 from .stage import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
@@ -56,7 +56,7 @@ class TimedPlans:
     """
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
-        environment = environment_for(version)
+        environment = make_version_environment(version)
         self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
         self._asked = {"target": target, "configs": configs}
         self._facts: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Profile, Target, open_target
-from ..versions.store import environment_for
+from ..versions.store import make_version_environment
 
 __all__ = ["MODES", "Answer", "BuiltPlan", "SideFacts", "VerificationSide", "serve_answers"]
 
@@ -119,7 +119,7 @@ class VerificationSide:
 
     def __init__(self, profile: Profile | None, version: str | None = None) -> None:
         self._device = describe_device(profile)
-        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: environment_for(version))
+        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: make_version_environment(version))
 
     def __enter__(self) -> Self:
         return self

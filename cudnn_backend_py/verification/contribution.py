@@ -75,7 +75,7 @@ class Contribution:
             ``no-evidence`` if there is no GPU in it, or the time did not suffice for all graphs.
         """
         live = found.sides.get("live")
-        if live is None or live.driver is None or not found.is_whole:
+        if live is None or live.driver is None or not found.is_complete:
             raise UsageError(
                 "answers for a described GPU, or to only some graphs, are not evidence",
                 code="no-evidence",

@@ -20,7 +20,7 @@ from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
 from .answers import Answer, BuiltPlan, SideFacts, VerificationSide
-from .compare import ASPECTS, differing_aspects, differing_facts
+from .compare import ASPECTS, find_differing_aspects, find_differing_facts
 from .graphs import FAMILIES, Case, hash_cases, make_cases
 from .reproductions import Reproduction, read_reproductions
 
@@ -50,7 +50,7 @@ class GraphRow:
         if len(self.answers) < 2:
             return []
         one, other = self.answers.values()
-        return differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
+        return find_differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,17 @@ class Verification:
         return len(self.sides) > 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the time was enough for every graph."""
         return "queries" not in self.left_out
 
     @property
-    def agreeing(self) -> int:
+    def agreeing_count(self) -> int:
         """The number of graphs with the same answer on both sides, in every compared aspect."""
         return sum(not row.differences for row in self.rows)
 
     @property
-    def wrong_outcomes(self) -> int:
+    def differing_outcome_count(self) -> int:
         """The number of graphs that only one side supports, or that are refused with different statuses."""
         return sum("outcome" in row.differences for row in self.rows)
 
@@ -111,7 +111,7 @@ class Verification:
     def summary(self) -> str:
         """The result of the verification in one line."""
         if self.is_compared:
-            return f"{self.agreeing} of {len(self.rows)} agree"
+            return f"{self.agreeing_count} of {len(self.rows)} agree"
         counts = Counter(row.answers[DESCRIBED].outcome for row in self.rows)
         return f"{len(self.rows)} graphs: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}"
 
@@ -122,8 +122,8 @@ class Verification:
             rows = [row for row in self.rows if row.case.family == family]
             counts = Counter(aspect for row in rows for aspect in row.differences)
             built = sum(bool(row.built) for row in rows)
-            agreeing = sum(not row.differences for row in rows)
-            found[family] = {"graphs": len(rows), "built": built, "agree": agreeing}
+            agreeing_count = sum(not row.differences for row in rows)
+            found[family] = {"graphs": len(rows), "built": built, "agree": agreeing_count}
             found[family] |= {aspect: counts[aspect] for aspect in ASPECTS}
         return found
 
@@ -147,7 +147,7 @@ class Verification:
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "graphs_sha256": hash_cases([row.case for row in self.rows]),
             "sides": {name: asdict(side) for name, side in self.sides.items()},
-            "differing_facts": dict(differing_facts(*facts)) if self.is_compared else {},
+            "differing_facts": dict(find_differing_facts(*facts)) if self.is_compared else {},
             "summary": self.summary,
             "families": self.families() if self.is_compared else {},
             "interpreter": [asdict(item) for item in self.compared],
@@ -253,7 +253,7 @@ class _VerificationRun:
 
     def build(self) -> None:
         """Build the described GPU's first engine config for some graphs of each family, on every side."""
-        chosen = self._first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
+        chosen = self._select_first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
         for number, row in enumerate(chosen):
             if self.is_out_of_time("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
                 return
@@ -262,8 +262,8 @@ class _VerificationRun:
 
     def run(self) -> None:
         """Run some graphs of each family on the GPU, and compare them with the interpreter."""
-        chosen = self._first_of_each_family(
-            _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph)
+        chosen = self._select_first_of_each_family(
+            _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small_enough_to_interpret(row.case.graph)
         )
         with Runner(limit_s=_RUN_S) as runner:
             for number, row in enumerate(chosen):
@@ -282,7 +282,7 @@ class _VerificationRun:
                     return
                 self.found.known_issues.append(_try_reproduction(runner, one))
 
-    def _first_of_each_family(self, count: int, wanted: Callable[[GraphRow], bool]) -> list[GraphRow]:
+    def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphRow], bool]) -> list[GraphRow]:
         """Return up to `count` rows of each family that `wanted` accepts."""
         taken: Counter[str] = Counter()
         chosen = []
@@ -293,7 +293,7 @@ class _VerificationRun:
         return chosen
 
 
-def _is_small(graph: Graph) -> bool:
+def _is_small_enough_to_interpret(graph: Graph) -> bool:
     """Return whether the interpreter computes a graph in about a second."""
     return sum(prod(tensor.dims) for tensor in graph.tensors) <= _MOST_ELEMENTS
 

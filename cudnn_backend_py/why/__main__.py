@@ -18,7 +18,7 @@ from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
 from ..system.after_import import after_import
 from ..system.atomic_file import write_atomically
-from ..system.nearest import did_you_mean
+from ..system.nearest import suggest_nearest
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -41,7 +41,7 @@ _FORMATS = ("text", "json", "html")
 
 def _check_format(word: str | None) -> str | None:
     if word is not None and word not in _FORMATS:
-        known = f"{', '.join(_FORMATS)}{did_you_mean(word, _FORMATS)}"
+        known = f"{', '.join(_FORMATS)}{suggest_nearest(word, _FORMATS)}"
         raise click.BadParameter(f"{word!r} is not one of {known}")
     return word
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.versions.store import list_installed
 from tests.support.child import ROOT, run_python
 
@@ -38,7 +38,7 @@ def test_workflow_step_runs(command: str, tmp_path: Path) -> None:
     code, said = WITHOUT_GPU.get(command, (None, ""))
     if code is not None:
         words += ["--target", "h100"]
-    python = call_command("cudnn_backend_py.cli.commands:main", *words)[1:]
+    python = make_call_command("cudnn_backend_py.cli.commands:main", *words)[1:]
     done = run_python(python, cwd=tmp_path, timeout_s=300, environment={**os.environ, "GITHUB_ACTIONS": "true"})
     assert done.code == (code or 0), done.stdout + done.stderr
     assert said in done.stdout

@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, PointwiseMode
 from cudnn_backend_py.generated.enums import ConvolutionMode, ReduceTensorOp, ResampleMode, TensorReordering
 from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
-from cudnn_backend_py.graph.replace import free_uids, replace_tensors
+from cudnn_backend_py.graph.replace import iterate_unused_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.families import GRAPHS_OF_FULL_CUDNN
@@ -122,7 +122,7 @@ def append_pointwise(name: str, mode: PointwiseMode) -> GraphEdit:
 
     def edit(graph: Graph) -> Graph:
         out = graph.tensor(name)
-        inside = replace(out, name=f"{name}_in", uid=next(free_uids(graph)), virtual=True)
+        inside = replace(out, name=f"{name}_in", uid=next(iterate_unused_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {out.uid: inside}).ops
         return Graph((*ops, Pointwise(name="extra", mode=mode, x=inside, y=out)), graph.name)
 
@@ -134,7 +134,7 @@ def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None
 
     def edit(graph: Graph) -> Graph:
         given = graph.tensor(name)
-        inside = replace(given, name=f"{name}_pre", uid=next(free_uids(graph)), virtual=True)
+        inside = replace(given, name=f"{name}_pre", uid=next(iterate_unused_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {given.uid: inside}).ops
         read = replace(given, data_type=data_type or given.data_type)
         return Graph((Pointwise(name="extra", mode=mode, x=read, y=inside), *ops), graph.name)
@@ -149,7 +149,9 @@ def append_sums(name: str, keep: tuple[int, ...]) -> GraphEdit:
         one = graph.tensor(name)
         dims = tuple(dim if axis in keep else 1 for axis, dim in enumerate(one.dims))
         strides = channels_last(dims) if one.rank > 3 else packed_strides(dims)
-        total = Tensor(name="extra", uid=next(free_uids(graph)), dims=dims, strides=strides, data_type=T.FLOAT)
+        total = Tensor(
+            name="extra", uid=next(iterate_unused_uids(graph)), dims=dims, strides=strides, data_type=T.FLOAT
+        )
         return Graph((*graph.ops, Reduction(name="extra", operator=R.ADD, x=one, y=total)), graph.name)
 
     return edit
@@ -162,7 +164,7 @@ def append_transpose(name: str) -> GraphEdit:
         one = graph.tensor(name)
         order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
         dims = tuple(one.dims[axis] for axis in order)
-        out = replace(one, name="turned", uid=next(free_uids(graph)), dims=dims, strides=packed_strides(dims))
+        out = replace(one, name="turned", uid=next(iterate_unused_uids(graph)), dims=dims, strides=packed_strides(dims))
         fields = {"x": replace(one, virtual=True), "y": out, "permutation": order}
         ops = replace_tensors(graph, {one.uid: replace(one, virtual=True)}).ops
         return Graph((*ops, Operation(D.OPERATION_TRANSPOSE, "extra", fields)), graph.name)

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, lint, rend
 from cudnn_backend_py.diagnose.report.html import render_verdict_html
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
-from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import find_profile
@@ -77,7 +77,7 @@ def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[s
     if shown and verdict.outcome.value.upper() not in render_text(verdict):
         raise _make_broken_promise(question, "the verdict text does not report the outcome")
     counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
-    counts |= Counter({op.kind.name.lower(): 1 for op in all_ops(question.graph)})
+    counts |= Counter({op.kind.name.lower(): 1 for op in iterate_all_ops(question.graph)})
     counts["built"] += any(item.state == "built" for item in verdict.candidates)
     for name in ("cudnn-crashed", "cudnn-timed-out"):
         counts[name] += code == name or any(item.state == "crashed" for item in verdict.candidates)

@@ -65,7 +65,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 def _install_wheel(root: Path, wheel: Path) -> None:
     """Install a wheel into the version store without pip."""
-    with versions._locked_store(root) as (changed, _):
+    with versions._lock_store(root) as (changed, _):
         versions._place_wheel(
             wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
         )
@@ -347,7 +347,7 @@ INSTALL_PROGRAM = """
 import sys
 from pathlib import Path
 from cudnn_backend_py import versions
-versions._environment_nvrtc = lambda cuda: None  # so that NVRTC is installed too
+versions._find_environment_nvrtc = lambda cuda: None  # so that NVRTC is installed too
 installed = versions.install(sys.argv[2], cuda="12", root=Path(sys.argv[1]), progress=False)
 versions.verify(installed)
 """

@@ -20,9 +20,9 @@ from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import attempt, replace_tensors
-from cudnn_backend_py.graph.strides import ordered_strides
+from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.rewrite.dims import find_dim_classes, resize
 from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
@@ -81,7 +81,7 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
     if what == "size":
-        classes = [one for one in dict.fromkeys(dim_classes(graph).values()) if one.size > 1 and not one.fixed]
+        classes = [one for one in dict.fromkeys(find_dim_classes(graph).values()) if one.size > 1 and not one.fixed]
         if not classes:
             return graph
         one = rng.choice(classes)
@@ -92,7 +92,7 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
         rng.shuffle(order)
         fields = {
             "alignment": {"alignment": rng.choice((1, 2, 4))},
-            "order": {"strides": ordered_strides(tensor.dims, order)},
+            "order": {"strides": make_strides_in_order(tensor.dims, order)},
             "gaps": {"strides": tuple(stride * 2 for stride in tensor.strides)},
         }[what]
         new[tensor.uid] = replace(tensor, **fields)  # type: ignore[arg-type]

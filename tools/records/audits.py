@@ -24,7 +24,7 @@ from typing import Any
 from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead, measure_step_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
@@ -60,7 +60,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
     """Return the result of ``cudnn-backend audit`` for a case."""
     words = [f"--cudnn={version}" for version in versions]
     words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={TIME_LIMIT_S:g}", file]
-    command = call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
+    command = make_call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S + 60)
     try:
         found: dict[str, Any] = json.loads(done.stdout)["cases"][0]

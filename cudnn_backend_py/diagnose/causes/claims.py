@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...graph.guard import notify, run_guarded
+from ...graph.guard import report_line, run_guarded
 from ...graph.ir import Graph
 from ...rewrite.changes import Change
 from ...rewrite.solution import Solution
@@ -46,6 +46,6 @@ def compare_solution_results(graph: Graph, solution: Solution | None) -> Compari
     failed = Comparison("not compared", "the interpreter failed")
     found = run_guarded("the comparison of results", failed, compare, graph, solution)
     if found.state == "different":
-        notify(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
+        report_line(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
         return None
     return found

@@ -15,7 +15,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType
 from ...system.version import Version, VersionTuple
 from ..ir import Graph, Tensor
-from ..replace import free_uids, replace_tensors
+from ..replace import iterate_unused_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form
@@ -274,7 +274,7 @@ def make_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: in
     if has_other_layout or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
-    uids = free_uids(graph)
+    uids = iterate_unused_uids(graph)
     offsets: dict[str, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for tensor in graph.tensors:

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Tensor
-from ..shapes import block_axes, scale_dims
-from ..strides import ordered_strides
+from ..shapes import compute_scale_dims, find_block_sizes
+from ..strides import make_strides_in_order
 from .base import BuilderBase, Output, check_dims, check_types, make_checked_mixin, make_shape_error
 
 __all__ = ["BlockScales", "Quantized"]
@@ -73,9 +73,9 @@ class BlockScales(BuilderBase):
         sizes = [1] * x.rank
         sizes[axis] = block_size
         tiled = scale_order == "128x4" or (scale_order is None and x.rank == 3)
-        dims = scale_dims(x.dims, sizes, tiled=tiled)
+        dims = compute_scale_dims(x.dims, sizes, tiled=tiled)
         order = [axis % x.rank, *(other for other in range(x.rank - 1, -1, -1) if other != axis % x.rank)]
-        options = {"strides": ordered_strides(dims, order)}
+        options = {"strides": make_strides_in_order(dims, order)}
         if tiled:
             options["reordering"] = TensorReordering.F8_128x4  # type: ignore[assignment]
         if isinstance(scale, bool):
@@ -135,9 +135,9 @@ class BlockScales(BuilderBase):
         """
         check_types(Tensor, x=x, scale=scale)
         sizes = (block_size,) if isinstance(block_size, int) else tuple(block_size)
-        axes = block_axes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
+        axes = find_block_sizes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
         tiled = scale.reordering is not TensorReordering.NONE
-        if axes is None or (not tiled and scale_dims(x.dims, axes) != scale.dims):
+        if axes is None or (not tiled and compute_scale_dims(x.dims, axes) != scale.dims):
             headline = (
                 f"scale {scale.name!r} has dims {list(scale.dims)}, which fit no blocks of {list(sizes)} in {x.name!r}"
             )

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..ir import Parameters, Tensor
-from ..shapes import convolution_input, convolution_output
+from ..shapes import infer_convolution_input_dims, infer_convolution_output_dims
 from ..strides import channels_last
 from .base import BuilderBase, check_dims, check_types, expand_per_spatial_dim, make_checked_mixin, make_shape_error
 
@@ -64,7 +64,7 @@ class Convolutions(BuilderBase):
             image, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
         )
         _check_groups(image.dims[1], weights, image=image)
-        dims = convolution_output(image.dims, weights.dims, sides)
+        dims = infer_convolution_output_dims(image.dims, weights.dims, sides)
         if min(dims) < 1:
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
             headline = f"{taps} are more than {image.name!r} has with its padding"
@@ -122,14 +122,14 @@ class Convolutions(BuilderBase):
         sides = _read_convolution_window(
             dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
         )
-        dims = self._get_requested_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
+        dims = self._get_requested_dims(result, infer_convolution_input_dims(dy.dims, weights.dims, sides, groups))
         dx = self._get_result_tensor("dgrad", dims, result, **_make_layout_options(dims, dy))
         if dx.rank != dy.rank:
             raise make_shape_error(
                 f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx
             )
         _check_groups(dx.dims[1], weights, dx=dx)
-        check_dims(dy, convolution_output(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
+        check_dims(dy, infer_convolution_output_dims(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
             dx.name,
@@ -190,7 +190,7 @@ class Convolutions(BuilderBase):
                 dy=dy,
             )
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
-        check_dims(dy, convolution_output(image.dims, dims, sides), "dy", image=image)
+        check_dims(dy, infer_convolution_output_dims(image.dims, dims, sides), "dy", image=image)
         dw = self._get_result_tensor("wgrad", dims, result, **_make_layout_options(dims, image))
         check_dims(dw, dims, "dw", image=image, dy=dy)
         self._append_operation(

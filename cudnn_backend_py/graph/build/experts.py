@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
-from ..shapes import expert_output_dims, has_end_offset
+from ..shapes import compute_expert_output_dims, has_end_offset
 from ..strides import column_major
 from .base import BuilderBase, check_data_type, check_dims, check_types, make_checked_mixin, make_shape_error
 
@@ -89,7 +89,7 @@ class MixtureOfExperts(BuilderBase):
         for what, item in (("token index", token_index), ("token ks", token_ks)):
             if item is not None:
                 check_data_type(item, _WHOLE, what)
-        dims = expert_output_dims(
+        dims = compute_expert_output_dims(
             token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None
         )
         y = self._get_result_tensor("moe", dims, result)

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
-from ..shapes import concatenated_dims, permuted_dims, sliced_dims
+from ..shapes import compute_concatenated_dims, compute_sliced_dims, permute_dims
 from .base import (
     BuilderBase,
     check_data_type,
@@ -76,9 +76,9 @@ class DataMovement(BuilderBase):
                 f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
                 code="wrong-argument",
             )
-        dims = permuted_dims(x.dims, order)
+        dims = permute_dims(x.dims, order)
         y = self._get_result_tensor(
-            "transpose", dims, result, data_type=x.data_type, strides=permuted_dims(x.strides, order)
+            "transpose", dims, result, data_type=x.data_type, strides=permute_dims(x.strides, order)
         )
         check_dims(y, dims, "y", x=x)
         self._append_operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
@@ -110,7 +110,7 @@ class DataMovement(BuilderBase):
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
-        dims = sliced_dims(ranges)
+        dims = compute_sliced_dims(ranges)
         if min(dims) < 1:
             raise make_shape_error(f"the slice of {x.name!r} is empty: it has dims {list(dims)}", x=x)
         starts, stops, steps = zip(*ranges, strict=True)
@@ -155,7 +155,7 @@ class DataMovement(BuilderBase):
         first = inputs[0]
         for port, item in named.items():
             check_dims(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
-        dims = concatenated_dims([item.dims for item in inputs], axis)
+        dims = compute_concatenated_dims([item.dims for item in inputs], axis)
         y = self._get_result_tensor(
             "concat", dims, result, data_type=first.data_type, strides=make_strides_like(dims, first)
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ..ir import Tensor
-from ..shapes import per_channel_dims, statistics_dims
+from ..shapes import infer_statistics_dims, make_per_channel_dims
 from .base import (
     BuilderBase,
     Output,
@@ -138,7 +138,7 @@ class Normalizations(BuilderBase):
         check_types(NormMode, mode=mode)
         inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
         check_rank(2, **inputs)
-        sets = statistics_dims(mode, x.dims, scale.dims, groups)
+        sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale, bias=bias)
         assert sets is not None
         if training:
@@ -233,7 +233,7 @@ class Normalizations(BuilderBase):
         check_types(NormMode, mode=mode)
         check_rank(2, x=x, scale=scale)
         groups = None if inv_variance is None or mode is not NormMode.GROUP_NORM else inv_variance.dims[1]
-        sets = statistics_dims(mode, x.dims, scale.dims, groups)
+        sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale)
         assert sets is not None
         if inv_variance is None and epsilon is None:
@@ -290,7 +290,7 @@ class Normalizations(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it after a convolution.
         """
         check_rank(2, x=x)
-        dims = per_channel_dims(x.dims)
+        dims = make_per_channel_dims(x.dims)
         stem = name or self.make_unused_name("stats")
         made = [
             self._make_optional_output(wanted, f"{stem}.{port}", dims, strides=make_strides_like(dims, x))
@@ -424,7 +424,7 @@ class Normalizations(BuilderBase):
         """
         check_rank(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
         check_dims(dy, x.dims, "dy", x=x)
-        dims = per_channel_dims(x.dims)
+        dims = make_per_channel_dims(x.dims)
         for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):
             check_dims(item, dims, port, x=x)
         stem = name or self.make_unused_name("bn_weights")
@@ -460,7 +460,7 @@ def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **param
         if item is None:
             continue
         if by_channel:
-            check_dims(item, per_channel_dims(x.dims), port, x=x)
+            check_dims(item, make_per_channel_dims(x.dims), port, x=x)
         if any(part not in (1, size) for part, size in zip(item.dims, x.dims, strict=True)):
             raise make_shape_error(
                 f"{port} {item.name!r} does not broadcast to {x.name!r}: dims must be 1 or equal", x=x, **{port: item}

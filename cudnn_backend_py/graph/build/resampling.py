@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..ir import Parameters, Tensor
-from ..shapes import pooled_size
+from ..shapes import compute_pooled_size
 from .base import (
     BuilderBase,
     Output,
@@ -206,7 +206,7 @@ def _read_pooling_window(
 
 
 def _compute_pooled_dims(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
-    made = (*dims[:2], *(pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
+    made = (*dims[:2], *(compute_pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
     if min(made) < 1:
         raise GraphError(
             f"no window fits into {list(dims)}: y would have dims {list(made)}",

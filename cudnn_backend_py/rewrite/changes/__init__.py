@@ -11,21 +11,21 @@ from . import layout, sizes, types, storage, options, forms, usual  # which is t
 
 # isort: on
 from .change import CHANGES, Change, Effect, changes, join_names
-from .sizes import HeadDims, head_dims, response_dims
+from .sizes import AttentionDims, compute_response_dims, find_attention_dims
 
 __all__ = [
     "CHANGES",
     "KINDS",
+    "AttentionDims",
     "Change",
     "Effect",
-    "HeadDims",
     "changes",
+    "compute_response_dims",
+    "find_attention_dims",
     "forms",
-    "head_dims",
     "join_names",
     "layout",
     "options",
-    "response_dims",
     "sizes",
     "storage",
     "types",

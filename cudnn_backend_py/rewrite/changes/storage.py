@@ -10,7 +10,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...graph.data_types import FP8_TYPES, HALF_TYPES
 from ...graph.ir import Graph, Matmul, Pointwise
 from ...graph.replace import (
-    free_uids,
+    iterate_unused_uids,
 )
 from .change import (
     Change,
@@ -54,7 +54,7 @@ def _write_through_identity(graph: Graph) -> Iterator[Change]:
 
 
 def _add_identity(graph: Graph, op: Matmul) -> Graph:
-    name, uid = f"{op.c.name}_f32", next(free_uids(graph))
+    name, uid = f"{op.c.name}_f32", next(iterate_unused_uids(graph))
     middle = dataclasses.replace(op.c, name=name, uid=uid, virtual=True, data_type=_T.FLOAT)
     product = dataclasses.replace(op, c=middle, name=name)
     out = Pointwise(name=op.c.name, mode=_P.IDENTITY, x=middle, y=op.c)

@@ -15,7 +15,7 @@ import pytest
 
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix, whatif
 from cudnn_backend_py.diagnose.fork import run_in_fork
-from cudnn_backend_py.system.child import module_command
+from cudnn_backend_py.system.child import make_module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm_after, child_pids, count_open_files, wait_until_equal
 from tests.support.child import ROOT, run_code
@@ -162,7 +162,7 @@ def test_each(number):
 
 def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(XDIST_TEST_FILE)
-    command = module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
+    command = make_module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "6 passed" in done.stdout, done.stdout

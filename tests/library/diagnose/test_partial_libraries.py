@@ -35,7 +35,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER_VERSION, ROOT, run_python
@@ -322,7 +322,7 @@ def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_explain_command(*arguments: str) -> list[str]:
-    return call_command("cudnn_backend_py.cli.commands:main", *arguments)
+    return make_call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
 def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_failure_shows_the_verdict_and_its_cause(pytester: pytest.Pytester) ->
             "*q and k is not a multiple of 8)*",
         ]
     )
-    assert "raise AssertionError(_text(verdict))" not in done.stdout.str()
+    assert "raise AssertionError(_format_verdict(verdict))" not in done.stdout.str()
 
 
 MARKED = """

@@ -25,8 +25,8 @@ def test_a_changed_device_property_is_reported() -> None:
     planted = replace(profile, properties={**profile.properties, "maxSharedMemoryPerBlockOptin": 101376})
     found = verify(profile, planted, cases=CASES)
     assert found.to_dict()["differing_facts"] == {"maxSharedMemoryPerBlockOptin": (232448, 101376)}
-    assert found.wrong_outcomes + sum("configs" in row.differences for row in found.rows) > 0
-    assert found.agreeing < len(CASES)
+    assert found.differing_outcome_count + sum("configs" in row.differences for row in found.rows) > 0
+    assert found.agreeing_count < len(CASES)
 
 
 def test_another_cudnn_library_is_reported() -> None:
@@ -40,4 +40,4 @@ def test_another_cudnn_library_is_reported() -> None:
 def test_cases_beyond_the_time_limit_are_left_out() -> None:
     found = verify(find_profile("h100"), cases=CASES, limit_s=1e-3)
     assert found.left_out["queries"] == len(CASES)
-    assert not found.is_whole
+    assert not found.is_complete

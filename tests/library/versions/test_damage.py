@@ -44,8 +44,8 @@ def flip_byte(path: Path, place: int | None = None) -> None:
 AFTER_CRASH = """
 import json
 from cudnn_backend_py.target.environment import find_crash_problem
-from cudnn_backend_py.versions.setup import read_setup
-setup = read_setup({version!r})
+from cudnn_backend_py.versions.setup import read_judging_environment
+setup = read_judging_environment({version!r})
 problem = find_crash_problem(setup.library, setup.nvrtc, in_start={in_start})
 names = ("code", "headline", "detail", "repair", "blocks")
 print(json.dumps(None if problem is None else [getattr(problem, name) for name in names]))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, search_edge
+from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, find_changed_version
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
 from cudnn_backend_py.audit.reproduction import draft_known_issue, write_program
@@ -29,14 +29,14 @@ def test_search_edge_bisects_versions(first_other: int) -> None:
         judged.append(int(name))
         return int(name) >= first_other
 
-    search_edge([str(number) for number in range(12)], is_other)
+    find_changed_version([str(number) for number in range(12)], is_other)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    search_edge([], is_other)
+    find_changed_version([], is_other)
 
 
 def version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
@@ -104,7 +104,7 @@ def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
     library.touch()
     one = make_case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
-    assert _Examination(one, found, None, 0.0, str)._name_own_library() == ""
+    assert _Examination(one, found, None, 0.0, str)._find_own_library_name() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 

@@ -31,7 +31,7 @@ from cudnn_backend_py.cli.wheels import _remove_option
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import seal
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.system.nearest import nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
@@ -305,7 +305,7 @@ def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() 
 
 
 def test_call_command_uses_the_current_python() -> None:
-    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
+    command = make_call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
 

@@ -14,11 +14,11 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Tensor
-from cudnn_backend_py.graph.replace import bypass, replace_tensors
+from cudnn_backend_py.graph.replace import bypass_ops, replace_tensors
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims, response_dims
-from cudnn_backend_py.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, compute_response_dims, find_attention_dims
+from cudnn_backend_py.rewrite.dims import find_dim_classes, resize
 from cudnn_backend_py.rewrite.solution import Solution
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
@@ -441,14 +441,14 @@ def test_composite_and_unified_attention_are_converted_into_each_other() -> None
 def test_head_dims_are_found_in_every_form_of_attention() -> None:
     sizes = {"seq_q": 5, "seq_kv": 7, "head_dim": 12, "head_dim_v": 20}
     for graph in (sdpa_forward_graph(**sizes), unified_attention_graph(**sizes), sdpa_backward_graph(**sizes)):
-        found = head_dims(graph)
+        found = find_attention_dims(graph)
         assert [one.size for one in (found.d, found.d_v, found.s_q, found.s_kv) if one] == [12, 20, 5, 7]
-    assert head_dims(matmul_relu_graph()).d is None
+    assert find_attention_dims(matmul_relu_graph()).d is None
 
 
 def test_dims_of_paged_keys_are_not_resized() -> None:
     graph = sdpa_forward_graph(padding=True, page_size=4)
-    paged = dim_classes(graph)[graph.tensor("k").uid, 3]
+    paged = find_dim_classes(graph)[graph.tensor("k").uid, 3]
     assert paged.fixed
     assert resize(graph, (paged,), 16) is None
 
@@ -469,7 +469,7 @@ def test_rewriting_does_not_modify_the_given_graph() -> None:
     assert str(graph) == text
     assert replace_tensors(graph, {}) is graph
     product = next(op for op in graph.ops if op.name == "qk")
-    assert bypass(graph, {id(product): graph.tensor("q")}) is None
+    assert bypass_ops(graph, {id(product): graph.tensor("q")}) is None
 
 
 @pytest.mark.parametrize("form", ["composite", "single operations", "unified"])
@@ -512,4 +512,4 @@ def test_response_dims_equal_those_that_the_builder_infers() -> None:
     y = g.convolution(x, w, padding=1, post_padding=(0, 2), stride=2, dilation=(2, 1), virtual=False)
     (op,) = g.graph().ops
     assert isinstance(op, Operation)
-    assert response_dims(op) == y.dims == (2, 16, 3, 6)
+    assert compute_response_dims(op) == y.dims == (2, 16, 3, 6)

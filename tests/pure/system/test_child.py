@@ -25,8 +25,8 @@ from cudnn_backend_py.system.child import (
     Child,
     LastingChild,
     describe_ending,
+    make_script_command,
     run_undisturbed,
-    script_command,
 )
 from tests.support.child import ROOT, run_code
 from tests.support.misbehaving_children import answer_correctly
@@ -402,7 +402,9 @@ def test_script_command_imports_this_package_and_not_the_working_folder(tmp_path
     script = tmp_path / "folder" / "script.py"
     script.parent.mkdir()
     script.write_text(TELL)
-    done = subprocess.run(script_command(script, "a", "-b"), cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        make_script_command(script, "a", "-b"), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     home, arguments, path = json.loads(done.stdout)
     assert home == str(ROOT / "cudnn_backend_py" / "__init__.py")
     assert arguments == [str(script), "a", "-b"]
@@ -429,7 +431,7 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
 @pytest.mark.parametrize("kind", ["command", "child"])
 def test_killing_a_process_kills_its_command(tmp_path: Path, kind: str) -> None:
     start_slowly = {
-        "command": f"child.run_command(child.call_command('{LIARS}:hang_with_fork'), os.environ)",
+        "command": f"child.run_command(child.make_call_command('{LIARS}:hang_with_fork'), os.environ)",
         "child": f"kept = child.Child.start('{LIARS}:hang_with_fork', os.environ); time.sleep(600)",
     }
     said = tmp_path / "numbers"

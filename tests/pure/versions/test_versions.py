@@ -21,7 +21,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.native.find import cublaslt_places
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
-from cudnn_backend_py.versions.pip import announced_bytes, index_versions
+from cudnn_backend_py.versions.pip import list_index_versions, read_announced_bytes
 from tests.support.child import run_python
 from tests.support.wheels import (
     FULL_FILES,
@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
+    monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: None)
 
 
 def store_content(root: Path) -> set[str]:
@@ -184,9 +184,9 @@ def test_folder_names_of_earlier_package_versions_are_still_read(wheel_index: Pa
 
 def test_download_size_is_known_before_the_download(wheel_index: Path, root: Path) -> None:
     wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
+    assert versions.find_download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
-        versions.download_bytes("9.20.0", "full", cuda="12")
+        versions.find_download_bytes("9.20.0", "full", cuda="12")
     assert not root.exists()
 
 
@@ -229,16 +229,16 @@ def test_pip_ignores_local_modules_and_unrelated_settings(
 def no_own_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the environment appear without pip, and clear the cached path of another pip."""
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
-    pip._borrow_pip.cache_clear()
+    pip._make_pip_folder.cache_clear()
     yield
-    pip._borrow_pip.cache_clear()
+    pip._make_pip_folder.cache_clear()
 
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
 def test_install_without_pip_reports_a_fix(
     root: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
-    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
+    monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
     monkeypatch.delenv("UV", raising=False)
     monkeypatch.setattr(pip.shutil, "which", lambda _: uv)
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -255,8 +255,8 @@ def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", f"{wheel_index},/nonexistent")
-    assert pip._bundled_pip() is not None
-    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+    assert pip._find_bundled_pip() is not None
+    assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
 
 def test_without_bundled_pip_uv_provides_pip(
@@ -268,8 +268,8 @@ def test_without_bundled_pip_uv_provides_pip(
     uv.write_text(f'#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nln -s {ours} "$2/pip"\n')
     uv.chmod(0o700)
     monkeypatch.setenv("UV", str(uv))
-    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
-    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+    monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
+    assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
 
 @pytest.mark.parametrize(("of_pip", "taken"), [(None, "https://one.example/simple"), ("https://mine.example", None)])
@@ -283,9 +283,9 @@ def test_pip_settings_override_uv_settings(
     if of_pip:
         monkeypatch.setenv("PIP_INDEX_URL", of_pip)
     monkeypatch.setattr(pip, "_has_pip", lambda: True)
-    assert pip._pip_environment().get("PIP_INDEX_URL") == of_pip
+    assert pip._make_pip_environment().get("PIP_INDEX_URL") == of_pip
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
-    found = pip._pip_environment()
+    found = pip._make_pip_environment()
     assert found["PIP_INDEX_URL"] == (taken or of_pip)
     assert found["PIP_EXTRA_INDEX_URL"] == "https://two.example/?a=b https://three.example"
 
@@ -412,7 +412,7 @@ def test_leftovers_of_killed_installs_are_removed(wheel_index: Path, root: Path)
 def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
-    with versions._locked_store(root):
+    with versions._lock_store(root):
         (root / ".staging-mine").mkdir()
         with pytest.raises(EnvironmentNotReady, match="another process holds") as caught:
             versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -556,14 +556,14 @@ def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.Monk
 
 def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert versions.default_cuda() == "12"
+    assert versions.find_default_cuda() == "12"
     for cuda, name, expected in (
         ("13", "nvidia/cu13/lib/libnvrtc.so.13", "13"),
         ("12", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "12"),
     ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(b"")
-        assert versions.default_cuda() == expected, cuda
+        assert versions.find_default_cuda() == expected, cuda
 
 
 # list, find, newest, remove, verify
@@ -606,7 +606,7 @@ def test_find_returns_the_newest_match(root: Path) -> None:
 @pytest.mark.parametrize("cuda", ["12", "13"])
 def test_find_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
     both = {name: add_to_version_store(root, cuda=name) for name in ("12", "13")}
-    monkeypatch.setattr(versions, "default_cuda", lambda: cuda)
+    monkeypatch.setattr(versions, "find_default_cuda", lambda: cuda)
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
@@ -798,7 +798,7 @@ def test_verify_checks_the_wheel_installed_by_pip(tmp_path: Path, monkeypatch: p
 
 def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
-    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
+    monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
     installed = add_to_version_store(root)
     child = versions.child_environment(installed)
     expected = {"CUDNN_BACKEND_LIBRARY": str(installed.library), "CUDNN_BACKEND_NVRTC": "/n/libnvrtc.so.12"}
@@ -823,7 +823,7 @@ def test_child_environment_without_nvrtc_removes_a_stale_path(
     ],
 )
 def test_download_size_is_read_from_pips_output(log: str, size_bytes: int | None) -> None:
-    assert announced_bytes(log) == size_bytes
+    assert read_announced_bytes(log) == size_bytes
 
 
 def test_installing_a_full_wheel_also_installs_cublaslt(
@@ -831,7 +831,7 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
 ) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"})
-    monkeypatch.setattr(versions, "_environment_cublas", lambda cuda: None)
+    monkeypatch.setattr(versions, "_find_environment_cublas", lambda cuda: None)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     assert (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").read_bytes() == b"cublas"
     place = next(place for place in cublaslt_places(12, str(full.library)) if "cublas-cu12" in (place.path or ""))
@@ -846,5 +846,5 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
 
 def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:
     installed = versions.install("latest", cuda="12", root=root, progress=False)
-    newest, _ = index_versions("nvidia-cudnn-jit-cu12")
+    newest, _ = list_index_versions("nvidia-cudnn-jit-cu12")
     assert installed.version == max(newest, key=versions.version_numbers)
