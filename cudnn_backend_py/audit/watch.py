@@ -436,7 +436,7 @@ class _SampledExecution:
 
         found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
-            raise UncheckedCallError("other dims were given for this call")
+            raise UncheckedCallError("this call overrides the shapes of the graph")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
         self.plan, self._at, self._stream = launch_arguments(

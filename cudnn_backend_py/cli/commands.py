@@ -198,7 +198,8 @@ def install_version(
             print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
     installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
     print_lines(
-        f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, {installed.size_bytes / 1e6:.0f} MB"
+        f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, "
+        f"{installed.size_bytes / 1e6:.0f} MB"
     )
     if not installed.judges:
         print_warning(

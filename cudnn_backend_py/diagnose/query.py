@@ -31,8 +31,8 @@ class Query:
     target
         A described GPU (``sm90``), the path of a device JSON, a profile, or ``gpu`` for the one of this machine.
     version
-        An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a :class:`JudgingEnvironment`, which
-        names the exact files.
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a
+        :class:`JudgingEnvironment`, which names the exact files.
     modes, build, execute, causes, shapes, every_engine
         As for :func:`explain`.
 

@@ -120,7 +120,7 @@ def check_graph(graph: object) -> None:
     """
     if not isinstance(graph, Graph):
         raise GraphError(
-            f"{shown(graph)} is no Graph",
+            f"{shown(graph)} is not a Graph",
             code="not-a-graph",
             fix="load_graph(path) reads a graph JSON, GraphBuilder.graph() returns what was built",
         )
@@ -497,7 +497,8 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
         several = isinstance(value, tuple) and facts[name].max_count != 1
         if not all(_is_valid_attribute_value(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
-                f"field {name} of {kind.c_name} is {_format_briefly(value)}, {_describe_required_type(facts[name])} is needed",
+                f"field {name} of {kind.c_name} is {_format_briefly(value)}, "
+                f"{_describe_required_type(facts[name])} is needed",
                 code="wrong-field-type",
                 where=where,
             )

@@ -127,7 +127,7 @@ def _decode_graph(data: Any) -> Graph:
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
-        raise _make_error(f"the graph has {', '.join(map(repr, unknown))}, which is unknown")
+        raise _make_error(f"the graph has the unknown keys {', '.join(map(repr, unknown))}")
     tensors = _decode_tensors(_read_checked_value(data, "tensors", list, "the graph"))
     records = _read_checked_value(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
@@ -240,7 +240,7 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, after checking that it has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _make_error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
+        raise _make_error(f"{where} has the unknown keys {', '.join(sorted(map(repr, unknown)))}; allowed: {', '.join(map(repr, keys))}")
     return record
 
 

@@ -169,8 +169,8 @@ def run_block_scale_dequantize(run: Run, op: Operation) -> None:
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
     """Scale each block so that its largest absolute value is y's largest number; a zero block stays zero.
 
-    scale = amax / get_largest_finite(y), and y = x / scale. In a run that rounds, an E8M0 scale is the next power of two
-    above.
+    scale = amax / largest finite number of y's type, and y = x / scale. In a run that rounds, an E8M0 scale is the
+    next power of two above.
     """
     y, scale = op.fields["y"], op.fields["scale"]
     x = run.floats(op.fields["x"])

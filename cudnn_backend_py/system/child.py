@@ -562,7 +562,7 @@ def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
         raise _make_damaged_answer_error("a line that is not JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
-        raise _make_damaged_answer_error(f"a line of the answer {found!r} instead of {number}", line)
+        raise _make_damaged_answer_error(f"a line of answer {found!r} instead of answer {number}", line)
     answer: dict[str, Any] = said
     return answer
 

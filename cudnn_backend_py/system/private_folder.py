@@ -248,7 +248,7 @@ class OpenFolder:
                 raise
             os.close(lock)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"another process holds {self.path / LOCK}")
+                raise TimeoutError(f"another process holds the lock {self.path / LOCK}")
             time.sleep(0.005)
         try:
             yield lock
@@ -413,10 +413,10 @@ class EntryFolder:
         try:
             body = json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"the evidence for an entry is not JSON: {error}", code="plan-cache-evidence") from None
-        return self._read_first_line(body) + body
+            raise UsageError(f"the record to store is not plain data for JSON: {error}", code="plan-cache-evidence") from None
+        return self._make_first_line(body) + body
 
-    def _read_first_line(self, body: bytes) -> bytes:
+    def _make_first_line(self, body: bytes) -> bytes:
         return f"{self._schema} sha256 {hashlib.sha256(body).hexdigest()}\n".encode()
 
     def _read_entry(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
@@ -432,7 +432,7 @@ class EntryFolder:
         """Return the record of an entry or raise ValueError; its hash is compared before parsing."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
-        if first != self._read_first_line(body):
+        if first != self._make_first_line(body):
             ours = first.startswith(f"{self._schema} ".encode())
             raise ValueError(
                 "it was changed since it was written" if ours else f"it does not begin with {self._schema!r}"

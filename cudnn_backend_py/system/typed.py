@@ -151,7 +151,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, more: bool) -> Any:
     if missing := [name for name, always in needed.items() if always and name not in record]:
         raise _TypeMismatchError(f"{where} lacks {', '.join(missing)}")
     if not more and (unknown := [str(name) for name in record if name not in needed]):
-        raise _TypeMismatchError(f"{where} has {', '.join(unknown)}, which is unknown")
+        raise _TypeMismatchError(f"{where} has the unknown fields {', '.join(unknown)}")
     return kind(**{name: _read_value(hints[name], record[name], name, more) for name in needed if name in record})
 
 

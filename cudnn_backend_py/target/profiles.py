@@ -151,7 +151,7 @@ def load_profile(path: Path) -> Profile:
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
     if unknown := sorted(set(data) - {"schema", "properties", *_PROFILE_FIELDS}):
-        raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which is unknown", code="device-json")
+        raise GraphError(f"{path} has the unknown keys {', '.join(map(repr, unknown))}", code="device-json")
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
     for key, needed in _PROFILE_FIELDS.items():

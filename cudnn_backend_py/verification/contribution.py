@@ -77,7 +77,7 @@ class Contribution:
         live = found.sides.get("live")
         if live is None or live.driver is None or not found.is_complete:
             raise UsageError(
-                "answers for a described GPU, or to only some graphs, are not evidence",
+                "only answers of a real GPU to all graphs can be contributed",
                 code="no-evidence",
                 fix="run it where the GPU is, without --target and with more time",
             )
@@ -112,7 +112,7 @@ class Contribution:
         found = read_as(cls, data, "the evidence", code="evidence-damaged")
         for field, is_right in found._field_checks().items():
             if not is_right:
-                raise UsageError(f"the evidence is damaged: {field} is not possible", code="evidence-damaged")
+                raise UsageError(f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged")
         return found
 
     def _field_checks(self) -> dict[str, bool]:

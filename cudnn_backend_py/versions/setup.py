@@ -1,6 +1,6 @@
-"""The setup of a judging process as a value: its library files and the environment variables they read.
+"""The library files and environment variables of a process that judges graphs, as a value.
 
-A setup is read once, where a question is queried. A judging process is started with exactly this value, and the files
+It is read once, where a question is queried. A judging process is started with exactly this value, and the files
 are compared with it again when a process starts and when it has answered. Nothing here loads a library.
 """
 

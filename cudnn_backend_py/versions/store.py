@@ -240,9 +240,9 @@ def find_installed(
 ) -> InstalledCudnn | None:
     """Return the newest installed version that starts with these numbers, or None.
 
-    Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`find_default_cuda` wins. Without
-    ``flavor``, which a name such as ``9.19.0-jit`` has too, the full wheel is taken before the jit one of the same
-    version.
+    Without ``cuda`` any CUDA major matches; if the version is installed for both, :func:`find_default_cuda` decides.
+    Without ``flavor``, which a name such as ``9.19.0-jit`` has too, a full wheel is preferred to the JIT wheel of the
+    same version.
 
     Raises
     ------
@@ -503,7 +503,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     asked = version_text(wanted) or "latest"
     if not project_of:
         raise EnvironmentNotReady(
-            f"pip finds no cuDNN 9 wheel for CUDA {cuda} , so not {asked}",
+            f"pip finds no cuDNN 9 wheel for CUDA {cuda}, so {asked} cannot be installed",
             code="cudnn-index-empty",
             where=f"pip index versions {', '.join(projects.values())}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
@@ -703,7 +703,8 @@ def _check_files(installed: InstalledCudnn, *, full: bool) -> None:
 
 def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} differs from the installed one in {len(differences)} difference{'s' * (len(differences) != 1)}",
+        f"{folder} differs from its state after the installation in {len(differences)} "
+        f"file{'s' * (len(differences) != 1)}",
         code="installed-files-changed",
         where=str(folder),
         cause="\n".join(differences),

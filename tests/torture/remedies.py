@@ -19,10 +19,10 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
-from cudnn_backend_py.graph.replace import attempt, replace_tensors
+from cudnn_backend_py.graph.replace import try_to_make_graph, replace_tensors
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.dims import find_dim_classes, resize
+from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
@@ -85,7 +85,7 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
         if not classes:
             return graph
         one = rng.choice(classes)
-        return resize(graph, [one], one.size + rng.choice((-1, 1, 2, 3, 4))) or graph
+        return resize_dims(graph, [one], one.size + rng.choice((-1, 1, 2, 3, 4))) or graph
     new = {}
     for tensor in chosen:
         order = list(range(tensor.rank))
@@ -96,7 +96,7 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
             "gaps": {"strides": tuple(stride * 2 for stride in tensor.strides)},
         }[what]
         new[tensor.uid] = replace(tensor, **fields)  # type: ignore[arg-type]
-    return attempt(lambda: replace_tensors(graph, new)) or graph
+    return try_to_make_graph(lambda: replace_tensors(graph, new)) or graph
 
 
 def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:

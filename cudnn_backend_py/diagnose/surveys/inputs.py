@@ -114,7 +114,10 @@ def read_judging_environments(
 
 
 def _read_version_environment(version: str | None, environ: Mapping[str, str]) -> JudgingEnvironment:
-    """Return the setup of an installed version, or of this process's own cuDNN if that has more engines."""
+    """Return the library files and variables for an installed cuDNN version, or for the one that this process loads.
+
+    The latter if it has the same version and the installed one is a JIT wheel or missing: a full wheel has more engines.
+    """
     if version in (None, DEFAULT_VERSION):
         return read_judging_environment(None, environ)
     assert version is not None
@@ -125,7 +128,7 @@ def _read_version_environment(version: str | None, environ: Mapping[str, str]) -
 def _find_own_environment(
     version: str, there: InstalledCudnn | None, environ: Mapping[str, str]
 ) -> JudgingEnvironment | None:
-    """Return the setup of this process's own cuDNN if it has that version, and no full wheel of it is installed."""
+    """Return the files and variables of this process's own cuDNN if it has that version and no full wheel is installed."""
     if there is not None and there.flavor != "jit":
         return None
     own = read_judging_environment(None, environ)

@@ -113,10 +113,10 @@ def sdpa_backward(
     p = make_problem(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
-            "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"
+            "the backward pass does not support paged K and V, a block mask, or a given dropout mask", code="attention-option"
         )
     if p.is_fp8 and (p.score_modifier is not None or p.dbias):
-        raise GraphError("the fp8 backward pass has no score modifier and no dbias", code="attention-option")
+        raise GraphError("the fp8 backward pass supports neither a score modifier nor dbias", code="attention-option")
     unified = implementation == "unified"
     if not unified:
         _check_implementation(p, implementation)

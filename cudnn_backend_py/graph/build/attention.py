@@ -476,7 +476,7 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> 
     """Refuse mismatched heads, lengths and sizes of q, k and v; paged keys and values have lengths of their own."""
     check_types(Tensor, q=q, k=k, v=v)
     if any(item.rank != 4 for item in (q, k, v)):
-        raise make_shape_error("q, k and v must need 4 dims: b, h, s, d", q=q, k=k, v=v)
+        raise make_shape_error("q, k and v must have 4 dims: b, h, s, d", q=q, k=k, v=v)
     wrong = None
     if q.dims[3] != k.dims[3]:
         wrong = f"head dim is {q.dims[3]} in {q.name!r} and {k.dims[3]} in {k.name!r}"

@@ -51,8 +51,8 @@ class BlockScales(BuilderBase):
             Of the blocks. In the scales it has stride 1.
         scale_order
             ``plain``: one scale for each block, row-major. ``128x4``: as the matrix units of Blackwell read them, with
-            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_f8_128x4_order`). Unless given, what cuDNN
-            takes: tiles for `x` of 3 dims, plain for others.
+            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_f8_128x4_order`).
+            Unless given, the order that cuDNN needs: tiles for `x` of 3 dims, plain for others.
 
         Raises
         ------

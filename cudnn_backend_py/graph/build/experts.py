@@ -162,7 +162,7 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
-        raise make_shape_error("tokens, weights and offsets must need 3 dims each", **tensors)
+        raise make_shape_error("tokens, weights and offsets must have 3 dims each", **tensors)
     check_dims(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     check_data_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]

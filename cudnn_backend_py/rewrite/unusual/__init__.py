@@ -55,7 +55,7 @@ _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "block
 
 
 def undo_deviations(graph: Graph, chosen: list[Deviation]) -> Graph | None:
-    """Return the graph with these find_deviations undone; None if it would be invalid or empty."""
+    """Return the graph without these deviations; None if it would be invalid or empty."""
     for one in chosen:
         changed = try_to_make_graph(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
         if changed is None:

@@ -272,7 +272,8 @@ def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path,
     run_python(
         [
             "-c",
-            "from cudnn_backend_py.versions.setup import read_judging_environment; read_judging_environment('9.99.1').key()",
+            "from cudnn_backend_py.versions.setup import read_judging_environment\n"
+            "read_judging_environment('9.99.1').key()",
         ],
         check=True,
     )

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py import command_line as group
-from cudnn_backend_py.audit.__main__ import _command as audit_program
+from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file

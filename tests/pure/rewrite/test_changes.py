@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.replace import bypass_ops, replace_tensors
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, compute_response_dims, find_attention_dims
-from cudnn_backend_py.rewrite.dims import find_dim_classes, resize
+from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.rewrite.solution import Solution
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
@@ -450,7 +450,7 @@ def test_dims_of_paged_keys_are_not_resized() -> None:
     graph = sdpa_forward_graph(padding=True, page_size=4)
     paged = find_dim_classes(graph)[graph.tensor("k").uid, 3]
     assert paged.fixed
-    assert resize(graph, (paged,), 16) is None
+    assert resize_dims(graph, (paged,), 16) is None
 
 
 def test_a_scale_of_k_is_moved_after_the_matmul() -> None:

@@ -223,7 +223,7 @@ def test_values_of_unknown_properties_are_checked(value: object) -> None:
         ({"citations": {"a": 1}}, "an object of texts is needed"),
         ({"schema": 2}, "has schema 2, 1 is needed"),
         ({"schema": True}, "has schema True, 1 is needed"),
-        ({"alias": []}, "has 'alias', which is unknown"),
+        ({"alias": []}, "has the unknown keys 'alias'"),
     ],
 )
 def test_every_field_of_a_profile_file_is_checked(part: dict[str, Any], needed: str, tmp_path: Path) -> None:

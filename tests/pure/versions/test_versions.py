@@ -652,7 +652,7 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
 def test_verify_reports_the_difference(root: Path, change, difference: str) -> None:
     installed = add_to_version_store(root)
     change(installed.path)
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one in 1 difference") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from its state after the installation in 1 file") as caught:
         versions.verify(installed)
     assert caught.value.code == "installed-files-changed"
     assert difference in caught.value.sections["cause"]
