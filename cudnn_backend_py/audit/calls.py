@@ -155,7 +155,9 @@ def _check_tensors_supported(*tensors: Any) -> None:
     q = tensors[0]
     if not is_eager(torch, tensors):
         on_gpu = isinstance(q, torch.Tensor) and q.is_cuda
-        raise UncheckedCallError("a torch mode, transform or tensor subclass is active" if on_gpu else "tensors are not on a GPU")
+        raise UncheckedCallError(
+            "a torch mode, transform or tensor subclass is active" if on_gpu else "tensors are not on a GPU"
+        )
     if any(x.is_nested or x.numel() == 0 for x in tensors):
         raise UncheckedCallError("nested or empty tensors")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):

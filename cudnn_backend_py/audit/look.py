@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..printable import printable_lines
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from .case import CaseFolder
 from .report import AuditReport
 
@@ -117,7 +117,7 @@ def audit_from_environment() -> None:
     except (ValueError, UsageError):
         warnings.warn(f"{VARIABLE} must be a number of calls, got {said!r}: nothing is audited", stacklevel=3)
         return
-    after_import("torch", lambda: _audit_on_import(every))
+    call_after_import("torch", lambda: _audit_on_import(every))
 
 
 def _audit_on_import(every: int) -> None:

@@ -120,7 +120,7 @@ class SampledRows:
         self._pages = table.long()[self.b].gather(1, torch.minimum(self.j // page, last)).clamp(0, k.shape[0] - 1)
 
     @property
-    def head(self) -> Any:
+    def row_heads(self) -> Any:
         """For each row its head among all query heads of all sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
@@ -275,7 +275,12 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     )
     return {
         "o": _compare_output(
-            rows.select_query_rows(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+            rows.select_query_rows(o),
+            wanted,
+            WIDTH * bound,
+            rows.kind,
+            found.kept.any(1)[:, None],
+            rows.row_heads,
         )
     }
 
@@ -342,7 +347,12 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
         + _compute_weighted_sums(slopes.together, k.abs())
     )
     return _compare_output(
-        rows.select_query_rows(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+        rows.select_query_rows(dq),
+        wanted,
+        2 * WIDTH * bound,
+        rows.kind,
+        found.kept.any(1)[:, None],
+        rows.row_heads,
     )
 
 
@@ -373,10 +383,14 @@ def _check_head(
         wanted, p = found.p.T @ d_out, found.p
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
-        facts["dv"] = _compare_output(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dv"] = _compare_output(
+            given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.row_heads[:1]
+        )
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
-        facts["dk"] = _compare_output(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dk"] = _compare_output(
+            given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.row_heads[:1]
+        )
     return facts

@@ -201,10 +201,10 @@ def install_version(
         f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
-    if not installed.judges:
+    if not installed.can_judge:
         print_warning(
-            f"the JIT wheel of {installed.build} cannot judge graphs, because it lacks a library; "
-            f"install the full wheel (cudnn-backend cudnn install {installed.build} --full)"
+            f"the JIT wheel of {installed.version_with_cuda} cannot judge graphs, because it lacks a library; "
+            f"install the full wheel (cudnn-backend cudnn install {installed.version_with_cuda} --full)"
         )
 
 

@@ -190,7 +190,7 @@ def list_available_versions() -> tuple[str, ...]:
     from ..versions import store as versions
 
     names = available_versions()
-    useless = {one.build for one in versions.list_installed() if not one.judges} - set(names)
+    useless = {one.version_with_cuda for one in versions.list_installed() if not one.can_judge} - set(names)
     for name in sorted(useless, key=versions.version_numbers):
         print_warning(
             f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"

@@ -138,7 +138,7 @@ class Judge:
         idle = self._idle.setdefault((setup, sees_gpu), [])
         while (
             child := _take_idle_process(idle)
-        ) is not None and not child.usable:  # died since, or belongs to a forked process
+        ) is not None and not child.is_usable:  # died since, or belongs to a forked process
             child.end()
         if child is None:
             setup.check()
@@ -149,7 +149,7 @@ class Judge:
         except BaseException:
             child.end()
             raise
-        if child.usable and not (self._fresh and question.build and sees_gpu):
+        if child.is_usable and not (self._fresh and question.build and sees_gpu):
             idle.append(child)
             self._end_excess_processes(idle)
         else:

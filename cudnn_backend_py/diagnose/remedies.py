@@ -23,7 +23,7 @@ from ..known_issues import find_objections
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
-from ..rewrite.changes import Change, Effect, changes
+from ..rewrite.changes import Change, Effect, iterate_changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.notebook import HtmlDisplay
@@ -488,7 +488,7 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
 def _order_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.build for item in list_judging()}
+    names = {item.version_with_cuda for item in list_judging()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
@@ -727,7 +727,7 @@ class _RemedySearch:
             self._iterate_valid_changes(candidates[:_MAX_CHANGES] if self.bounded else candidates), promising
         )
         if not self.found and not self._has_reached_limit():
-            last = list(islice(changes(self.graph, ("drop_operation",)), limit))
+            last = list(islice(iterate_changes(self.graph, ("drop_operation",)), limit))
             self._report_change_count(len(candidates) + len(last))
             self._judge_solutions(self._iterate_valid_changes(last), [])
         if self.bounded and len(candidates) > _MAX_CHANGES and not self.found:
@@ -744,13 +744,13 @@ class _RemedySearch:
         """Yield the changes that give a valid graph, each on demand."""
         for change in candidates:
             if change.graphs:
-                yield Solution.of(change)
+                yield Solution.from_change(change)
             else:
                 self._count_judged(of_two=False)
 
     def _find_changes(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
-        for change in changes(self.graph, kinds):
+        for change in iterate_changes(self.graph, kinds):
             cuts += change.kind == "split"
             if cuts <= _MAX_SPLITS or change.kind != "split":
                 yield change
@@ -759,8 +759,8 @@ class _RemedySearch:
         pairs = [
             pair
             for first, member, words in promising[:_MAX_FIRST_STEPS]
-            for second in changes(first.graphs[member], _order_change_kinds(words)[:6])
-            if second.kind != "split" and (pair := first.then(member, second)) is not None
+            for second in iterate_changes(first.graphs[member], _order_change_kinds(words)[:6])
+            if second.kind != "split" and (pair := first.apply_change(member, second)) is not None
         ]
         self.extent = replace(self.extent, pairs=len(pairs))
         self._judge_solutions(pairs[:_MAX_PAIRS] if self.bounded else pairs, None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from .errors import FrontendUsageError, _DetailedError
 from .kernels import KERNELS
 
@@ -171,7 +171,7 @@ def describe_torch(target: str) -> None:
     from ..target import find_profile
 
     properties = find_profile(target).properties
-    after_import("torch", lambda: _describe_torch_gpu(properties))
+    call_after_import("torch", lambda: _describe_torch_gpu(properties))
 
 
 def _describe_torch_gpu(properties: Mapping[str, Any]) -> None:

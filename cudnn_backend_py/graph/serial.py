@@ -240,7 +240,8 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, after checking that it has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _make_error(f"{where} has the unknown keys {', '.join(sorted(map(repr, unknown)))}; allowed: {', '.join(map(repr, keys))}")
+        allowed = ", ".join(map(repr, keys))
+        raise _make_error(f"{where} has the unknown keys {', '.join(sorted(map(repr, unknown)))}; allowed: {allowed}")
     return record
 
 

@@ -93,10 +93,10 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
 def _replay(graph: Graph, solution: Solution) -> list[State]:
     """Return the graphs before the first step and after each step."""
     states: list[State] = [(graph,)]
-    found = Solution.of(solution.steps[0])
+    found = Solution.from_change(solution.steps[0])
     states.append(found.graphs)
     for member, change in zip(solution.members[1:], solution.steps[1:], strict=True):
-        following = found.then(member, change)
+        following = found.apply_change(member, change)
         assert following is not None
         found = following
         states.append(found.graphs)

@@ -39,13 +39,13 @@ def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
             if one in groups and other in groups:
-                groups.join(one, other)
+                groups.merge(one, other)
             else:  # of ranks that do not fit to each other
                 fixed |= {axis for axis in (one, other) if axis in groups}
     fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
     return {
         axis: one
-        for members in groups.members().values()
+        for members in groups.list_axes_by_group().values()
         for one in (_make_class(set(members), tensors, fixed),)
         for axis in members
     }

@@ -127,16 +127,16 @@ class _DimInference:
                 links = (*(relation.pair_equal_axes(self._tensors) or ()), *relation.pair_likely_equal_axes())
             for one, other in links:
                 if one in self._groups and other in self._groups and self._find_size(one) == self._find_size(other):
-                    self._groups.join(one, other)
+                    self._groups.merge(one, other)
         self._fixed: dict[Axis, int] = {}
-        self._members = self._groups.members()
+        self._members = self._groups.list_axes_by_group()
 
     def _find_size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
     def request_size(self, axis: Axis, size: int) -> None:
         """Set a dim, and all dims equal to it, to a requested size."""
-        root = self._groups.root(axis)
+        root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _make_error(
@@ -148,7 +148,7 @@ class _DimInference:
     def _set_size(self, axis: Axis, size: int) -> bool:
         if self._find_size(axis) == size:
             return False
-        root = self._groups.root(axis)
+        root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _make_error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")

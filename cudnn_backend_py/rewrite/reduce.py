@@ -30,7 +30,7 @@ from ..graph.replace import (
     try_to_make_graph,
 )
 from ..graph.strides import channels_last, packed_strides
-from .changes import changes
+from .changes import iterate_changes
 from .dims import find_dim_classes
 from .relations import WindowRelation, find_relation, name_operation_in_errors
 from .shapes import set_dims
@@ -161,7 +161,7 @@ def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
     yield from ((title, part) for _, title, part in sorted(found, key=lambda item: item[0]))
-    yield from ((change.title, change.graph) for change in changes(graph, ("drop_operation",)) if change.graphs)
+    yield from ((change.title, change.graph) for change in iterate_changes(graph, ("drop_operation",)) if change.graphs)
 
 
 def _keep_dependencies(graph: Graph, op: Op) -> Graph:
@@ -240,7 +240,7 @@ def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
 
 
 def _remove_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
+    yield from ((change.title, change.graph) for change in iterate_changes(graph, _OPTIONS) if change.graphs)
 
 
 # sizes

@@ -58,22 +58,22 @@ class AxisGroups:
     def __contains__(self, axis: Axis) -> bool:
         return axis in self._parent
 
-    def root(self, axis: Axis) -> Axis:
+    def find_representative(self, axis: Axis) -> Axis:
         """Return the axis that represents the group of an axis."""
         parent = self._parent
         while parent[axis] != axis:
             parent[axis] = axis = parent[parent[axis]]
         return axis
 
-    def join(self, one: Axis, other: Axis) -> None:
+    def merge(self, one: Axis, other: Axis) -> None:
         """Merge the groups of two axes."""
-        self._parent[self.root(one)] = self.root(other)
+        self._parent[self.find_representative(one)] = self.find_representative(other)
 
-    def members(self) -> dict[Axis, list[Axis]]:
+    def list_axes_by_group(self) -> dict[Axis, list[Axis]]:
         """Return the axes of each group by its representative."""
         found: dict[Axis, list[Axis]] = {}
         for axis in self._parent:
-            found.setdefault(self.root(axis), []).append(axis)
+            found.setdefault(self.find_representative(axis), []).append(axis)
         return found
 
 

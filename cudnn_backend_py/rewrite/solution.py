@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..graph.ir import Graph, Tensor
 from ..graph.replace import replace_tensors, try_to_make_graph
-from .changes import Change, Effect, changes
+from .changes import Change, Effect, iterate_changes
 
 __all__ = ["EFFECTS", "Solution", "find_solution"]
 
@@ -35,11 +35,11 @@ class Solution:
     graphs: tuple[Graph, ...]
 
     @classmethod
-    def of(cls, change: Change) -> Solution:
+    def from_change(cls, change: Change) -> Solution:
         """Return the solution that consists of one change."""
         return cls((change,), (0,), change.graphs)
 
-    def then(self, member: int, change: Change) -> Solution | None:
+    def apply_change(self, member: int, change: Change) -> Solution | None:
         """Return the solution with one of its graphs changed further; None if its graphs no longer fit together.
 
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
@@ -74,10 +74,10 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
     found: Solution | None = None
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]
-        change = next((one for one in changes(before, (kind,)) if one.title == title), None)
+        change = next((one for one in iterate_changes(before, (kind,)) if one.title == title), None)
         if change is None or not change.graphs:
             return None
-        found = Solution.of(change) if found is None else found.then(member, change)
+        found = Solution.from_change(change) if found is None else found.apply_change(member, change)
         if found is None:
             return None
     return found

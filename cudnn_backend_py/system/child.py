@@ -325,7 +325,7 @@ class Child:
         self.end()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether the process can be queried: alive, a child of this process, without a query in progress."""
         return self._is_ready_for_query() and poll_process(self._process) is None
 
@@ -460,9 +460,9 @@ class LastingChild:
         self.end()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether the next query goes to the process that answered the previous one."""
-        return self._child is not None and self._child.usable
+        return self._child is not None and self._child.is_usable
 
     def end(self) -> None:
         """End the process; harmless when repeated. The next query starts another one."""
@@ -478,7 +478,7 @@ class LastingChild:
         EnvironmentNotReady, CudnnBackendError, UsageError
             As :meth:`Child.start` and :meth:`Child.ask`.
         """
-        if not self.usable:
+        if not self.is_usable:
             self.end()
             self._child = Child.start(self._function, self._environment())
         child = self._child

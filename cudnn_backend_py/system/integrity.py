@@ -31,11 +31,11 @@ __all__ = [
     "find_damage",
     "find_differences",
     "find_sha256",
+    "make_signature",
     "read_installation",
     "read_installations_of",
     "read_sha256",
     "remember_sha256",
-    "sign",
 ]
 
 METADATA = "installed.json"
@@ -210,7 +210,7 @@ def _describe_difference(
             return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
-        signature = sign(status) if remembered else None
+        signature = make_signature(status) if remembered else None
         sha256 = (signature and find_sha256(path, signature)) or read_sha256(path, signature)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
@@ -222,7 +222,7 @@ def _describe_difference(
     return None
 
 
-def sign(status: os.stat_result) -> Signature:
+def make_signature(status: os.stat_result) -> Signature:
     """Return the signature of a file: inode, size and times, which change with every change of its content.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
@@ -260,9 +260,9 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
         It has another signature than the one given.
     """
     with open(path, "rb") as file:
-        before = sign(os.fstat(file.fileno()))
+        before = make_signature(os.fstat(file.fileno()))
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        after = sign(os.fstat(file.fileno()))
+        after = make_signature(os.fstat(file.fileno()))
     if signature is None:
         return sha256
     if not before == after == signature:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from opcode import opmap
 from types import CodeType, FrameType, TracebackType
 
-__all__ = ["CALLED_BY_C", "ignoring", "is_interruption", "pass_interruption"]
+__all__ = ["CALLED_BY_C", "is_interruption", "pass_interruption", "suppress_errors"]
 
 _RAISING = {opmap["RAISE_VARARGS"], opmap["RERAISE"]}
 _VARARGS = 0x04  # CO_VARARGS
@@ -44,7 +44,7 @@ def pass_interruption(error: BaseException) -> None:
         raise error
 
 
-class ignoring:  # noqa: N801  # like contextlib.suppress
+class suppress_errors:  # noqa: N801  # like contextlib.suppress
     """Suppress exceptions of these types like ``contextlib.suppress``, except interruptions."""
 
     def __init__(self, *kinds: type[Exception]) -> None:

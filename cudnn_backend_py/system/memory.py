@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from .interruption import ignoring
+from .interruption import suppress_errors
 
 __all__ = ["explain_missing_memory", "find_available_bytes"]
 
@@ -31,12 +31,12 @@ def explain_missing_memory(needed: int, what: str) -> str:
 
 
 def _iterate_memory_limits() -> Iterator[int]:
-    with ignoring(OSError, ValueError):
+    with suppress_errors(OSError, ValueError):
         for line in Path(_MEMINFO).read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 yield int(line.split()[1]) * 1024
     for place in _CGROUP:
-        with ignoring(OSError, ValueError):  # ValueError: "max" is no limit
+        with suppress_errors(OSError, ValueError):  # ValueError: "max" is no limit
             yield int(Path(place).read_text(encoding="ascii"))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:

@@ -306,7 +306,7 @@ class EntryFolder:
         self._durable = durable
         self._warning = warning
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the folder if it does not exist.
 
         Raises
@@ -413,7 +413,9 @@ class EntryFolder:
         try:
             body = json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"the record to store is not plain data for JSON: {error}", code="plan-cache-evidence") from None
+            raise UsageError(
+                f"the record to store is not plain data for JSON: {error}", code="plan-cache-evidence"
+            ) from None
         return self._make_first_line(body) + body
 
     def _make_first_line(self, body: bytes) -> bytes:

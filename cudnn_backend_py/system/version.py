@@ -80,7 +80,7 @@ class Version(NamedTuple):
         return self.major * 10_000 + self.minor * 100 + self.patch
 
     @staticmethod
-    def of(version: VersionTuple) -> Version:
+    def from_numbers(version: VersionTuple) -> Version:
         """Return a tuple of three numbers as a Version."""
         return version if isinstance(version, Version) else Version(*version)
 

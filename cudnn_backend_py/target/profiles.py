@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import DEVICE_NAME_BYTES
-from ..system.nearest import nearest
+from ..system.nearest import find_nearest
 from ..system.strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
@@ -210,7 +210,7 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = "" if _find_unpublished_architecture(wanted) else nearest(wanted, names)
+    near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",

@@ -101,7 +101,7 @@ class TimedPlans:
         return found
 
     def _query_child(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if "rounds" in asked and not self._child.usable:
+        if "rounds" in asked and not self._child.is_usable:
             return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
         try:

@@ -162,7 +162,7 @@ class VerificationSide:
 
     def _query_child(self, query: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        limit_s = _LIMIT_S if self._child.usable else _FIRST_S
+        limit_s = _LIMIT_S if self._child.is_usable else _FIRST_S
         for said in self._child.run_query({"device": self._device, **query}, limit_s):
             found |= said
         return found

@@ -112,7 +112,9 @@ class Contribution:
         found = read_as(cls, data, "the evidence", code="evidence-damaged")
         for field, is_right in found._field_checks().items():
             if not is_right:
-                raise UsageError(f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged")
+                raise UsageError(
+                    f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged"
+                )
         return found
 
     def _field_checks(self) -> dict[str, bool]:

@@ -20,7 +20,7 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.ir import compute_convolved_size
 from ..graph.strides import channels_last
 
-__all__ = ["FAMILIES", "Case", "hash_cases", "make_cases"]
+__all__ = ["FAMILIES", "VerificationGraph", "hash_cases", "make_cases"]
 
 _T, _P, _N, _R = DataType, PointwiseMode, NormMode, ReduceTensorOp
 _Choice = TypeVar("_Choice")
@@ -34,7 +34,7 @@ _FIRST_UNIFIED = (9, 14, 0)  # the form of the one operation that this version h
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class VerificationGraph:
     """A graph of the verification, with its name and family.
 
     Attributes
@@ -58,20 +58,20 @@ class _RandomChoices(random.Random):
         return self.random() < probability
 
 
-def make_cases() -> tuple[Case, ...]:
+def make_cases() -> tuple[VerificationGraph, ...]:
     """Return every graph, alternating between families, so that any first part contains all families."""
     drawn = {family: [_draw_case(family, number) for number in range(count)] for family, (count, _) in FAMILIES.items()}
     longest = max(map(len, drawn.values()))
     return tuple(cases[number] for number in range(longest) for cases in drawn.values() if number < len(cases))
 
 
-def hash_cases(cases: Sequence[Case]) -> str:
+def hash_cases(cases: Sequence[VerificationGraph]) -> str:
     """Return the SHA-256 of the graphs, as only answers to equal graphs can be compared."""
     text = json.dumps([(case.name, graph_to_json(case.graph)) for case in cases], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _draw_case(family: str, number: int) -> Case:
+def _draw_case(family: str, number: int) -> VerificationGraph:
     name = f"{family} {number}"
     error: GraphError | None = None
     for again in range(_TRIES):
@@ -80,7 +80,7 @@ def _draw_case(family: str, number: int) -> Case:
         except GraphError as refused:  # options that exclude each other; another draw does not
             error = refused
         else:
-            return Case(name, family, graph)
+            return VerificationGraph(name, family, graph)
     assert error is not None
     raise error
 

@@ -21,7 +21,7 @@ from ..target import Profile
 from ..tuning.trial.runner import Runner
 from .answers import Answer, BuiltPlan, SideFacts, VerificationSide
 from .compare import ASPECTS, find_differing_aspects, find_differing_facts
-from .graphs import FAMILIES, Case, hash_cases, make_cases
+from .graphs import FAMILIES, VerificationGraph, hash_cases, make_cases
 from .reproductions import Reproduction, read_reproductions
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphRow", "RunOutcome", "Verification", "verify"]
@@ -40,7 +40,7 @@ Step = Callable[[float, str], object]
 class GraphRow:
     """A graph and the answers to it, by the name of the side."""
 
-    case: Case
+    case: VerificationGraph
     answers: dict[str, Answer] = field(default_factory=dict)
     built: dict[str, BuiltPlan] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ def verify(
     live: bool = False,
     versions: Sequence[str | None] = (None, None),
     limit_s: float = 300.0,
-    cases: Sequence[Case] | None = None,
+    cases: Sequence[VerificationGraph] | None = None,
     step: Step = lambda _share, _text: None,
 ) -> Verification:
     """Query every graph on one or two sides and compare.

@@ -28,8 +28,8 @@ from ..native.find import (
     nvrtc_places,
 )
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
-from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
-from ..system.interruption import ignoring, pass_interruption
+from ..system.integrity import FileChangedError, Signature, find_sha256, make_signature, read_sha256, remember_sha256
+from ..system.interruption import pass_interruption, suppress_errors
 from ..system.private_folder import EntryFolder, PrivateFolder
 from .store import child_environment, default_root, require_installed
 
@@ -176,8 +176,8 @@ def _make_absolute(name: str, value: str) -> str:
 def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load, with its signature."""
     for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
-        with ignoring(OSError):
-            yield path, sign(os.stat(path))
+        with suppress_errors(OSError):
+            yield path, make_signature(os.stat(path))
 
 
 def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _list_search_places(major: int, library: str, with_nvrtc: bool, with_cublasl
 
 
 def _list_libraries(folder: str) -> Iterator[str]:
-    with ignoring(OSError):
+    with suppress_errors(OSError):
         names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
         yield from (os.path.join(folder, name) for name in names)
 

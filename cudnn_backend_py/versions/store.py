@@ -55,12 +55,12 @@ __all__ = [
     "find_default_cuda",
     "find_download_bytes",
     "find_installed",
+    "find_newest",
     "install",
     "list_installed",
     "list_judging",
     "make_version_environment",
     "needs_cublas",
-    "newest",
     "remove",
     "require_installed",
     "verify",
@@ -115,17 +115,17 @@ class InstalledCudnn:
     size_bytes: int
 
     @property
-    def short(self) -> str:
+    def short_version(self) -> str:
         """The first three numbers of the version, ``"9.19.0"``."""
         return self.version.rpartition(".")[0]
 
     @property
-    def build(self) -> str:
+    def version_with_cuda(self) -> str:
         """The first three numbers and the CUDA major, ``"9.19.0+cu12"``."""
-        return f"{self.short}+cu{self.cuda}"
+        return f"{self.short_version}+cu{self.cuda}"
 
     @property
-    def judges(self) -> bool:
+    def can_judge(self) -> bool:
         """Whether this cuDNN can judge graphs without a GPU; see ``JIT_SINCE``."""
         return _can_judge(self.flavor, self.version)
 
@@ -195,7 +195,7 @@ def install(
     wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
     with _lock_store(root) as (root, lock), _make_progress(progress) as bars:
         there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
-        found = _find_newest(one for one in there if flavor is not None or one.judges)
+        found = _find_newest(one for one in there if flavor is not None or one.can_judge)
         if found is not None:
             project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
         else:
@@ -232,7 +232,7 @@ def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
 
 def list_judging(root: Path | None = None) -> list[InstalledCudnn]:
     """Return the installed versions that can judge graphs, oldest first."""
-    return [one for one in list_installed(root) if one.judges]
+    return [one for one in list_installed(root) if one.can_judge]
 
 
 def find_installed(
@@ -270,7 +270,7 @@ def require_installed(
     if installed is None:
         for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed_files(rest)
-        have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
+        have = ", ".join(dict.fromkeys(item.short_version for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
             f"cuDNN {wanted} is not installed{wanted.as_wheel}",
             code="cudnn-version-not-installed",
@@ -280,7 +280,7 @@ def require_installed(
     return installed
 
 
-def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
+def find_newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda(cuda)
@@ -480,10 +480,10 @@ def _make_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
 def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
     preferred = find_default_cuda()
 
-    def preference(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
+    def make_preference_key(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
         return version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
 
-    return max(candidates, key=preference, default=None)
+    return max(candidates, key=make_preference_key, default=None)
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
@@ -546,7 +546,7 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor, latest=True)
-    if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _find_matches(wanted, None)):
+    if len(wanted.numbers) > 2 and any(flavor is not None or one.can_judge for one in _find_matches(wanted, None)):
         return 0
     project, exact = _choose_wheel(wanted.numbers, wanted.cuda or find_default_cuda(), wanted.flavor)
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from ..errors import CudnnBackendError
 from ..frontend.__main__ import select_program
 from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
 from ..system.nearest import suggest_nearest
 from ..target.profiles import find_profile
@@ -98,7 +98,7 @@ def _run_watched(
         watches.append(Watch(as_cuda=target is not None))
         watches[0].start()
 
-    forget = after_import("torch", watch)
+    forget = call_after_import("torch", watch)
     try:
         _run_until_values_needed(start, target)
     finally:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..system.interruption import ignoring, pass_interruption
+from ..system.interruption import pass_interruption, suppress_errors
 from .calls import CallKind, CallSite, TorchAnswer, TorchCall, TorchSwitches
 from .gates import PACKED_SEQUENCES_NOTE
 from .query_torch import (
@@ -446,7 +446,7 @@ def _make_quick_check(given: tuple[Any, ...]) -> Callable[..., bool] | None:
     """
     if len({id(one) for one in given}) < len(given) or any(one.is_nested for one in given):
         return None
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         from torch._C._dynamo.guards import TensorGuards
 
         sizes, strides = [list(one.shape) for one in given], [list(one.stride()) for one in given]
@@ -516,7 +516,7 @@ def _find_attention_nodes(module: Any) -> Iterator[tuple[Any, _GraphSettings]]:
     """Yield the attention calls of a dynamo graph, each with the settings at that point."""
     autocast = {}
     for device in ("cuda", "cpu"):
-        with ignoring(Exception):
+        with suppress_errors(Exception):
             if torch.is_autocast_enabled(device):
                 autocast[device] = torch.get_autocast_dtype(device)
     grad, switches = torch.is_grad_enabled(), read_switches()
@@ -570,7 +570,7 @@ def _count_calls(made: Any, counters: list[list[int]]) -> Any:
 
 def _read_varlen_backend(q: Any) -> str:
     """Return the backend that torch's rule selects for packed sequences, as text; empty if unknown or not on a GPU."""
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 
         if q.is_cuda and _should_use_cudnn(q.device.index or 0):

@@ -34,7 +34,7 @@ def test_every_workflow_step_is_run_or_listed_as_skipped() -> None:
 def test_workflow_step_runs(command: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     shutil.copy(ROOT / "examples" / "flash_forward.py", tmp_path / "graph.py")
-    words = shlex.split(command.replace("$CUDNN", list_installed()[-1].short))[1:]
+    words = shlex.split(command.replace("$CUDNN", list_installed()[-1].short_version))[1:]
     code, said = WITHOUT_GPU.get(command, (None, ""))
     if code is not None:
         words += ["--target", "h100"]

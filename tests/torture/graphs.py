@@ -18,7 +18,7 @@ from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.known_issues import find_known_issues
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import find_profile
 from tests.support.mutants import draw_mutants
 from tests.torture.harness import VERSIONS, BrokenPromise
@@ -92,7 +92,7 @@ def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> C
     with collect_reports() as lines:
         known_issues = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
         found = lint(graph)
-        tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
+        tried = list(iterate_changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
     if lines or any(finding.code == "lint-failed" for finding in found):
         raise _make_broken_promise(question, "\n".join([*lines, *map(str, found)]))
     for change in tried:

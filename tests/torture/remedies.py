@@ -19,7 +19,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
-from cudnn_backend_py.graph.replace import try_to_make_graph, replace_tensors
+from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims

@@ -29,7 +29,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     parts, wrong = [], set()
     for part in cause.remedy.split("; or "):
         change = claims.get(part)
-        found = None if change is None else compare_solution_results(graph, Solution.of(change))
+        found = None if change is None else compare_solution_results(graph, Solution.from_change(change))
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"

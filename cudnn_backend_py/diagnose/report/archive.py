@@ -121,7 +121,7 @@ def write_repro(
 def _check_path(path: Path) -> Path:
     if not path.name.endswith(_ARCHIVE_SUFFIXES):
         raise UsageError(
-            f"{path} does not end in {', '.join(_ARCHIVE_SUFFIXES[:-1])} or {_ARCHIVE_SUFFIXES[-1]}, so its archive format is unknown",
+            f"{path} must end in {' or '.join(_ARCHIVE_SUFFIXES)}, the suffix of an archive",
             code="repro-path",
             fix=f"let it end with {', '.join(_ARCHIVE_SUFFIXES)}",
         )

@@ -37,7 +37,7 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.build for one in list_judging()} | ({own} if (own := find_own_version()) else set())
+    names = {one.version_with_cuda for one in list_judging()} | ({own} if (own := find_own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 
@@ -69,7 +69,7 @@ def add_build_name(name: str) -> str:
     there = find_installed(name)
     if (own := _find_own_environment(name, there, os.environ)) is not None:
         return _query_version(own) or name
-    return there.build if there is not None and there.short == name else name
+    return there.version_with_cuda if there is not None and there.short_version == name else name
 
 
 def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
@@ -116,7 +116,8 @@ def read_judging_environments(
 def _read_version_environment(version: str | None, environ: Mapping[str, str]) -> JudgingEnvironment:
     """Return the library files and variables for an installed cuDNN version, or for the one that this process loads.
 
-    The latter if it has the same version and the installed one is a JIT wheel or missing: a full wheel has more engines.
+    The latter if it has the same version and the installed one is a JIT wheel or missing, as a full wheel has more
+    engines.
     """
     if version in (None, DEFAULT_VERSION):
         return read_judging_environment(None, environ)
@@ -128,7 +129,7 @@ def _read_version_environment(version: str | None, environ: Mapping[str, str]) -
 def _find_own_environment(
     version: str, there: InstalledCudnn | None, environ: Mapping[str, str]
 ) -> JudgingEnvironment | None:
-    """Return the files and variables of this process's own cuDNN if it has that version and no full wheel is installed."""
+    """Return the files and variables of this process's cuDNN if it has that version and no full wheel is installed."""
     if there is not None and there.flavor != "jit":
         return None
     own = read_judging_environment(None, environ)

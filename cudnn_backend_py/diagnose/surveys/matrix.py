@@ -426,7 +426,7 @@ class AnswerCache:
 
     def __init__(self, folder: Path | None) -> None:
         self._files = make_answer_folder(folder or find_cache_folder())
-        self._files.make()
+        self._files.create()
         self._by = _hash_own_code()
 
     def get_or_judge(self, question: Query, children: Judge) -> Cell:

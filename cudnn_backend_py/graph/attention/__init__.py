@@ -113,7 +113,8 @@ def sdpa_backward(
     p = make_problem(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
-            "the backward pass does not support paged K and V, a block mask, or a given dropout mask", code="attention-option"
+            "the backward pass does not support paged K and V, a block mask, or a given dropout mask",
+            code="attention-option",
         )
     if p.is_fp8 and (p.score_modifier is not None or p.dbias):
         raise GraphError("the fp8 backward pass supports neither a score modifier nor dbias", code="attention-option")

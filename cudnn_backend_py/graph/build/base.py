@@ -256,7 +256,9 @@ def require_all(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
         ``missing-field``.
     """
     if None in made:
-        raise GraphError(f"cuDNN writes all results of {what}, so none of them may be set to False", code="missing-field")
+        raise GraphError(
+            f"cuDNN writes all results of {what}, so none of them may be set to False", code="missing-field"
+        )
     return [item for item in made if item is not None]
 
 

@@ -106,7 +106,7 @@ class DataMovement(BuilderBase):
             )
         if len(parts) != x.rank or any(part.step is not None and part.step < 1 for part in parts):
             raise GraphError(
-                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: one slice with a positive step is needed for each dim",
+                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: each dim needs one with a positive step",
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from . import layout, sizes, types, storage, options, forms, usual  # which is the order of their kinds
 
 # isort: on
-from .change import CHANGES, Change, Effect, changes, join_names
+from .change import CHANGES, Change, Effect, iterate_changes, join_names
 from .sizes import AttentionDims, compute_response_dims, find_attention_dims
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "AttentionDims",
     "Change",
     "Effect",
-    "changes",
     "compute_response_dims",
     "find_attention_dims",
     "forms",
+    "iterate_changes",
     "join_names",
     "layout",
     "options",

@@ -26,12 +26,12 @@ __all__ = [
     "Change",
     "Effect",
     "Maker",
-    "changes",
     "find_operations",
     "find_read_uids",
     "find_written_uids",
+    "iterate_changes",
     "join_names",
-    "register",
+    "register_change_maker",
     "replace_fields",
     "tensors_in_memory",
     "yield_change",
@@ -106,7 +106,7 @@ Maker = Callable[[Graph], Iterator[Change]]
 CHANGES: dict[str, Maker] = {}
 
 
-def register(name: str) -> Callable[[Maker], Maker]:
+def register_change_maker(name: str) -> Callable[[Maker], Maker]:
     """Return a decorator that registers a function as the maker of a kind of change."""
 
     def add_maker(maker: Maker) -> Maker:
@@ -116,7 +116,7 @@ def register(name: str) -> Callable[[Maker], Maker]:
     return add_maker
 
 
-def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
+def iterate_changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
     """Yield the one-step changes of a graph; of each kind, the exact ones come first.
 
     There may be several for each operation, so a changed graph is made when it is first read: see

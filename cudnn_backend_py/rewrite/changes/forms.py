@@ -39,7 +39,7 @@ from .change import (
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
     yield_valid_change,
@@ -48,7 +48,7 @@ from .change import (
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
-@register("heads")
+@register_change_maker("heads")
 def _repeat_heads(graph: Graph) -> Iterator[Change]:
     """Yield the graph with heads of K and V repeated in memory to the number of Q's heads."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
@@ -69,7 +69,7 @@ def _repeat_heads(graph: Graph) -> Iterator[Change]:
         yield from yield_valid_change("heads", title, "exact", few_heads, lambda: set_dims(graph, new))
 
 
-@register("unified")
+@register_change_maker("unified")
 def _fuse_attention(graph: Graph) -> Iterator[Change]:
     """Yield composite attention as one SDPA operation."""
     effect: Effect = "exact" if is_computed_in_float32(graph) else "changes numerics"
@@ -78,7 +78,7 @@ def _fuse_attention(graph: Graph) -> Iterator[Change]:
     )
 
 
-@register("composite")
+@register_change_maker("composite")
 def _expand_operations(graph: Graph) -> Iterator[Change]:
     """Yield the graph with an SDPA or SOFTMAX operation expanded to several operations, or with scaling moved."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
@@ -96,7 +96,7 @@ def _expand_operations(graph: Graph) -> Iterator[Change]:
 # other shapes for the same
 
 
-@register("flatten")
+@register_change_maker("flatten")
 def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     """Yield the graph with leading axes merged to rank 4 (3 for one matmul), or with rows and columns as images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
@@ -121,7 +121,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
 
 
-@register("lengths")
+@register_change_maker("lengths")
 def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
     """Yield the graph with sequence lengths and ragged offsets of dims (n, 1, 1, 1)."""
     dims = find_lengths_of_other_rank(graph)
@@ -133,7 +133,7 @@ def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
         yield from yield_valid_change("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
 
 
-@register("bias_dims")
+@register_change_maker("bias_dims")
 def _repeat_bias(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a bias repeated in memory along broadcast dims; the caller sums its gradient."""
     for bias, whole, gradients in find_biases(graph):
@@ -148,7 +148,7 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
             yield from yield_change("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
 
 
-@register("dims")
+@register_change_maker("dims")
 def _correct_dims(graph: Graph) -> Iterator[Change]:
     """Yield the graph with corrected dims: of attention and pooling results, and of block scales in whole tiles."""
     given = {
@@ -171,7 +171,7 @@ def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect,
         yield from yield_change("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
 
 
-@register("view")
+@register_change_maker("view")
 def _replace_by_view(graph: Graph) -> Iterator[Change]:
     """Yield the graph where strides on a tensor in memory replace a transpose or slice."""
     for op in graph.ops:
@@ -194,7 +194,7 @@ def _remove_viewed_operation(graph: Graph, op: Operation, seen: Tensor) -> Graph
     return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
 
 
-@register("whole_pattern")
+@register_change_maker("whole_pattern")
 def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a ReLU between the image's scaling and the convolution, as kernels expect."""
     made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
@@ -206,7 +206,7 @@ def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
         yield from yield_change("whole_pattern", title, "idea", [image], partial(insert_relu_before, graph, op, image))
 
 
-@register("explicit_padding")
+@register_change_maker("explicit_padding")
 def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a convolution's image padded in memory, where its sides have different padding."""
     for op in graph.ops:
@@ -230,7 +230,7 @@ def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
             )
 
 
-@register("split")
+@register_change_maker("split")
 def _split_graph(graph: Graph) -> Iterator[Change]:
     """Yield pairs of graphs that share tensors in memory; splits with the least shared memory come first."""
     shares = _count_shared_elements(graph)

@@ -18,7 +18,7 @@ from .change import (
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     replace_fields,
     tensors_in_memory,
 )
@@ -27,7 +27,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _NEEDED_BYTES = 16  # what engines load at once
 
 
-@register("alignment")
+@register_change_maker("alignment")
 def _raise_alignment(graph: Graph) -> Iterator[Change]:
     """Yield the graph with tensors aligned to 16 bytes, to which the caller must align the buffers."""
     low = [
@@ -38,7 +38,7 @@ def _raise_alignment(graph: Graph) -> Iterator[Change]:
     yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
-@register("layout")
+@register_change_maker("layout")
 def _change_layout(graph: Graph) -> Iterator[Change]:
     """Yield the graph with other strides: channels last for convolutions, else row-major or innermost contiguous."""
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
@@ -146,7 +146,7 @@ def _make_strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
-@register("reordering")
+@register_change_maker("reordering")
 def _remove_reordering(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor's elements in plain order, without reordering."""
     for tensor in graph.tensors:

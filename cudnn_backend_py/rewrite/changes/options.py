@@ -25,7 +25,7 @@ from .change import (
     find_operations,
     find_read_uids,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
     yield_valid_change,
@@ -34,7 +34,7 @@ from .change import (
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
-@register("drop_stats")
+@register_change_maker("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
     """Yield the graph without an output that only the backward pass or a check needs."""
     read, results = find_read_uids(graph), {one.uid for one in graph.outputs}
@@ -107,7 +107,7 @@ def _drop_attention_fields(
             yield from _remove_fields_of_operation(graph, op, names, kind, title, effect)
 
 
-@register("drop_dropout")
+@register_change_maker("drop_dropout")
 def _drop_dropout(graph: Graph) -> Iterator[Change]:
     """Yield the graph without dropout: for inference, or where the caller does it separately."""
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
@@ -129,7 +129,7 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
         )
 
 
-@register("drop_bias")
+@register_change_maker("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
     """Yield the graph without a bias of the scores or of a product, or without its gradient."""
     results = {one.uid for one in graph.outputs}
@@ -166,7 +166,7 @@ def _yield_bypass(
     return yield_change(kind, title, "idea", tensors, lambda: bypass_ops(graph, leave))
 
 
-@register("mask")
+@register_change_maker("mask")
 def _drop_mask(graph: Graph) -> Iterator[Change]:
     """Yield the graph without a mask of the scores, or with a band mask aligned at the top left."""
     found = [(op, x) for op in iterate_all_ops(graph) if (x := _find_masked_scores(op)) is not None]
@@ -198,7 +198,7 @@ def _is_mask_value(tensor: Tensor) -> bool:
     return tensor.by_value and (tensor.value is None or tensor.value <= -1e4)
 
 
-@register("drop_operation")
+@register_change_maker("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
     """Yield the graph without one operation, or without all of a kind at the start, to find the one not supported."""
     yield from _remove_each_operation(graph)

@@ -18,7 +18,7 @@ from .change import (
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
 )
@@ -55,7 +55,7 @@ def find_attention_dims(graph: Graph) -> AttentionDims:
     return AttentionDims(d, d_v, s_q, s_kv)
 
 
-@register("pad_head_dim")
+@register_change_maker("pad_head_dim")
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a head dim padded with zeros to a multiple of 8 to 128; the scale stays the same."""
     dims = find_attention_dims(graph)
@@ -67,7 +67,7 @@ def _pad_head_dim(graph: Graph) -> Iterator[Change]:
 _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
 
 
-@register("smaller_head_dim")
+@register_change_maker("smaller_head_dim")
 def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a smaller head dim, largest first: of V alone, of Q and K alone, or of both."""
     dims = find_attention_dims(graph)
@@ -89,7 +89,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
             yield Change("smaller_head_dim", f"head dim {', '.join(names)}", "idea", tuple(tensors), (smaller,))
 
 
-@register("pad_sequence")
+@register_change_maker("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = find_attention_dims(graph)
@@ -128,7 +128,7 @@ def compute_response_dims(op: Operation) -> tuple[int, ...] | None:
     return None if min(spatial, default=1) < 1 else (image.dims[0], weights.dims[0], *spatial)
 
 
-@register("pad_channels")
+@register_change_maker("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
     """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 4, 8, 16 or 32."""
     classes = find_dim_classes(graph)

@@ -17,7 +17,7 @@ from .change import (
     Effect,
     find_read_uids,
     find_written_uids,
-    register,
+    register_change_maker,
     replace_fields,
     yield_change,
 )
@@ -26,7 +26,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
-@register("virtual")
+@register_change_maker("virtual")
 def _change_storage(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa."""
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
@@ -61,7 +61,7 @@ def _add_identity(graph: Graph, op: Matmul) -> Graph:
     return Graph((*(product if one is op else one for one in graph.ops), out), graph.name)
 
 
-@register("scale")
+@register_change_maker("scale")
 def _pass_number_by_value_or_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a number by value instead of in memory, or vice versa."""
     written = find_written_uids(graph)

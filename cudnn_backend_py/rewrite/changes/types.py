@@ -24,7 +24,7 @@ from .change import (
     Effect,
     find_written_uids,
     join_names,
-    register,
+    register_change_maker,
     replace_fields,
     tensors_in_memory,
     yield_change,
@@ -34,7 +34,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
-@register("data_type")
+@register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
     memory = tensors_in_memory(graph)
@@ -151,7 +151,7 @@ def _is_device_scalar(tensor: Tensor) -> bool:
     return not tensor.virtual and not tensor.by_value and math.prod(tensor.dims) == 1
 
 
-@register("intermediate_type")
+@register_change_maker("intermediate_type")
 def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)

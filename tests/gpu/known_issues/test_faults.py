@@ -458,7 +458,7 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
         words = f"failed: {error.headline}"
     if child.ending:
         words = "it does not end" if child.ending == TIMED_OUT else f"the process ends by {child.ending}"
-    if lost or not child.usable:
+    if lost or not child.is_usable:
         child.end()
     return words
 
@@ -484,7 +484,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
                 break
             began = time.monotonic()
             alone = name.startswith(GRAPHS_IN_OWN_PROCESS)
-            first = alone or child is None or not child.usable
+            first = alone or child is None or not child.is_usable
             if first:
                 if child is not None:
                     child.end()

@@ -186,7 +186,7 @@ def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partia
 
 
 def installed_versions(*flavors: str) -> list[str]:
-    return sorted({one.short for one in list_installed() if one.flavor in flavors})
+    return sorted({one.short_version for one in list_installed() if one.flavor in flavors})
 
 
 @pytest.mark.parametrize("version", [one for one in installed_versions("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
@@ -462,7 +462,7 @@ def test_surveys_offer_wheels_at_a_terminal(
 def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
     wheel = find_installed(f"{OLDER_VERSION}-jit")
     assert wheel is not None
-    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
+    assert (wheel.short_version, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
     assert find_installed(f"{OLDER_VERSION}-full") is None
     with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER_VERSION} is not installed as the full wheel"):
         matrix(

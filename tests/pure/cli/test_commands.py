@@ -32,7 +32,7 @@ from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import seal
 from cudnn_backend_py.system.child import make_call_command
-from cudnn_backend_py.system.nearest import nearest
+from cudnn_backend_py.system.nearest import find_nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
@@ -341,9 +341,9 @@ def test_target_list_as_json_has_all_profiles() -> None:
 
 
 def test_nearest_name_is_suggested() -> None:
-    assert nearest("EXPLIAN", ["lint", "explain"]) == "explain"
-    assert nearest("l40z", ["l4", "L40S"]) == "L40S"
-    assert nearest("zzz", ["explain", "lint"]) is None
+    assert find_nearest("EXPLIAN", ["lint", "explain"]) == "explain"
+    assert find_nearest("l40z", ["l4", "L40S"]) == "L40S"
+    assert find_nearest("zzz", ["explain", "lint"]) is None
 
 
 # Drawings

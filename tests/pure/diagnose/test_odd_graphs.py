@@ -19,7 +19,13 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import collect_reports, iterate_guarded, report_line, run_guarded
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import find, find_known_issues
-from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, compute_response_dims, find_attention_dims
+from cudnn_backend_py.rewrite.changes import (
+    CHANGES,
+    Change,
+    compute_response_dims,
+    find_attention_dims,
+    iterate_changes,
+)
 from cudnn_backend_py.rewrite.dims import find_dim_classes
 from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
@@ -62,7 +68,7 @@ def run_checks_without_cudnn(graph: Graph) -> list[Change]:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
         list_suspicious_properties(graph)
-        found = list(changes(graph))
+        found = list(iterate_changes(graph))
     assert failed == []
     return found
 
@@ -180,10 +186,10 @@ def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseE
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = OPERATION_GRAPHS["padded matmul"]()
-    before = [change.title for change in changes(graph) if change.kind != "scale"]
+    before = [change.title for change in iterate_changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
     with collect_reports() as lines:
-        assert [change.title for change in changes(graph)] == before
+        assert [change.title for change in iterate_changes(graph)] == before
     assert lines == [f"the change scale {FAILURE_MESSAGE_END}"]
 
 
@@ -239,5 +245,5 @@ def test_no_change_drops_the_only_output_of_a_graph() -> None:
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
     with collect_reports() as lines:
-        assert [change for change in changes(g.graph()) if change.kind == "drop_bias"] == []
+        assert [change for change in iterate_changes(g.graph()) if change.kind == "drop_bias"] == []
     assert lines == []

@@ -47,7 +47,11 @@ def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], s
         for version in held:
             before = find_issue_codes(make_example_graph(made), row, version) | {row.code}
             if EXAMPLES[row.code].fixed is not None:
-                yield before, find_issue_codes(make_example_graph(EXAMPLES[row.code].fixed, version), row, version), version
+                yield (
+                    before,
+                    find_issue_codes(make_example_graph(EXAMPLES[row.code].fixed, version), row, version),
+                    version,
+                )
             if row.sharing is not None:  # a plan for each shape
                 yield before, find_issue_codes(make_example_graph(made, version), row, version), version
         mended = fixed_version(row)

@@ -17,7 +17,14 @@ from cudnn_backend_py.graph.ir import Matmul, Tensor
 from cudnn_backend_py.graph.replace import bypass_ops, replace_tensors
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, compute_response_dims, find_attention_dims
+from cudnn_backend_py.rewrite.changes import (
+    CHANGES,
+    KINDS,
+    Change,
+    compute_response_dims,
+    find_attention_dims,
+    iterate_changes,
+)
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.rewrite.solution import Solution
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
@@ -61,7 +68,7 @@ def convolution_graph(channels: int = 5, **options: Any) -> Graph:
 
 
 def changes_of_kind(graph: Graph, kind: str) -> list[Change]:
-    return list(changes(graph, (kind,)))
+    return list(iterate_changes(graph, (kind,)))
 
 
 def find_change(graph: Graph, kind: str, words: str) -> Change:
@@ -265,8 +272,8 @@ def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Cal
 def test_changes_are_listed_in_the_order_of_the_given_kinds() -> None:
     assert set(KINDS) == {*CHANGES, "target", "version"}
     graph = sdpa_forward_graph(causal=True, bias=(1, 1, 5, 5))
-    assert [change.kind for change in changes(graph, ("mask", "target", "drop_bias"))] == ["mask", "drop_bias"]
-    titles = [(change.kind, change.title) for change in changes(graph)]
+    assert [change.kind for change in iterate_changes(graph, ("mask", "target", "drop_bias"))] == ["mask", "drop_bias"]
+    titles = [(change.kind, change.title) for change in iterate_changes(graph)]
     assert len(titles) == len(set(titles))
 
 
@@ -351,7 +358,9 @@ EXACT: dict[str, Callable[[], Graph]] = {
 def test_exact_changes_keep_the_results(name: str) -> None:
     graph = EXACT[name]()
     # A mask of padding leaves rows beyond the real length undefined, and also the sums with them.
-    exact = [change for change in changes(graph) if change.effect == "exact" and "o: written" not in change.title]
+    exact = [
+        change for change in iterate_changes(graph) if change.effect == "exact" and "o: written" not in change.title
+    ]
     if "padding" in name:
         exact = [change for change in exact if change.kind in ("pad_head_dim", "layout", "drop_stats", "scale")]
     assert {change.kind for change in exact} >= {"scale"} if "forward" in name else exact
@@ -382,7 +391,7 @@ def test_a_layout_change_keeps_the_memory_order_of_a_reshaped_tensor() -> None:
     assert not any("k" in change.tensors and "row-major" in change.title for change in changes_of_kind(graph, "layout"))
     change = find_change(graph, "layout", "without gaps")
     assert {"k", "k_again"} <= set(change.tensors)  # both describe K's memory
-    assert compare(graph, Solution.of(change)).state == "same"
+    assert compare(graph, Solution.from_change(change)).state == "same"
 
 
 def test_padding_that_reaches_a_softmax_is_not_an_exact_change() -> None:
@@ -464,7 +473,7 @@ def test_a_scale_of_k_is_moved_after_the_matmul() -> None:
 
 def test_rewriting_does_not_modify_the_given_graph() -> None:
     graph, text = sdpa_forward_graph(causal=True), str(sdpa_forward_graph(causal=True))
-    for change in changes(graph):
+    for change in iterate_changes(graph):
         assert change.graphs
     assert str(graph) == text
     assert replace_tensors(graph, {}) is graph
@@ -481,7 +490,7 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
             graph = row.make_graph(form, (9, 28, 0))
         except GraphError:
             continue  # this form does not have the option
-        count += sum(1 for _ in changes(graph))
+        count += sum(1 for _ in iterate_changes(graph))
     assert count > 200
 
 

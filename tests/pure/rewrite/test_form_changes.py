@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import newer_parts
-from cudnn_backend_py.rewrite.changes import Change, changes
+from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
@@ -81,8 +81,8 @@ def with_dims_of_lengths(graph: Graph, *dims: int) -> Graph:
 
 
 def find_exact_change(graph: Graph, kind: str, words: str = "") -> Change:
-    found = [change for change in changes(graph, (kind,)) if words in change.title]
-    assert found, [change.title for change in changes(graph, (kind,))]
+    found = [change for change in iterate_changes(graph, (kind,)) if words in change.title]
+    assert found, [change.title for change in iterate_changes(graph, (kind,))]
     assert found[0].effect == "exact"
     return found[0]
 
@@ -153,7 +153,7 @@ def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
     )
     np.testing.assert_allclose(got["y"][0], expected["y"], rtol=1e-6)
     batched = handwritten_attention(2)
-    assert not [one for one in changes(batched, ("flatten",)) if "a leading dim" in one.title]
+    assert not [one for one in iterate_changes(batched, ("flatten",)) if "a leading dim" in one.title]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_ragged_offsets_are_reshaped_to_four_dims() -> None:
 def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: tuple[int, int, int, int]) -> None:
     options: dict[str, Any] = {**SMALL, "bias": dims, "dbias": True, "implementation": form}
     graph = sdpa_backward(**options, version=(9, 28, 0) if form == "unified" else None)
-    found = list(changes(graph, ("bias_dims",)))
+    found = list(iterate_changes(graph, ("bias_dims",)))
     assert found[0].graph.tensor("bias").dims == (*dims[:2], 5, 5)
     given = random_inputs(graph)
     expected = run_by_name(graph, given)
@@ -325,7 +325,7 @@ def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> N
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
     assert find_exact_change(graph, "composite", "SDPA_BWD")
     open_bound = replace_tensors(graph, {bound.uid: replace(bound, value=None)})
-    assert list(changes(open_bound, ("composite",))) == []
+    assert list(iterate_changes(open_bound, ("composite",))) == []
 
 
 NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
@@ -346,7 +346,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
 def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
-    assert list(changes(make(), (kind,))) == []
+    assert list(iterate_changes(make(), (kind,))) == []
 
 
 @pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
@@ -364,7 +364,7 @@ def test_a_transpose_is_replaced_by_other_strides(axes: tuple[int, int, int]) ->
 @pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
 def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: int) -> None:
     graph = make_convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
-    found = list(changes(graph, ("pad_channels",)))
+    found = list(iterate_changes(graph, ("pad_channels",)))
     assert {change.effect for change in found} == {"exact"}
     for change in found:
         x, w = change.graph.tensor("x"), change.graph.tensor("w")

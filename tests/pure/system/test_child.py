@@ -83,7 +83,7 @@ def test_successive_requests_are_answered() -> None:
     with start_child("answer_correctly") as child:
         for word in ("one", LONG, "two"):
             assert run_query(child, word) == [{"first": word}, {"second": word}]
-            assert child.usable
+            assert child.is_usable
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
@@ -98,7 +98,7 @@ def test_an_answer_to_another_request_is_refused() -> None:
 def test_a_damaged_answer_is_refused(line: str) -> None:
     with start_child("answer_with_damaged_json") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
         run_query(child, line)
-    assert not child.usable
+    assert not child.is_usable
 
 
 def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +116,14 @@ def test_printed_output_of_a_child_is_not_an_answer_and_its_exit_is_reported() -
         assert run_query(child, "die") == []
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
         assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
-        assert not child.usable
+        assert not child.is_usable
 
 
 def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
     with start_child("raise_error") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
             run_query(child, "one")
-        assert child.usable
+        assert child.is_usable
 
 
 def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
@@ -133,7 +133,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
             run_query(child, "raise")
         assert run_query(child, "there") == [{"count": 3}]
-        assert child.usable
+        assert child.is_usable
         run_query(child, "die")
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
     with start_child("answer_from_fork") as child:
@@ -152,9 +152,9 @@ def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
-        assert (child.usable, child.ending, len(starts)) == (True, "", 1)
+        assert (child.is_usable, child.ending, len(starts)) == (True, "", 1)
         list(child.run_query({"word": "die"}, 60))
-        assert (child.usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
+        assert (child.is_usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert (child.ending, len(starts)) == ("", 2)
         assert next(child.run_query({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
@@ -247,7 +247,7 @@ def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
         os.kill(child._process.pid, signal.SIGKILL)
         with suppress(Interruption), interrupt_after(calls):
             assert list(child.run_query({"word": "one"}, 60)) == []
-            assert not child.usable
+            assert not child.is_usable
         child.end()
         assert (count_open_files(), child_pids()) == before, calls
 
@@ -292,7 +292,7 @@ def test_ending_a_child_in_a_fork_does_not_terminate_it() -> None:
         code = 1
         try:
             held = count_open_files()
-            usable = child.usable
+            usable = child.is_usable
             child.end()
             code = 0 if (held, usable) == (before - 3, False) else 2
         finally:

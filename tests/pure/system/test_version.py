@@ -25,8 +25,8 @@ def test_a_version_converts_to_tuple_text_and_number() -> None:
     assert version < (9, 19, 1)
     assert version > (9, 8, 99)
     assert json.dumps(version) == "[9, 19, 0]"
-    assert Version.of((9, 19, 0)) == Version.from_text("9.19.0") == Version.from_number(91900) == version
-    assert Version.of(version) is version
+    assert Version.from_numbers((9, 19, 0)) == Version.from_text("9.19.0") == Version.from_number(91900) == version
+    assert Version.from_numbers(version) is version
     assert version.number == 91900
     assert Version.from_number(version.number) == version
 

@@ -86,7 +86,7 @@ def test_install_extracts_the_wheel_into_a_private_folder(
         nvrtc=root / "nvrtc-cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
         size_bytes=sum(map(len, JIT_FILES.values())),
     )
-    assert installed.short == "9.19.0"
+    assert installed.short_version == "9.19.0"
     for private in (root, folder, root / "nvrtc-cu12"):
         assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
@@ -141,7 +141,7 @@ def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -
     assert versions.find_installed("9.19.0", root=root) == full  # it has all the engines
     assert versions.find_installed("9.19.0", root=root, flavor="jit") == jit
     assert versions.require_installed("9.19.0", root=root, flavor="jit") == jit
-    assert versions.newest(root=root) == full
+    assert versions.find_newest(root=root) == full
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit") == jit
     assert [one.name for one in versions.check_all(["9.19.0"], root=root)] == [full.path.name, jit.path.name]
     (jit.path / LIBRARY_FILE).write_bytes(b"another")
@@ -520,7 +520,7 @@ def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
         lambda: versions.install("9.19.0", root=root, progress=False),
         lambda: versions.list_installed(root),
         lambda: versions.find_installed("9.19.0", root=root),
-        lambda: versions.newest(root=root),
+        lambda: versions.find_newest(root=root),
         lambda: versions.remove("9.19.0", root=root),
     ):
         with pytest.raises(EnvironmentNotReady, match=f"has mode {mode:04o}, needed is 0700") as caught:
@@ -586,7 +586,7 @@ def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
 
 def test_missing_root_lists_no_versions_and_is_not_created(root: Path) -> None:
     assert versions.list_installed(root) == []
-    assert versions.newest(root=root) is None
+    assert versions.find_newest(root=root) is None
     assert versions.find_installed("9.19", root=root) is None
     assert not root.exists()
 
@@ -599,8 +599,8 @@ def test_find_returns_the_newest_match(root: Path) -> None:
     assert versions.find_installed("9.1", root=root) is None
     assert versions.find_installed("9.20", root=root) == other
     assert versions.find_installed("9.20", cuda="12", root=root) is None
-    assert versions.newest(root=root) == other
-    assert versions.newest(cuda="12", root=root) == new
+    assert versions.find_newest(root=root) == other
+    assert versions.find_newest(cuda="12", root=root) == new
 
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
@@ -670,7 +670,7 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
 def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
     add_to_version_store(root)
     nvrtc = install_nvrtc_without_pip(root)
-    installed = versions.newest(root=root)
+    installed = versions.find_newest(root=root)
     assert installed is not None
     versions.verify(installed)
     nvrtc.write_bytes(b"NVRTC")
