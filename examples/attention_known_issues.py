@@ -269,7 +269,7 @@ def issue_of(name: str) -> attention.KnownIssue:
 
 def affected_versions(issue: attention.KnownIssue) -> str:
     """Return the cuDNN versions that have the issue, as text."""
-    return issue.window.removeprefix("cuDNN ")
+    return issue.version_range_text.removeprefix("cuDNN ")
 
 
 def known_issue_table(codes: Sequence[str]) -> Table:

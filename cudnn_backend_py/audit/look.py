@@ -117,10 +117,10 @@ def audit_from_environment() -> None:
     except (ValueError, UsageError):
         warnings.warn(f"{VARIABLE} must be a number of calls, got {said!r}: nothing is audited", stacklevel=3)
         return
-    call_after_import("torch", lambda: _audit_on_import(every))
+    call_after_import("torch", lambda: _start_audit_on_import(every))
 
 
-def _audit_on_import(every: int) -> None:
+def _start_audit_on_import(every: int) -> None:
     process = os.getpid()
 
     def start_watch() -> None:

@@ -192,12 +192,12 @@ class Watch:
         if name != "frontend":
             read = partial(_SampledAttention, self, name, READERS["torch" if how == "torch" else "operators"])
 
-        def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call_and_sample(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
             return self._handle_due_call(entry_point, read, original, args, kwargs)
 
-        entry_point = self._entry_points[name, how] = _EntryPoint(name, FunctionWrapper(call))
+        entry_point = self._entry_points[name, how] = _EntryPoint(name, FunctionWrapper(call_and_sample))
         return entry_point.around
 
     # Which calls
@@ -329,7 +329,7 @@ class _SampledAttention:
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.watch, self.entry_point = watch, entry_point
-        self.call = _to_checkable_call(read(original, args, kwargs))
+        self.call = _make_checkable_call(read(original, args, kwargs))
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
@@ -454,16 +454,16 @@ class _SampledExecution:
             raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
         self.watch, self.account, self.kinds = watch, watch._budget.start_sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
-        with self.stream():
+        with self.use_call_stream():
             self.copy_tensors(written=False)
 
     def check_result(self, result: Any) -> None:
         """Copy the call's outputs, and check them in the background."""
-        with self.stream():
+        with self.use_call_stream():
             self.copy_tensors(written=True)
         self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
 
-    def stream(self) -> AbstractContextManager[Any]:
+    def use_call_stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the call's stream."""
         if self._stream == torch.cuda.current_stream().cuda_stream:
             return nullcontext()
@@ -545,7 +545,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _to_checkable_call(call: AttentionCall) -> AttentionCall:
+def _make_checkable_call(call: AttentionCall) -> AttentionCall:
     """Return a call with the tensors that are computed with: detached, and cast as by autocast.
 
     Raises

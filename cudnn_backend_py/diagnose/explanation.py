@@ -376,7 +376,7 @@ class _Judgement:
     def _may_fail_to_build(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
         problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
-        known = any(issue.measured and issue.step == "build" for issue in problems)
+        known = any(issue.is_measured and issue.step == "build" for issue in problems)
         return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
 
     def _try_build_in_fork(

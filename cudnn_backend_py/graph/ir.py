@@ -492,7 +492,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
     missing = [name for name, item in facts.items() if item.required and given.get(name) is None]
     if missing:
         raise GraphError(f"{kind.c_name} needs {', '.join(missing)}", code="missing-field", where=where)
-    checked = {name: _lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
+    checked = {name: _convert_lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
     for name, value in checked.items():
         several = isinstance(value, tuple) and facts[name].max_count != 1
         if not all(_is_valid_attribute_value(item, facts[name]) for item in (value if several else (value,))):
@@ -505,8 +505,8 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
     return MappingProxyType(checked)
 
 
-def _lists_to_tuples(value: Any) -> Any:
-    return tuple(map(_lists_to_tuples, value)) if isinstance(value, (list, tuple)) else value
+def _convert_lists_to_tuples(value: Any) -> Any:
+    return tuple(map(_convert_lists_to_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _is_valid_attribute_value(item: Any, facts: AttributeFacts) -> bool:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 from ..graph.attention.known_issue import AttentionUse, KnownIssue, Sharing
-from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, issue_applies, refuse_use
+from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, is_issue_applicable, refuse_use
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import try_to_make_graph
@@ -65,7 +65,7 @@ def name_failure(
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _find_upstream_graph(graph, name)
-        says = [issue for issue in met if issue.graph is None or part is None or issue_applies(issue, None, part)]
+        says = [issue for issue in met if issue.graph is None or part is None or is_issue_applicable(issue, None, part)]
         if not says:
             return []
         found += [issue for issue in says if issue not in found]

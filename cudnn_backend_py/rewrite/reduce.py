@@ -85,7 +85,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
     found, deadline = ReducedFailure(graph, data), time.monotonic() + budget_s
     refused: set[tuple[Graph, str]] = set()
 
-    def still_fails(graph: Graph, data: str) -> bool:
+    def has_same_failure(graph: Graph, data: str) -> bool:
         if (graph, data) in refused:
             return False
         found.tried += 1
@@ -95,7 +95,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         return held
 
     for kind in SIMPLER[: SIMPLER.index(data)] if data in SIMPLER else ():
-        if still_fails(graph, kind):
+        if has_same_failure(graph, kind):
             found.data = kind
             found.steps.append(f"data: {data} -> {kind}")
             break
@@ -103,7 +103,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         for title, smaller in _iterate_steps(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
-            if _measure_size(smaller) < _measure_size(found.graph) and still_fails(smaller, found.data):
+            if _measure_size(smaller) < _measure_size(found.graph) and has_same_failure(smaller, found.data):
                 found.graph = smaller
                 found.steps.append(title)
                 break
@@ -116,7 +116,7 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     """Return a measure of a graph's size and complexity, which every step must reduce."""
     ops = list(iterate_all_ops(graph))
     windows = sum(
-        abs(float(_to_float(part)) - plain)
+        abs(float(_convert_to_float32(part)) - plain)
         for op in ops
         for value in op.parameters().values()
         if isinstance(value, Parameters)
@@ -133,7 +133,7 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     return (len(ops), fields, windows, elements, odd, last, types)
 
 
-def _to_float(part: Any) -> float:
+def _convert_to_float32(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
@@ -183,7 +183,7 @@ def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
         if len(kept) == len(rest):
             break
         rest = kept
-    new = {tensor.uid: _to_memory(tensor) for tensor in op.outputs().values()}
+    new = {tensor.uid: _move_to_memory(tensor) for tensor in op.outputs().values()}
     return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
@@ -193,11 +193,11 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
     tensors = {**read, **written}
-    new = {uid: _to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
+    new = {uid: _move_to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
     return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
 
 
-def _to_memory(tensor: Tensor) -> Tensor:
+def _move_to_memory(tensor: Tensor) -> Tensor:
     """Return the tensor in memory; refuse boolean tensors, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")

@@ -198,7 +198,7 @@ class _PoolingRelation(WindowRelation):
     def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         facts = self.fields["resample"].fields
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        sides = zip(*([_to_float(part) for part in facts[name]] for name in names), strict=True)
+        sides = zip(*([_convert_to_float(part) for part in facts[name]] for name in names), strict=True)
         sizes = zip(dims[self.image.uid][2:], sides, strict=True)
         found = tuple(compute_pooled_size(size, *side) for size, side in sizes)
         return [self.fields[port] for port in ("y", "idx", "dy") if port in self.fields], found
@@ -211,7 +211,7 @@ class _PoolingRelation(WindowRelation):
         return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
 
 
-def _to_float(part: Any) -> Any:
+def _convert_to_float(part: Any) -> Any:
     return Fraction(*part) if isinstance(part, tuple) else part
 
 

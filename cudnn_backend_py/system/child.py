@@ -370,10 +370,10 @@ class Child:
                 self._asked = False
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
-        self.last_words = self._last_output()
+        self.last_words = self._read_last_output()
         self.ending = self._describe_ending_until(deadline)
 
-    def _last_output(self) -> str:
+    def _read_last_output(self) -> str:
         errors = self._errors.fileno()
         text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
         return text[-_SAID:].strip()
@@ -523,7 +523,7 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
     claim, done = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
 
-    def work() -> None:
+    def run_function() -> None:
         try:
             if claim.acquire(False):
                 results.append(function())
@@ -534,20 +534,20 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
 
     owner = os.getpid()
 
-    def wait() -> None:
+    def wait_for_thread() -> None:
         while not (results or errors or done.acquire(timeout=_ALIVE_S)):
             if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
                 raise _make_not_usable_error()
 
     try:
         try:
-            _thread.start_new_thread(work, ())
+            _thread.start_new_thread(run_function, ())
         except RuntimeError:  # the interpreter ends and starts no thread
             return function()
-        wait()
+        wait_for_thread()
     except BaseException:
         if not claim.acquire(False):  # it has begun: who called must find it done
-            wait()
+            wait_for_thread()
         raise
     if errors:
         raise errors.pop()
@@ -650,8 +650,8 @@ def _end_like_forked(forked: int) -> None:
 
 
 def _make_writer(answers: IO[bytes], number: int) -> AnswerWriter:
-    def say(**line: Any) -> None:
+    def write_line(**line: Any) -> None:
         answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
         answers.flush()
 
-    return say
+    return write_line

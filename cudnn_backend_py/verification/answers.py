@@ -225,7 +225,7 @@ def _judge_graph(graph: Graph, target: Target) -> dict[str, Any]:
             with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
                 configs[mode] = question.heuristics(mode).configs
     except CudnnStatusError as error:
-        why = _error_name(error)
+        why = _get_error_name(error)
     except UsageError as error:
         return {"outcome": Outcome.NOT_JUDGED, "why": error.code}
     return {
@@ -241,14 +241,14 @@ def _build_plan_of(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
     try:
         plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))
     except CudnnBackendError as error:
-        return {"tag": tag, "why": _error_name(error)}
+        return {"tag": tag, "why": _get_error_name(error)}
     with contextlib.closing(plan):
         kernels = plan.kernels()
         found = None if kernels is None else [kernel.sha256 for kernel in kernels]
         return {"tag": tag, "workspace": plan.workspace_bytes, "kernels": found}
 
 
-def _error_name(error: CudnnBackendError) -> str:
+def _get_error_name(error: CudnnBackendError) -> str:
     """Return the name of a cuDNN status, or the code of another error: texts may contain paths of the machine."""
     status = getattr(error, "status", None)
     return error.code if status is None else getattr(status, "name", str(status))

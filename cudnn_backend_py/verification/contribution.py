@@ -110,14 +110,14 @@ class Contribution:
             ``evidence-damaged``, with the field that is wrong.
         """
         found = read_as(cls, data, "the evidence", code="evidence-damaged")
-        for field, is_right in found._field_checks().items():
+        for field, is_right in found._list_field_checks().items():
             if not is_right:
                 raise UsageError(
                     f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged"
                 )
         return found
 
-    def _field_checks(self) -> dict[str, bool]:
+    def _list_field_checks(self) -> dict[str, bool]:
         graphs = {family: count for family, (count, _) in FAMILIES.items()}
         counts = self.families.values()
         states = [state for family in self.runs.values() for state in family]

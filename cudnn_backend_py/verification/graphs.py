@@ -139,31 +139,33 @@ def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
     image, weights, response = (n, c, *size), (k, c // groups, *(tap,) * spatial), (n, k, *out)
     last = kind is _T.INT8 or d.is_drawn(0.85)
 
-    def tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
+    def make_tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
         return g.tensor(stem, dims, **_make_layout_options(dims, last=last))
 
-    def result(dims: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    def make_result_options(dims: tuple[int, ...], **more: Any) -> dict[str, Any]:
         return _make_layout_options(dims, last=last) | more
 
     memory: dict[str, Any] = {"name": "y", "virtual": False}
     if form == _DATA:
-        options = result(image, **memory)
+        options = make_result_options(image, **memory)
         g.convolution_backward_data(
-            tensor("dy", response), tensor("w", weights), groups=groups, dims=image, **window, **options
+            make_tensor("dy", response), make_tensor("w", weights), groups=groups, dims=image, **window, **options
         )
     elif form == _FILTER:
-        options = result(weights, **memory)
+        options = make_result_options(weights, **memory)
         taps = (tap,) * spatial
         g.convolution_backward_filter(
-            tensor("x", image), tensor("dy", response), taps, groups=groups, **window, **options
+            make_tensor("x", image), make_tensor("dy", response), taps, groups=groups, **window, **options
         )
     elif kind is _T.INT8:
-        options = result(response, **memory, data_type=d.choose(_T.INT32, _T.FLOAT))
-        g.convolution(tensor("x", image), tensor("w", weights), compute_type=_T.INT32, **window, **options)
+        options = make_result_options(response, **memory, data_type=d.choose(_T.INT32, _T.FLOAT))
+        g.convolution(make_tensor("x", image), make_tensor("w", weights), compute_type=_T.INT32, **window, **options)
     elif not last or d.is_drawn(0.3):
-        g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response, **memory))
+        g.convolution(
+            make_tensor("x", image), make_tensor("w", weights), **window, **make_result_options(response, **memory)
+        )
     else:
-        y = g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response))
+        y = g.convolution(make_tensor("x", image), make_tensor("w", weights), **window, **make_result_options(response))
         _add_epilogue(d, g, y, (1, k, *(1,) * spatial))
     return g.graph()
 
@@ -181,15 +183,17 @@ def _draw_norm(d: _RandomChoices, name: str) -> Graph:
     per = (1, c, 1, 1)
     sets = (n, 1, 1, 1) if rows else per if mode is _N.BATCH_NORM else (n, c, 1, 1)
 
-    def tensor(stem: str, shape: tuple[int, ...], kind: DataType | None = None) -> Tensor:
+    def make_tensor(stem: str, shape: tuple[int, ...], kind: DataType | None = None) -> Tensor:
         return g.tensor(stem, shape, kind, strides=channels_last(shape))
 
-    x, scale = tensor("x", dims), tensor("scale", per, _T.FLOAT)
-    bias = None if mode is _N.RMS_NORM else tensor("bias", per, _T.FLOAT)
+    x, scale = make_tensor("x", dims), make_tensor("scale", per, _T.FLOAT)
+    bias = None if mode is _N.RMS_NORM else make_tensor("bias", per, _T.FLOAT)
     if d.is_drawn(0.35):
-        mean = None if mode is _N.RMS_NORM else tensor("mean", sets, _T.FLOAT)
-        inverse = tensor("inv_variance", sets, _T.FLOAT)
-        g.norm_backward(mode, tensor("dy", dims), x, scale, mean=mean, inv_variance=inverse, name="dx", virtual=False)
+        mean = None if mode is _N.RMS_NORM else make_tensor("mean", sets, _T.FLOAT)
+        inverse = make_tensor("inv_variance", sets, _T.FLOAT)
+        g.norm_backward(
+            mode, make_tensor("dy", dims), x, scale, mean=mean, inv_variance=inverse, name="dx", virtual=False
+        )
         return g.graph()
     training = mode is _N.BATCH_NORM or d.is_drawn(0.6)
     fused = d.is_drawn(0.15)

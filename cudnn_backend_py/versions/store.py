@@ -351,7 +351,7 @@ class IntegrityReport:
     state
         ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
     differences
-        One line for each file that differs from the installed one in or why nothing could be checked.
+        One line for each file that differs from its state after the installation, or why nothing could be checked.
     repair
         What to do about it.
     """

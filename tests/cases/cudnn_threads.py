@@ -34,7 +34,7 @@ FRONTEND_URL = "https://github.com/NVIDIA/cudnn-frontend"
 FORUM_URL = "https://forums.developer.nvidia.com/t"
 
 
-def row_major_strides(dims: Dims) -> Dims:
+def make_row_major_strides(dims: Dims) -> Dims:
     """Return row-major strides."""
     return packed_strides(dims)
 
@@ -72,7 +72,7 @@ def _make_convolution(
     given, made = (y_dims, image) if gradient else (image, y_dims)
     source, result = ("dy", "dx") if gradient else ("x", "y")
 
-    def step(index: int) -> Tensor:
+    def add_step(index: int) -> Tensor:
         last = index == len(then)
         kind = (result_type or data_type) if last else FLOAT
         return g.tensor(result if last else f"step{index}", made, kind, strides=layout(made), virtual=not last)
@@ -86,7 +86,7 @@ def _make_convolution(
         "pre_paddings": (padding, padding),
         "post_paddings": (padding, padding),
     }
-    value = step(0)
+    value = add_step(0)
     tensors: dict[str, Any] = {
         source: g.tensor(source, given, strides=layout(given)),
         "w": g.tensor("w", filters, strides=(filter_layout or layout)(filters)),
@@ -96,7 +96,7 @@ def _make_convolution(
     g.operation(kind, convolution=Parameters(Kind.CONVOLUTION, geometry), alpha=1.0, beta=0.0, **tensors)
     for index, (mode, dims) in enumerate(then, 1):
         operand = None if dims is None else g.tensor(f"operand{index}", dims, operand_type, strides=layout(dims))
-        value = g.pointwise(mode, value, operand, out=step(index))
+        value = g.pointwise(mode, value, operand, out=add_step(index))
     return g.graph()
 
 
@@ -346,7 +346,7 @@ CASES: list[ReportedGraph] = [
         name="fp8 convolution nchw",
         source=f"{FRONTEND_URL}/issues/131",
         title="an FP8 convolution with two descales has no engine on an RTX 4090-class GPU",
-        graph=partial(_make_fp8_convolution, layout=row_major_strides, then=_DESCALE_OPERATIONS),
+        graph=partial(_make_fp8_convolution, layout=make_row_major_strides, then=_DESCALE_OPERATIONS),
         target="sm89",
         cause="x, w and the result are NCHW, the engines that fuse pointwise operations need NHWC",
         cause_words=("NHWC",),
@@ -359,7 +359,7 @@ CASES: list[ReportedGraph] = [
         name="convolution relu nchw",
         source=f"{FRONTEND_URL}/issues/104",
         title="a float convolution followed by ReLU is not supported",
-        graph=partial(_make_convolution_relu, layout=row_major_strides),
+        graph=partial(_make_convolution_relu, layout=make_row_major_strides),
         target="sm80",
         cause="x, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
@@ -478,7 +478,7 @@ CASES: list[ReportedGraph] = [
         name="sigmoid nchw",
         source=f"{FRONTEND_URL}/issues/171",
         title="a sigmoid of an image in NCHW has no engine on an RTX A2000",
-        graph=partial(_make_sigmoid, row_major_strides((1, 3, 32, 32)), row_major_strides((1, 3, 32, 32))),
+        graph=partial(_make_sigmoid, make_row_major_strides((1, 3, 32, 32)), make_row_major_strides((1, 3, 32, 32))),
         target="sm86",
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
@@ -491,7 +491,7 @@ CASES: list[ReportedGraph] = [
         name="slice as add",
         source=f"{FRONTEND_URL}/issues/172",
         title="a slice, written as an addition of 0 to a view of part of the channels, is not supported",
-        graph=partial(_make_slice, row_major_strides),
+        graph=partial(_make_slice, make_row_major_strides),
         target="sm86",
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
@@ -612,7 +612,7 @@ CASES: list[ReportedGraph] = [
         name="dgrad relu",  # the thread does not state the layout
         source=f"{FRONTEND_URL}/issues/40",
         title="the data gradient of a convolution with an activation after it has no engine on Turing",
-        graph=partial(_make_data_gradient_relu, layout=row_major_strides),
+        graph=partial(_make_data_gradient_relu, layout=make_row_major_strides),
         target="t4",
         cause="dy, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
@@ -640,7 +640,7 @@ CASES: list[ReportedGraph] = [
         name="convolution bias nchw 9.14",  # the thread does not state the dims
         source=f"{FORUM_URL}/cudnn-bug-report-backend-graph-api-conv-bias-fusion-returns-not-supported/347562",
         title="convolution and bias joined by a virtual tensor, float and NCHW, are not supported on an RTX 4080",
-        graph=partial(_make_stem_convolution, layout=row_major_strides),
+        graph=partial(_make_stem_convolution, layout=make_row_major_strides),
         target="sm89",
         version="9.14.0",
         cause="x, w and the result are NCHW, the fused engines need NHWC",

@@ -48,7 +48,7 @@ def _convolution_maker(
 ) -> GraphMaker:
     """Return the builder of one convolution from its tensors by port, dims n, c, h, w."""
 
-    def graph() -> Graph:
+    def make_graph() -> Graph:
         g = GraphBuilder("convolution", io_type=data_type)
         made: dict[str, Any] = {
             port: g.tensor(port, dims, strides=channels_last(dims) if last else "packed")
@@ -68,7 +68,7 @@ def _convolution_maker(
         g.operation(operation, convolution=convolution, alpha=1.0, beta=0.0, **made)
         return g.graph()
 
-    return graph
+    return make_graph
 
 
 _DEEPSEEK_OPTIONS: dict[str, Any] = {

@@ -55,21 +55,21 @@ class AttentionCase:
         make = attention.sdpa_backward if self.backward else attention.sdpa_forward
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
-    def graph_inputs(self, graph: Graph) -> dict[str, Array]:
+    def make_inputs_of_graph(self, graph: Graph) -> dict[str, Array]:
         """Return the value of each graph input; K and V are transposed, ragged or paged where the graph needs it."""
-        swapped = list_transposed_inputs(graph) | self._transposed_block_scaled_names()
+        swapped = list_transposed_inputs(graph) | self._list_transposed_block_scaled_names()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
         for tensor in graph.variant_pack_tensors:
             if tensor.name in written or tensor.scratch or tensor.by_value:
                 continue
-            found[tensor.name] = self.stored_tensor(tensor.name, swapped=tensor.name in swapped)
+            found[tensor.name] = self.get_stored_tensor(tensor.name, swapped=tensor.name in swapped)
         return found
 
-    def stored_tensor(self, name: str, *, swapped: bool = False) -> Array:
+    def get_stored_tensor(self, name: str, *, swapped: bool = False) -> Array:
         """Return a tensor as it is stored: dense, or one buffer of all sequences if it is ragged."""
         value = self.values[name]
-        place = self._ragged_layout(name)
+        place = self._find_ragged_layout(name)
         if place is not None:
             offsets, lengths, strides = place
             return reference.ragged_pack(value, lengths, offsets, strides, int(offsets[-1]))
@@ -77,20 +77,20 @@ class AttentionCase:
 
     def unpack_output(self, name: str, array: Array) -> Array:
         """Return an output as [b, h, s, d]; a ragged one is unpacked, with 0 after each sequence."""
-        place = self._ragged_layout(name)
+        place = self._find_ragged_layout(name)
         if place is None:
             return array
         offsets, lengths, strides = place
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
-    def _transposed_block_scaled_names(self) -> set[str]:
+    def _list_transposed_block_scaled_names(self) -> set[str]:
         """Return the names of the block-scaled tensors with s and d swapped, and of their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
         return names | {f"descale_{name}" for name in names}
 
-    def _ragged_layout(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
+    def _find_ragged_layout(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
         """Return offsets, lengths and strides of a ragged tensor, None for a dense one."""
         p = self.problem
         base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
@@ -99,7 +99,7 @@ class AttentionCase:
         lengths = self.seq_kv if base in ("k", "v") else self.seq_q
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
-    def defined_elements(self, name: str) -> NDArray[np.bool_]:
+    def make_defined_mask(self, name: str) -> NDArray[np.bool_]:
         """Return the mask of defined elements of an output: rows with a key, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):

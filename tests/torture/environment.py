@@ -367,11 +367,11 @@ class ChangingEnvironment:
     def _run_during_block(self, change: Callable[[], None]) -> Iterator[None]:
         begun = threading.Event()
 
-        def act() -> None:
+        def change_after_delay() -> None:
             begun.wait(self.chance.uniform(0.03, 0.6))
             change()
 
-        thread = threading.Thread(target=act)
+        thread = threading.Thread(target=change_after_delay)
         thread.start()
         try:
             yield

@@ -143,17 +143,17 @@ class _JudgeRound:
     def _run_with_exception(
         self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
     ) -> None:
-        def raises(_number: int, _frame: FrameType | None) -> None:
+        def raise_exception(_number: int, _frame: FrameType | None) -> None:
             if again:  # a final one
-                signal.signal(signal.SIGALRM, raises_last)
+                signal.signal(signal.SIGALRM, raise_last_exception)
                 signal.setitimer(signal.ITIMER_REAL, again)
             raise kind
 
-        def raises_last(_number: int, _frame: FrameType | None) -> None:
+        def raise_last_exception(_number: int, _frame: FrameType | None) -> None:
             raise kind
 
         try:
-            with _run_handler_after(raises, first):
+            with _run_handler_after(raise_exception, first):
                 act()
         except kind as error:
             if isinstance(error, CudnnBackendError):
@@ -170,11 +170,11 @@ class _JudgeRound:
         """Kill the child process that runs the query."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
-        def kills(_number: int, _frame: FrameType | None) -> None:
+        def kill_child(_number: int, _frame: FrameType | None) -> None:
             for pid in idle:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
-        with _run_handler_after(kills, self.draw_delay_s()):
+        with _run_handler_after(kill_child, self.draw_delay_s()):
             self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if they were killed too late for this query, the next one has others
         self.counts["killed child processes"] += 1
@@ -194,12 +194,12 @@ class _JudgeRound:
         children = []
         parent = os.getpid()
 
-        def forks(_number: int, _frame: FrameType | None) -> None:
+        def fork_and_judge(_number: int, _frame: FrameType | None) -> None:
             if child := os.fork():
                 children.append(child)
 
         try:
-            with _run_handler_after(forks, self.draw_delay_s()):
+            with _run_handler_after(fork_and_judge, self.draw_delay_s()):
                 question, verdict = self.run_random_query(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":

@@ -69,7 +69,7 @@ def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 def is_known_to_fail_building(graph: Graph, target: Target) -> bool:
     """Return whether a known issue says that no plan of the graph can be built although its support check passes."""
     found = find_ending_problems(graph, target.sm, target.library.version)
-    return any(fault.measured and not fault.depends_on for fault in found)
+    return any(fault.is_measured and not fault.depends_on for fault in found)
 
 
 _MAX_TRIED_PLANS = 4  # of a variation, of each mode, that are tried

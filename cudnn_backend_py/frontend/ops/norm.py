@@ -257,7 +257,9 @@ class _NormBackward(_Norm):
             size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
                 fill_dims_and_strides(
-                    item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride)
+                    item,
+                    size,
+                    model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride),
                 )
             else:
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM

@@ -48,7 +48,7 @@ class _HalfPrecisionBackward:
     def add_operations(self) -> None:
         f = self.f
         probabilities = self.add_probabilities()
-        dropped = f.mul(probabilities, *self.dropout)
+        dropped = f.add_product(probabilities, *self.dropout)
         self.write_dv(dropped)
         d_score = self.add_score_gradient(probabilities)
         self.write_dk(d_score)
@@ -59,7 +59,7 @@ class _HalfPrecisionBackward:
     def add_raw_scores(self) -> Tensor:
         f = self.f
         score = f.matmul(self.q, self.k_t, "m=q n=kv", name="qk")
-        return f.mul(score, self.scale)
+        return f.add_product(score, self.scale)
 
     def add_probabilities(self) -> Tensor:
         """Return exp(scores - stats)."""
@@ -79,7 +79,7 @@ class _HalfPrecisionBackward:
         """Return rowsum(dO * O), FlashAttention-2's D."""
         f = self.f
         product = f.pointwise(_MODE.MUL, self.do_of_rows, self.o, name="do_o")
-        return f.sum_to(product, f.row_dims, name="d")
+        return f.add_sum(product, f.row_dims, name="d")
 
     def write_dsink(self, row_sums: Tensor) -> None:
         f = self.f
@@ -91,9 +91,9 @@ class _HalfPrecisionBackward:
                 _MODE.SUB, f.get_per_head_tensor("sink"), f.get_per_row_tensor("stats"), name="sink_minus_stats"
             ),
         )
-        product = f.mul(share, row_sums)
+        product = f.add_product(share, row_sums)
         dsink = f.get_per_head_tensor("dsink")
-        f.sum_to(product, dsink.dims, out=dsink)
+        f.add_sum(product, dsink.dims, out=dsink)
 
     def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         """Return the gradient of q @ k^T."""
@@ -104,14 +104,14 @@ class _HalfPrecisionBackward:
         softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.make_softmax_sum_tensor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.split_dropout_factors()
-        dp = f.mul(dp, mask)
-        dp = f.mul(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
+        dp = f.add_product(dp, mask)
+        dp = f.add_product(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
         if p.dbias:
             dbias = f.get_or_make_tensor("dbias", p.bias or f.score_dims, p.data_type)
-            f.sum_to(dp, dbias.dims, out=dbias)
+            f.add_sum(dp, dbias.dims, out=dbias)
         if p.score_modifier is not None:
             dp = p.score_modifier.backward(f.g, dp, self.score)
-        return f.mul(dp, self.scale)
+        return f.add_product(dp, self.scale)
 
     def find_row_sum_factor(self) -> Tensor | None:
         """Return the factor of the row sums: the inverse dropout factor; None without dropout."""
@@ -165,7 +165,7 @@ class _HalfPrecisionBackward:
         result = self._make_per_head_options(name, dims, heads) if grouped else {"out": f.get_io_tensor(name)}
         full = f.matmul(left_t, right, "m=kv k=q", **result)
         if grouped:
-            f.sum_to(full, f.get_io_tensor(name).dims, out=f.get_io_tensor(name))
+            f.add_sum(full, f.get_io_tensor(name).dims, out=f.get_io_tensor(name))
 
     def write_dv(self, dropped: Tensor) -> None:
         self._write_sum_over_queries(dropped, self.do, "dv", self.p.v_heads)
@@ -197,16 +197,18 @@ class _Fp8Backward(_HalfPrecisionBackward):
 
     def add_raw_scores(self) -> Tensor:
         f = self.f
-        return f.mul(super().add_raw_scores(), f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k"))
+        return f.add_product(
+            super().add_raw_scores(), f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k")
+        )
 
     def add_operations(self) -> None:
         f, p = self.f, self.p
         probabilities = self.add_probabilities()
-        small = f.mul(probabilities, *self.dropout, f.get_device_scalar("scale_s"), data_type=p.data_type)
+        small = f.add_product(probabilities, *self.dropout, f.get_device_scalar("scale_s"), data_type=p.data_type)
         self._write_scaled_sum_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
         d_score = self.add_score_gradient(probabilities)
         f.write_amax("amax_dp", d_score)
-        small = f.mul(d_score, f.get_device_scalar("scale_dp"), data_type=p.data_type)
+        small = f.add_product(d_score, f.get_device_scalar("scale_dp"), data_type=p.data_type)
         self._write_scaled_sum_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
         self._write_scaled_gradient(
             "dq", f.matmul(small, self.transpose_k_back(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
@@ -214,14 +216,16 @@ class _Fp8Backward(_HalfPrecisionBackward):
 
     def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         f = self.f
-        row_sums = f.mul(self.add_row_sums(), f.get_device_scalar("descale_do"), f.get_device_scalar("descale_o"))
+        row_sums = f.add_product(
+            self.add_row_sums(), f.get_device_scalar("descale_do"), f.get_device_scalar("descale_o")
+        )
         self.write_dsink(row_sums)
-        row_sums = f.mul(row_sums, self.find_row_sum_factor())
+        row_sums = f.add_product(row_sums, self.find_row_sum_factor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.split_dropout_factors()
-        dp = f.mul(dp, f.get_device_scalar("descale_do"), f.get_device_scalar("descale_v"), mask)
+        dp = f.add_product(dp, f.get_device_scalar("descale_do"), f.get_device_scalar("descale_v"), mask)
         dp = f.pointwise(_MODE.SUB, dp, row_sums)
-        return f.mul(dp, probabilities, keep_scale, self.scale)
+        return f.add_product(dp, probabilities, keep_scale, self.scale)
 
     def _write_scaled_sum_over_queries(
         self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
@@ -230,13 +234,13 @@ class _Fp8Backward(_HalfPrecisionBackward):
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         full = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
         if heads != p.heads:
-            full = f.sum_to(full, p.dims(name), name=f"{name}_sum")
+            full = f.add_sum(full, p.dims(name), name=f"{name}_sum")
         self._write_scaled_gradient(name, full, factors)
 
     def _write_scaled_gradient(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
         """Descale a raw gradient, write its amax, and write it scaled."""
         f = self.f
-        value = f.mul(raw, *(f.get_device_scalar(factor) for factor in factors))
+        value = f.add_product(raw, *(f.get_device_scalar(factor) for factor in factors))
         f.pointwise(_MODE.MUL, value, f.get_device_scalar(f"scale_{name}"), out=f.get_io_tensor(name))
         f.write_amax(f"amax_{name}", value)
 
@@ -272,7 +276,7 @@ class _BlockScaledBackward(_HalfPrecisionBackward):
     def add_operations(self) -> None:
         f, p = self.f, self.p
         probabilities = self.add_probabilities()
-        dropped = f.mul(probabilities, *self.dropout)
+        dropped = f.add_product(probabilities, *self.dropout)
         self._write_gradient(dropped, self.dequantize_along_s("do"), "dv", p.v_heads)
         d_score = self.add_score_gradient(probabilities)
         self._write_gradient(d_score, self.dequantize_along_s("q"), "dk", p.kv_heads)
@@ -289,5 +293,5 @@ class _BlockScaledBackward(_HalfPrecisionBackward):
             full = f.matmul(left_t, right, "m=kv k=q", out=f.get_io_tensor(name))
         else:
             raw = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
-            full = f.sum_to(raw, p.dims(name), out=f.get_io_tensor(name))
+            full = f.add_sum(raw, p.dims(name), out=f.get_io_tensor(name))
         f.write_amax(f"amax_{name}", full)

@@ -222,14 +222,14 @@ class AttentionBuilder:
             options[f"{size}_override"] = lens[which]
         return self.g.matmul(a, b, **self._rename_if_used(options))
 
-    def mul(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
+    def add_product(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
         """Multiply by every factor that is not None, one operation each; `last` are options of the final result."""
         given = [factor for factor in factors if factor is not None]
         for index, by in enumerate(given):
             x = self.pointwise(_MODE.MUL, x, by, **(last if index == len(given) - 1 else {}))
         return x
 
-    def integer_pointwise(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
+    def add_integer_pointwise(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
         """Add an int32 pointwise operation, ADD or SUB, and return its result."""
         return self.pointwise(mode, x, b, compute_type=DataType.INT32, data_type=DataType.INT32)
 
@@ -252,7 +252,7 @@ class AttentionBuilder:
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
-    def sum_to(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
+    def add_sum(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
         """Return the sum of x over the dims that have a smaller size in `dims` (or in ``out``)."""
         return self.reduction(ReduceTensorOp.ADD, x, dims, **options)
 
@@ -284,7 +284,9 @@ class AttentionBuilder:
                 _MODE.ADD, score, self.get_or_make_tensor("bias", p.bias, p.data_type), name="biased"
             )
         if p.alibi:
-            distance = self.integer_pointwise(_MODE.SUB, self.generate_index(score, 3), self.generate_index(score, 2))
+            distance = self.add_integer_pointwise(
+                _MODE.SUB, self.generate_index(score, 3), self.generate_index(score, 2)
+            )
             slopes = self.get_per_head_tensor("alibi_slopes")
             score = self.pointwise(_MODE.ADD, score, self.pointwise(_MODE.MUL, distance, slopes), name="with_alibi")
         return score
@@ -320,10 +322,10 @@ class AttentionBuilder:
         row = self.generate_index(score, 2, DataType.FLOAT)
         if self._is_bottom_right:
             seq_q, seq_kv = self.seq_lens
-            row = self.integer_pointwise(_MODE.ADD, row, self._get_tensor_or_constant(seq_kv, p.seq_kv, "s_kv"))
-            row = self.integer_pointwise(_MODE.SUB, row, self._get_tensor_or_constant(seq_q, p.seq_q, "s_q"))
+            row = self.add_integer_pointwise(_MODE.ADD, row, self._get_tensor_or_constant(seq_kv, p.seq_kv, "s_kv"))
+            row = self.add_integer_pointwise(_MODE.SUB, row, self._get_tensor_or_constant(seq_q, p.seq_q, "s_q"))
         if p.right_bound:  # last: kernels read another order wrongly where lengths differ within a batch
-            row = self.integer_pointwise(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
+            row = self.add_integer_pointwise(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_right")
 
@@ -333,9 +335,9 @@ class AttentionBuilder:
         column = self.generate_index(score, 3, DataType.FLOAT)
         seq_q, seq_kv = self.seq_lens
         if self._is_bottom_right and seq_q is not None and seq_kv is not None:
-            column = self.integer_pointwise(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
-            column = self.integer_pointwise(_MODE.SUB, column, seq_kv)
-            column = self.integer_pointwise(_MODE.ADD, column, seq_q)
+            column = self.add_integer_pointwise(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
+            column = self.add_integer_pointwise(_MODE.SUB, column, seq_kv)
+            column = self.add_integer_pointwise(_MODE.ADD, column, seq_q)
         else:
             column = self.pointwise(_MODE.ADD, column, self._make_left_bound_constant())
         row = self.generate_index(score, 2, DataType.FLOAT)

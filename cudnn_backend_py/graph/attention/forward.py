@@ -33,9 +33,9 @@ def add_composite_forward(f: AttentionBuilder) -> None:
     if p.mx:
         q, k = f.dequantize(q, "descale_q", 3), f.dequantize(k, "descale_k", 2, transposed=True)
     score = f.matmul(q, k, "m=q n=kv", name="qk")
-    score = f.mul(score, f.scale())
+    score = f.add_product(score, f.scale())
     if p.is_fp8 and not p.mx:
-        score = f.mul(score, f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k"))
+        score = f.add_product(score, f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k"))
     if p.score_modifier is not None:
         score = p.score_modifier.forward(f.g, score)
     score = f.mask_outside_band(f.mask_padding(f.add_biases(score)))
@@ -43,7 +43,7 @@ def add_composite_forward(f: AttentionBuilder) -> None:
     dropout = f.add_dropout_factors()
     last = p.data_type if p.mx or not p.is_fp8 else DataType.FLOAT
     probabilities = _add_softmax(f, score, DataType.FLOAT if dropout else last)
-    probabilities = f.mul(probabilities, *dropout, data_type=last) if dropout else probabilities
+    probabilities = f.add_product(probabilities, *dropout, data_type=last) if dropout else probabilities
     if p.mx:
         v = f.dequantize(v, "descale_v", 2)
     if p.is_fp8 and not p.mx:
@@ -95,7 +95,7 @@ def _add_softmax(f: AttentionBuilder, score: Tensor, data_type: DataType) -> Ten
     if p.sink:
         top = f.pointwise(_MODE.MAX, top, f.get_per_head_tensor("sink"), **_make_row_output_options(f, "max", p.max))
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
-    total = f.sum_to(exp, f.row_dims, **_make_row_output_options(f, "sum_exp", p.sum_exp and not p.sink))
+    total = f.add_sum(exp, f.row_dims, **_make_row_output_options(f, "sum_exp", p.sum_exp and not p.sink))
     if p.sink:
         share = f.pointwise(
             _MODE.EXP, f.pointwise(_MODE.SUB, f.get_per_head_tensor("sink"), top, name="sink_shifted"), name="sink_exp"
@@ -120,8 +120,8 @@ def _write_fp8_output(f: AttentionBuilder, probabilities: Tensor, v: Tensor) -> 
     """Quantize the probabilities, multiply by V, and scale the result."""
     p = f.p
     f.write_amax("amax_s", probabilities)
-    small = f.mul(probabilities, f.get_device_scalar("scale_s"), data_type=p.data_type)
+    small = f.add_product(probabilities, f.get_device_scalar("scale_s"), data_type=p.data_type)
     raw = f.matmul(small, v, "m=q k=kv", name="o_raw")
-    o = f.mul(raw, f.get_device_scalar("descale_s"), f.get_device_scalar("descale_v"))
+    o = f.add_product(raw, f.get_device_scalar("descale_s"), f.get_device_scalar("descale_v"))
     f.pointwise(_MODE.MUL, o, f.get_device_scalar("scale_o"), out=f.get_io_tensor("o"))
     f.write_amax("amax_o", o)

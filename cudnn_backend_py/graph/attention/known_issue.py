@@ -90,7 +90,7 @@ class KnownIssue:
         return self.graph is not None and graph is not None and self.graph(graph)
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether this known issue was measured for this package; the others come from public reports."""
         return bool(self.evidence)
 
@@ -111,9 +111,9 @@ class KnownIssue:
         return self.versions.until
 
     @property
-    def window(self) -> str:
+    def version_range_text(self) -> str:
         """The affected cuDNN versions as text."""
         return str(self.versions)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.effect} ({self.code}, {self.window}); {self.fix}; {self.source}"
+        return f"{self.what}: {self.effect} ({self.code}, {self.version_range_text}); {self.fix}; {self.source}"

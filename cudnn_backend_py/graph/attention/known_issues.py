@@ -25,7 +25,7 @@ __all__ = [
     "find_matching_issues",
     "find_measured_issues",
     "has_wrong_bounds",
-    "issue_applies",
+    "is_issue_applicable",
     "refuse_use",
 ]
 
@@ -74,12 +74,12 @@ def find_matching_issues(
             issue.sharing == sharing
             and issue.affects_version(version, sm)
             and issue.affects_engine(engine)
-            and issue_applies(issue, use, graph)
+            and is_issue_applicable(issue, use, graph)
         ):
             yield issue
 
 
-def issue_applies(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
+def is_issue_applicable(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
     """Return whether the condition of a known issue applies; False if its evaluation fails."""
     return run_guarded(f"the condition {issue.code}", False, issue.applies_to, use, graph)
 

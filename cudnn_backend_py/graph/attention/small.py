@@ -255,7 +255,7 @@ def _add_diagonal_comparison(f: AttentionBuilder, row: Tensor, column: Tensor) -
 def _add_softmax(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     top = f.g.reduction(ReduceTensorOp.MAX, score, f.row_dims, name="row_max")
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
-    return f.pointwise(_MODE.DIV, exp, f.sum_to(exp, f.row_dims, name="row_sum"), **last)
+    return f.pointwise(_MODE.DIV, exp, f.add_sum(exp, f.row_dims, name="row_sum"), **last)
 
 
 def _add_dropout(f: AttentionBuilder, p: SmallAttention, probabilities: Tensor, s_options: dict[str, Any]) -> Tensor:
@@ -334,7 +334,7 @@ def _add_score_gradient(
         kept = f.pointwise(_MODE.CMP_GT, s, zero, compute_type=DataType.FLOAT, name="kept")
         dp = f.pointwise(_MODE.MUL, dp, drop_scale, name="dp_scaled")
         dp = f.pointwise(_MODE.BINARY_SELECT, dp, zero, kept, name="dp_dropped")
-    row_sum = f.sum_to(f.pointwise(_MODE.MUL, absolute, dp), f.row_dims, name="row_sum")
+    row_sum = f.add_sum(f.pointwise(_MODE.MUL, absolute, dp), f.row_dims, name="row_sum")
     ds = f.pointwise(_MODE.MUL, absolute, f.pointwise(_MODE.SUB, dp, row_sum), name="ds_unscaled")
     value = 1.0 if p.scale == "none" else p.problem.scale_value
     scale = f.g.scalar(value, name="scale")
@@ -345,7 +345,7 @@ def _add_score_gradient(
     out = f.get_or_make_tensor("ds", f.score_dims, p.data_type, reordering=_REORDERED, scratch=True)
     ds = f.pointwise(_MODE.BINARY_SELECT, ds, zero, keep, out=out)
     if p.dbias:
-        total = f.sum_to(ds, (1, *f.score_dims[1:]), name="dbias_scaled")
+        total = f.add_sum(ds, (1, *f.score_dims[1:]), name="dbias_scaled")
         inverse = f.pointwise(_MODE.RECIPROCAL, scale, name="inverse_scale")
         f.pointwise(_MODE.MUL, total, inverse, name="dbias", virtual=False, data_type=p.data_type)
     return ds

@@ -116,25 +116,25 @@ def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: M
     for name, value in given.arguments.items():
         several = given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         for named, one in value.items() if several else ((name, value),):
-            if not _matches_annotation(one, hints.get(name, Any)):
+            if not _is_valid_for_annotation(one, hints.get(name, Any)):
                 return _make_type_error(named, one, _describe_annotation(hints[name]), hints[name] is Tensor)
     return None
 
 
-def _matches_annotation(value: object, hint: Any) -> bool:
+def _is_valid_for_annotation(value: object, hint: Any) -> bool:
     """Return whether a value matches an annotation of the builder's methods; a bool is not a number."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(_matches_annotation(value, part) for part in parts)
+        return any(_is_valid_for_annotation(value, part) for part in parts)
     if origin is Literal:
         return isinstance(value, str) and value in parts
     if origin in (tuple, Sequence):
         return (
             isinstance(value, Sequence)
             and not isinstance(value, (str, bytes, bytearray))
-            and all(_matches_annotation(item, parts[0]) for item in islice(value, _LOOKED_AT))
+            and all(_is_valid_for_annotation(item, parts[0]) for item in islice(value, _LOOKED_AT))
         )
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
@@ -440,7 +440,7 @@ class BuilderBase:
         """Return the dims given in the options of a result, or `otherwise`."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
-        if not _matches_annotation(dims, Sequence[int]):
+        if not _is_valid_for_annotation(dims, Sequence[int]):
             raise _make_type_error("dims", dims, "a sequence of int", is_tensor=False)
         return read_values_per_dim(dims, "dims")
 

@@ -133,7 +133,7 @@ def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation
             f"{op.name}: {groups} groups -> 1, {weights.name} {list(dims)} with zeros between groups",
             "exact",
             (op.name, weights.name),
-            lambda g: set_tensor_fields(g, weights.uid, dims=dims, strides=_strides_like_image(image, dims)),
+            lambda g: set_tensor_fields(g, weights.uid, dims=dims, strides=_make_strides_like_image(image, dims)),
         )
     names = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
     steps = [tuple(given.get(name, ())) for name in names]
@@ -156,7 +156,7 @@ def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation
         yield _make_geometry_deviation(op, "wide padding", found, "none", **none)
 
 
-def _strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
+def _make_strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
     return packed_strides(dims) if find_axis_order_name(image) == "NCHW" else channels_last(dims)
 
 

@@ -51,7 +51,10 @@ def make_class_plan(
     kind: CallKind, gpu: Target, *, backward: bool, bounds: ClassBounds = BOUNDS, **options: Any
 ) -> ClassPlan:
     return ClassPlan(
-        make_class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
+        make_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
+        gpu,
+        backward=backward,
+        **options,
     )
 
 
@@ -80,7 +83,7 @@ def run_call(call: ClassCall, plan: ClassPlan) -> None:
 
 
 def check_results(call: ClassCall, *, backward: bool) -> None:
-    for name, found in call.result_errors(backward=backward):
+    for name, found in call.iterate_result_errors(backward=backward):
         assert found < call.kind.result_tolerance, (
             f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
         )
@@ -102,7 +105,7 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
     kind = CALL_KINDS["groups"]
     for way in (False, True):
-        problem = make_class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
+        problem = make_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
@@ -156,7 +159,7 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
                 run_call(call, plan)
-                found.extend(call.result_errors(backward=False))
+                found.extend(call.iterate_result_errors(backward=False))
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(3)]
     for thread in threads:
@@ -195,7 +198,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     k, v, table, whole = copy_k_and_v_to_pages(lens, page, 40)
     kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
     base = replace(
-        kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
+        kind.make_problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
     bounds = find_best_class_bounds(base)
     plan = ClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
@@ -282,7 +285,9 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
                 run_call(call, plan)
                 stream.synchronize()
                 wrong.extend(
-                    name for name, found in call.result_errors(backward=False) if not found < kind.result_tolerance
+                    name
+                    for name, found in call.iterate_result_errors(backward=False)
+                    if not found < kind.result_tolerance
                 )
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]

@@ -105,7 +105,7 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
 
 def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
     problem = make_class_problem(
-        CallKind(kv_heads=4, causal=True).problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False
+        CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False
     )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
@@ -121,7 +121,7 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
 
 
 def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
-    problem = make_class_problem(CALL_KIND.problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False)
+    problem = make_class_problem(CALL_KIND.make_problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     call = ClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.offset_multipliers)
@@ -134,11 +134,11 @@ def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Tar
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize()
-    assert all(found < CALL_KIND.result_tolerance for _, found in call.result_errors(backward=False))
+    assert all(found < CALL_KIND.result_tolerance for _, found in call.iterate_result_errors(backward=False))
 
 
 def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) -> None:
-    run = plan(CALL_KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
+    run = plan(CALL_KIND.make_problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
     given, other = draw_tensors(100), draw_tensors(300)

@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from tests.library.diagnose.test_rules import make_backward
-from tests.pure.rewrite.test_form_changes import padded_convolution_graph, reduction_graph, with_dims_of_lengths
+from tests.pure.rewrite.test_form_changes import make_padded_convolution, make_reduction, set_length_dims
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp
@@ -51,7 +51,7 @@ def make_int8_convolution() -> Graph:
     g = GraphBuilder("int8", io_type=DataType.INT8)
     x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
     last = {dims: (dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]) for dims in (x, w, y)}
-    op = padded_convolution_graph((0, 0), (0, 0)).ops[0]
+    op = make_padded_convolution((0, 0), (0, 0)).ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
     operands = {name: g.tensor(name, dims, strides=last[dims]) for name, dims in (("x", x), ("w", w), ("y", y))}
@@ -72,7 +72,7 @@ REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] 
     "product of a batch": (lambda: make_matmul_graph(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
     "product of five dims": (lambda: make_matmul_graph(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
     "rows and columns": (
-        lambda: reduction_graph((128, 64, 1, 1), (1, 64, 1, 1)),
+        lambda: make_reduction((128, 64, 1, 1), (1, 64, 1, 1)),
         "sm80",
         None,
         "flatten",
@@ -86,7 +86,7 @@ REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] 
         "written by hand",
     ),
     "lengths": (
-        lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
+        lambda: set_length_dims(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
         "sm90",
         None,
         "lengths",
@@ -153,7 +153,7 @@ def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> No
 
 
 def test_padding_of_an_image_keeps_a_convolution_supported(shared_judge: Judge) -> None:
-    graph = padded_convolution_graph((0, 0), (2, 2), data_type=F16)
+    graph = make_padded_convolution((0, 0), (2, 2), data_type=F16)
     change = next(iterate_changes(graph, ("explicit_padding",)))
     answers = [shared_judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]

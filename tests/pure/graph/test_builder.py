@@ -36,7 +36,7 @@ def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
 HEADS = (2, 4, 6, 8)
 
 
-def expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
+def make_expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
     return add_int32_tensor(g, experts, 1, 1)
 
 
@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "statistics that are always written": (
         lambda g: g.gen_stats(add_tensor(g, 1, 8, 1), sum=False),
         "missing-field",
-        "gen_stats writes all",
+        "cuDNN writes all results of gen_stats",
     ),
     "weights of other channels": (
         lambda g: g.batch_norm_backward_weights(*(add_tensor(g, *d) for d in ((2, 8, 4), (2, 8, 4), *[(1, 4, 1)] * 3))),
@@ -248,19 +248,19 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     ),
     "K of experts": (
         lambda g: g.moe_grouped_matmul(
-            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), expert_offsets(g)
+            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), make_expert_offsets(g)
         ),
         "operation-shape",
         "K is 4 in 'a' but 5 in 'w'",
     ),
     "offsets of other experts": (
-        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g, 5)),
+        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), make_expert_offsets(g, 5)),
         "operation-shape",
         r"first token offset 't2' has dims \[5, 1, 1\]",
     ),
     "experts without indices": (
         lambda g: g.moe_grouped_matmul(
-            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g), mode=M.SCATTER
+            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), make_expert_offsets(g), mode=M.SCATTER
         ),
         "missing-field",
         "SCATTER needs token_index, token_ks, top_k",
@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         lambda g: g.moe_grouped_matmul(
             add_tensor(g, 1, 8, 4),
             add_tensor(g, 3, 4, 6),
-            expert_offsets(g),
+            make_expert_offsets(g),
             mode=M.SCATTER,
             token_index=add_int32_tensor(g, 1, 7, 1),
             token_ks=add_int32_tensor(g, 1, 8, 1),
@@ -280,7 +280,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     ),
     "rows of a gradient": (
         lambda g: g.moe_grouped_matmul_backward(
-            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), expert_offsets(g)
+            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), make_expert_offsets(g)
         ),
         "operation-shape",
         r"doutput 'd' has dims \[1, 7, 6\], \[1, 8, 6\] is needed",

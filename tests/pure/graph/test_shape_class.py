@@ -28,13 +28,13 @@ PROBLEM = Attention(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_di
 BOUNDS = ClassBounds(4, 512, 1024)
 
 
-def ragged_offset_names(graph: Any) -> dict[str, str]:
+def map_ragged_tensors_to_offsets(graph: Any) -> dict[str, str]:
     """Return a dict from the name of each ragged tensor to the name of its ragged offset."""
     return {x.name: x.ragged_offset.name for x in graph.tensors if x.ragged_offset is not None}
 
 
 @pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
-def test_bounds_are_not_much_larger_than_the_call(size: int) -> None:
+def test_class_bounds_are_not_much_larger_than_the_call(size: int) -> None:
     found = choose_class_bounds(size, size, size)
     assert found.contains_call(size, size, size)
     assert found.batch <= 1.5 * size
@@ -59,19 +59,19 @@ def test_the_smallest_call_of_a_class_has_its_bounds(size: int, page_size: int |
         assert find_best_class_bounds(problem, least._replace(batch=least.batch - 1)).batch < found.batch
 
 
-def test_few_bounds_cover_all_batch_sizes_and_lengths() -> None:
+def test_few_class_bounds_cover_all_batch_sizes_and_lengths() -> None:
     batches = {choose_class_bounds(batch, 1, 1).batch for batch in range(1, 257)}
     lengths = {choose_class_bounds(1, 2, length).kv for length in range(1, 65537)}
     assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
     assert lengths == {64 << step for step in range(11)}
 
 
-def test_decoding_has_separate_bounds() -> None:
+def test_decoding_calls_have_separate_class_bounds() -> None:
     assert choose_class_bounds(8, 1, 700) == ClassBounds(8, 1, 1024)
     assert choose_class_bounds(8, 2, 700).q == 64
 
 
-def test_decoding_with_statistics_and_grouped_heads_has_no_separate_bounds() -> None:
+def test_decoding_with_statistics_and_grouped_heads_has_no_separate_class_bounds() -> None:
     step = replace(PROBLEM, seq_q=1, causal=False)
     assert find_best_class_bounds(step).q == 64
     assert find_best_class_bounds(replace(step, stats=False)).q == 1
@@ -126,7 +126,7 @@ def test_a_class_bias_keeps_size_1_only_where_the_call_broadcasts() -> None:
     assert make_class_problem(one_row, BOUNDS, backward=False).bias == (1, 1, 512, 1024)
 
 
-def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+def list_scratch_with_ragged_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
     """Return the names of the scratch tensors of a backward class that have ragged offsets."""
     graph = make_class_graph(make_class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
@@ -136,12 +136,12 @@ def test_scratch_of_a_backward_class_is_ragged_unless_cudnn_is_wrong() -> None:
     found = make_class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
-    assert scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert scratch_offsets(odd, VERSION, SM) == set()
-    assert scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert scratch_offsets(PROBLEM, VERSION, 80) == set()
+    assert list_scratch_with_ragged_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert list_scratch_with_ragged_offsets(odd, VERSION, SM) == set()
+    assert list_scratch_with_ragged_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert list_scratch_with_ragged_offsets(PROBLEM, VERSION, 80) == set()
     apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
-    assert scratch_offsets(apart, VERSION, SM) == set()
+    assert list_scratch_with_ragged_offsets(apart, VERSION, SM) == set()
 
 
 def test_calls_of_one_class_share_its_graph() -> None:
@@ -154,7 +154,7 @@ def test_calls_of_one_class_share_its_graph() -> None:
 
 def test_every_tensor_of_a_backward_graph_has_its_own_offsets() -> None:
     graph = make_class_graph(make_class_problem(PROBLEM, BOUNDS, backward=True), True, VERSION, SM)
-    names = ragged_offset_names(graph)
+    names = map_ragged_tensors_to_offsets(graph)
     assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
         name: f"ragged_{name}" for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")
     }
@@ -179,7 +179,7 @@ def test_prepared_tensors_are_recognized_by_name() -> None:
         ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
     ],
 )
-def test_unsupported_options_have_a_reason_why_there_is_no_class(changes: dict[str, Any], word: str) -> None:
+def test_options_without_a_shape_class_give_a_reason(changes: dict[str, Any], word: str) -> None:
     assert word in explain_missing_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
 
 

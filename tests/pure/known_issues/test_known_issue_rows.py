@@ -66,7 +66,7 @@ def test_every_row_has_effect_evidence_and_source() -> None:
             assert row.evidence, row.code
         else:
             assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
-            assert row.source.startswith("https://") or row.measured, row.code
+            assert row.source.startswith("https://") or row.is_measured, row.code
             assert EXAMPLES[row.code].unaffected is not None, row.code
     assert len({row.code for row in FAULTS}) == len(FAULTS)
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
@@ -137,7 +137,7 @@ def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -
 
 def test_text_of_a_known_issue_is_complete() -> None:
     row = ROWS["mxfp8-infinities"]
-    assert row.window == "cuDNN 9.23.0 to before 9.23.2"
+    assert row.version_range_text == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
         "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"

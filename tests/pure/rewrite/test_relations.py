@@ -12,14 +12,14 @@ from tests.support.built import TYPICAL_GRAPHS
 KINDS = sorted(TYPICAL_GRAPHS)
 
 
-def dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
+def map_dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
     return {tensor.uid: tensor.dims for tensor in graph.tensors}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_related_axes_have_equal_sizes(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
-    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, dims_by_uid(graph)
+    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):
         relation = find_relation(op)
         for (uid, axis), (other, place) in (
@@ -32,7 +32,7 @@ def test_related_axes_have_equal_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
-    dims = dims_by_uid(graph)
+    dims = map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):
         relation = find_relation(op)
         for found in (relation.compute_dims(dims), relation.compute_required_dims(dims)):
@@ -47,4 +47,4 @@ def test_an_unknown_operation_relates_no_dims() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     relation = Relation(graph.ops[0])
     assert relation.pair_equal_axes({}) is None
-    assert (list(relation.pair_likely_equal_axes()), relation.compute_dims(dims_by_uid(graph))) == ([], {})
+    assert (list(relation.pair_likely_equal_axes()), relation.compute_dims(map_dims_by_uid(graph))) == ([], {})

@@ -13,7 +13,7 @@ from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from cudnn_backend_py.rewrite.solution import Solution, find_solution
 
 
-def three_operations_graph() -> Graph:
+def make_three_operations() -> Graph:
     """Return a matmul followed by two pointwise operations."""
     g = GraphBuilder("chain", io_type=DataType.HALF)
     c = g.matmul(g.tensor("a", (1, 2, 8, 16)), g.tensor("b", (1, 2, 16, 8)), name="c")
@@ -27,25 +27,25 @@ def find_change(graph: Graph, kind: str, words: str) -> Change:
 
 
 def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
-    split = Solution.from_change(find_change(three_operations_graph(), "split", "d in memory"))
+    split = Solution.from_change(find_change(make_three_operations(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
         both = split.apply_change(member, find_change(split.graphs[member], kind, words))
         assert both is not None
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
         assert both.graphs[1 - member].ops[-1].display_name() == split.graphs[1 - member].ops[-1].display_name()
-        found = find_solution(three_operations_graph(), both.kinds, [step.title for step in both.steps], both.members)
+        found = find_solution(make_three_operations(), both.kinds, [step.title for step in both.steps], both.members)
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)
     third = both.apply_change(0, find_change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
     assert third is not None
     assert [len(one.ops) for one in third.graphs] == [1, 1, 1]
     assert third.effect == "exact"
-    assert compare(three_operations_graph(), third).state == "same"
+    assert compare(make_three_operations(), third).state == "same"
 
 
 def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
-    split = Solution.from_change(find_change(three_operations_graph(), "split", "d in memory"))
+    split = Solution.from_change(find_change(make_three_operations(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")
     assert split.graphs[1].tensor("d") == d

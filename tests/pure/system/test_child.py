@@ -62,7 +62,7 @@ class Interruption(BaseException):
 
 
 @contextmanager
-def alarm_after(seconds: float, act: Any = None) -> Iterator[None]:
+def interrupt_after_seconds(seconds: float, act: Any = None) -> Iterator[None]:
     """Raise ``Interruption``, or call ``act``, in a signal handler after some seconds."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
@@ -88,7 +88,7 @@ def test_successive_requests_are_answered() -> None:
 
 def test_an_answer_to_another_request_is_refused() -> None:
     with start_child("answer_late") as child:
-        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of the answer 0 inst"):
+        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
             run_query(child, "two")
@@ -193,7 +193,7 @@ def test_an_interrupted_request_terminates_the_child(word: str) -> None:
     with start_child("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
-        with pytest.raises(Interruption), alarm_after(0.1):
+        with pytest.raises(Interruption), interrupt_after_seconds(0.1):
             run_query(child, word)
         os.kill(child._process.pid, signal.SIGCONT)
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -213,13 +213,16 @@ def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
     start_child("answer_correctly").end()
     before = count_open_files()
     for step in range(40):
-        with suppress(Interruption), alarm_after(0.0001 * (1 + step)):  # it may come before there is anything to start
+        with (
+            suppress(Interruption),
+            interrupt_after_seconds(0.0001 * (1 + step)),
+        ):  # it may come before there is anything to start
             try:
                 child = start_child("answer_correctly")
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    wait_until_equal(lambda: (count_open_files(), child_pids()), (before, set()))
+    wait_until_equal(lambda: (count_open_files(), list_child_pids()), (before, set()))
 
 
 @contextmanager
@@ -241,7 +244,7 @@ def interrupt_after(calls: int) -> Iterator[None]:
 
 def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
     start_child("answer_correctly").end()
-    before = count_open_files(), child_pids()
+    before = count_open_files(), list_child_pids()
     for calls in range(60):
         child = start_child("answer_correctly")
         os.kill(child._process.pid, signal.SIGKILL)
@@ -249,23 +252,23 @@ def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
             assert list(child.run_query({"word": "one"}, 60)) == []
             assert not child.is_usable
         child.end()
-        assert (count_open_files(), child_pids()) == before, calls
+        assert (count_open_files(), list_child_pids()) == before, calls
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_an_interrupted_finalizer_leaks_no_file_or_process(monkeypatch: pytest.MonkeyPatch) -> None:
     start_child("answer_correctly").end()
-    before = count_open_files(), child_pids()
+    before = count_open_files(), list_child_pids()
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
         child = start_child("answer_correctly")
         with suppress(Interruption), interrupt_after(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
-        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), child_pids()), before)
+        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), list_child_pids()), before)
 
 
-def child_pids() -> set[int]:
+def list_child_pids() -> set[int]:
     """Return the ids of the child processes of this process, including those not yet waited for."""
     return {
         int(number)
@@ -325,7 +328,7 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
     run_query(child, "one")
     forked = []
 
-    def fork_and_record() -> None:
+    def fork_and_record_pid() -> None:
         if pid := os.fork():
             forked.append(pid)
             os.kill(child._process.pid, signal.SIGCONT)
@@ -333,7 +336,7 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
     os.kill(child._process.pid, signal.SIGSTOP)
     code = 1
     try:
-        with alarm_after(0.1, fork_and_record):
+        with interrupt_after_seconds(0.1, fork_and_record_pid):
             answer = run_query(child, "two")
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
@@ -353,7 +356,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
         time.sleep(0.2)
         done.append("begun")
 
-    with pytest.raises(Interruption), alarm_after(60):
+    with pytest.raises(Interruption), interrupt_after_seconds(60):
         run_undisturbed(start_slowly)
     assert done == ["begun"]
 
@@ -361,7 +364,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
 def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> None:
     parent, forked = os.getpid(), []
 
-    def fork_and_record() -> None:
+    def fork_and_record_pid() -> None:
         if pid := os.fork():
             forked.append(pid)
 
@@ -373,7 +376,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
 
     code = 1
     try:
-        with alarm_after(60, fork_and_record):
+        with interrupt_after_seconds(60, fork_and_record_pid):
             assert run_undisturbed(start_slowly) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2

@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+def environment_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: None)
 
 
@@ -69,7 +69,7 @@ def install_nvrtc_without_pip(root: Path) -> Path:
 
 
 def test_install_extracts_the_wheel_into_a_private_folder(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = os.umask(0)
     try:
@@ -208,7 +208,7 @@ def test_install_without_any_wheel_quotes_pip(wheel_index: Path, root: Path) -> 
 
 
 def test_pip_ignores_local_modules_and_unrelated_settings(
-    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment_without_nvrtc: None
 ) -> None:
     """The modules are in the working folder and on PYTHONPATH; the settings are in PIP_* variables and in pip.conf."""
     traps = tmp_path / "traps"
@@ -226,7 +226,7 @@ def test_pip_ignores_local_modules_and_unrelated_settings(
 
 
 @pytest.fixture
-def no_own_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the environment appear without pip, and clear the cached path of another pip."""
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
     pip._make_pip_folder.cache_clear()
@@ -236,7 +236,7 @@ def no_own_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
 def test_install_without_pip_reports_a_fix(
-    root: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
+    root: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
     monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
     monkeypatch.delenv("UV", raising=False)
@@ -249,7 +249,7 @@ def test_install_without_pip_reports_a_fix(
 
 
 def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
-    wheel_index: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
+    wheel_index: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
@@ -260,7 +260,7 @@ def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
 
 
 def test_without_bundled_pip_uv_provides_pip(
-    wheel_index: Path, tmp_path: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
+    wheel_index: Path, tmp_path: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The uv of this test is a shell script that links this environment's pip."""
     [ours] = importlib.util.find_spec("pip").submodule_search_locations or ()  # type: ignore[union-attr]
@@ -353,7 +353,7 @@ def test_install_of_an_installed_version_does_not_run_pip(root: Path, monkeypatc
     ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
 )
 def test_install_replaces_a_damaged_version(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, damage: Callable[[Path], object]
 ) -> None:
     damage(add_to_version_store(root).path)
     install_nvrtc_without_pip(root).write_bytes(b"NVRTC")
@@ -374,7 +374,7 @@ def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_in
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one"):
+    with pytest.raises(EnvironmentNotReady, match="differs from the its state"):
         versions.verify(installed)
 
 
@@ -390,7 +390,7 @@ def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, m
 
 
 def test_install_adds_a_missing_nvrtc(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert add_to_version_store(root).nvrtc is None
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -623,7 +623,7 @@ def test_remove_removes_one_version(root: Path) -> None:
     assert new.path.name in absent.value.sections["cause"]
 
 
-def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
     add_to_version_store(root, "9.19.0.56")
     add_to_version_store(root, "9.20.0.48")
     add_to_version_store(root, "9.20.0.48", "13")
@@ -667,14 +667,14 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
     assert f"not a plain file: {LIBRARY_FILE}" in caught.value.sections["cause"]
 
 
-def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_verify_checks_the_cached_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
     add_to_version_store(root)
     nvrtc = install_nvrtc_without_pip(root)
     installed = versions.find_newest(root=root)
     assert installed is not None
     versions.verify(installed)
     nvrtc.write_bytes(b"NVRTC")
-    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 differs from the installed one"):
+    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 differs from its state after the installation"):
         versions.verify(installed)
 
 
@@ -706,7 +706,7 @@ def test_a_copied_store_with_other_file_times_is_accepted(root: Path) -> None:
 
 def test_an_incomplete_version_is_reported(root: Path) -> None:
     (add_to_version_store(root).path / "installed.json").unlink()
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from its state after the installation") as caught:
         versions.require_installed("9.19.0", root=root)
     assert caught.value.code == "installed-files-changed"
     assert versions.list_installed(root) == []
@@ -807,7 +807,7 @@ def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypa
 
 
 def test_child_environment_without_nvrtc_removes_a_stale_path(
-    root: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+    root: Path, monkeypatch: pytest.MonkeyPatch, environment_without_nvrtc: None
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
     assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(add_to_version_store(root))
