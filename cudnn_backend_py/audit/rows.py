@@ -50,7 +50,7 @@ Named = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _ErrorProperties:
-    """Error properties of the data type of a call's tensors."""
+    """Unit roundoff, smallest and largest number of a call's data type, which the allowed errors depend on."""
 
     unit: float
     least: float
@@ -69,7 +69,7 @@ class SampledRows:
     """The sampled rows of a call: their positions, and the inputs they need."""
 
     def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
-        """Take rows by their places among all rows, [rows] int64."""
+        """Select rows by their indices among all rows, [rows] int64."""
         self.named, self.options, self.flat = named, options, flat
         q, k, v = named["q"], named["k"], named["v"]
         self.kind = _ErrorProperties.from_dtype(q.dtype)

@@ -1,4 +1,4 @@
-"""``run_guarded``: isolate rules, so that an exception in one rule costs only its result and a line in the verdict.
+"""``run_guarded``: if a rule raises an exception, only its result is lost, and a line of the verdict reports it.
 
 Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
 mistake: it is reported, so that it can be reported, and the others go on.

@@ -707,7 +707,7 @@ def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
 
 
 def _sort_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
-    """Return the operations sorted so that nothing is read before it is written, otherwise in the given order."""
+    """Return the operations sorted so that each tensor is written before it is read, otherwise in the given order."""
     if not ops:
         raise GraphError(f"graph {name!r} has no operations", code="empty-graph")
     producer = _find_producers(ops, name)

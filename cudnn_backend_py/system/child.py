@@ -461,7 +461,7 @@ class LastingChild:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the next query goes to the process that answered the previous one."""
+        """Whether the process that answered the previous query can also answer the next one."""
         return self._child is not None and self._child.is_usable
 
     def end(self) -> None:

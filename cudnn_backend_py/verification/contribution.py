@@ -1,4 +1,4 @@
-"""``Contribution``: the counts of a verification that are kept for each GPU, small enough for a form.
+"""``Contribution``: the counts of one GPU's verification, small enough to be submitted in a form.
 
 A contribution comes from anyone, so every field is checked: names are known ones, texts are short and have no line
 ends, and numbers fit each other.

@@ -557,7 +557,7 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
 
 
 def _ensure_wheel(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
-    """Ensure that a folder holds the wheel as installed: download it if missing, replace it if damaged."""
+    """Install a wheel into a folder if it is missing there or damaged."""
     if os.path.lexists(folder):
         if _is_intact(folder, needed):
             return

@@ -19,7 +19,7 @@ from typing import Any
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 STEPS_PER_ROUND = 100  # per round
 EVENT_INTERVAL_STEPS = 20  # steps between events
@@ -38,7 +38,7 @@ INTERRUPTIONS: tuple[type[BaseException], ...] = (
 VerdictSummary = tuple[str, str, int, Outcome, int]
 
 
-def attack(seed: int, _folder: Path) -> Counter[str]:
+def run_random_round(seed: int, _folder: Path) -> Counter[str]:
     """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
     find_expected_answers()
     with Judge() as one:
@@ -102,13 +102,13 @@ class _JudgeRound:
     def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
         """Compare an answer with the expected one; unless `whole`, it may be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
-            raise BrokenPromise(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
+            raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
             self.counts["queries that could not be judged"] += 1
             return
         if _summarize_verdict(verdict) != find_expected_answers()[question]:
             cause = verdict.cause and verdict.cause.headline
-            raise BrokenPromise(
+            raise BrokenGuarantee(
                 f"expected {find_expected_answers()[question]}, found {_summarize_verdict(verdict)}: {cause}"
             )
         self.counts["right answers"] += 1
@@ -217,7 +217,7 @@ class _JudgeRound:
 
     def _wait_for_fork(self, child: int) -> None:
         if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            raise BrokenPromise(f"a forked process ended with exit code {code}")
+            raise BrokenGuarantee(f"a forked process ended with exit code {code}")
         self.counts["forks"] += 1
 
     def judge_in_threads(self) -> None:

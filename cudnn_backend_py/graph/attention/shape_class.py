@@ -1,4 +1,4 @@
-"""Shape classes: a ragged attention problem at upper bounds, which serves every batch and length within them.
+"""Shape classes: one ragged attention graph with upper bounds, for all batch sizes and lengths within them.
 
 Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
 Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
@@ -149,7 +149,7 @@ def read_token_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> Token
 
 
 def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
-    """Return the graph of the class that serves a problem, or as text the reason why there is none.
+    """Return the graph of the shape class that contains a problem, or as text the reason why there is none.
 
     What cuDNN refuses shows only when the plan is built.
     """
@@ -164,7 +164,7 @@ def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm:
 
 
 def explain_missing_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return as text why no shape class serves a problem; empty if one does."""
+    """Return as text why no shape class contains a problem; empty if one does."""
     found = find_shape_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
@@ -189,7 +189,7 @@ def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTu
 
 
 def make_class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Attention:
-    """Return the problem of the class that serves `p`, with its sizes at the bounds.
+    """Return the problem of the shape class that contains `p`, with its sizes at the bounds.
 
     `p` says of its tensors how far tokens and heads are apart; see :func:`read_token_strides`. Offsets have 64 bits.
 

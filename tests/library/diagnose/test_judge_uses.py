@@ -17,7 +17,13 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix, what
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.system.child import make_module_command
 from examples import flash_forward, forum_two_matmul
-from tests.pure.system.test_child import Interruption, interrupt_after_seconds, list_child_pids, count_open_files, wait_until_equal
+from tests.pure.system.test_child import (
+    Interruption,
+    count_open_files,
+    interrupt_after_seconds,
+    list_child_pids,
+    wait_until_equal,
+)
 from tests.support.child import ROOT, run_code
 from tests.torture.judge import draw_queries, find_expected_answers
 

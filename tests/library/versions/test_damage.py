@@ -12,9 +12,9 @@ import pytest
 
 from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
 from tests.library.target.test_environment import (
-    list_problems,
     find_newest_cudnn_folder,
     find_older_cudnn_folder,
+    list_problems,
     list_problems_by_code,
 )
 from tests.support.child import OLDER_VERSION, run_code

@@ -230,12 +230,12 @@ def interrupt_after(calls: int) -> Iterator[None]:
     """Raise ``Interruption`` after so many returns of C functions in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
-    def profile(_frame: FrameType, event: str, _function: object) -> None:
+    def interrupt_at_return(_frame: FrameType, event: str, _function: object) -> None:
         if event == "c_return" and next(left) == 0:
             sys.setprofile(None)
             raise Interruption
 
-    sys.setprofile(profile)
+    sys.setprofile(interrupt_at_return)
     try:
         yield
     finally:

@@ -374,7 +374,7 @@ def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_in
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
-    with pytest.raises(EnvironmentNotReady, match="differs from the its state"):
+    with pytest.raises(EnvironmentNotReady, match="differs from its state"):
         versions.verify(installed)
 
 
