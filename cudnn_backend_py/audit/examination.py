@@ -443,7 +443,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _make_environment(name: str) -> dict[str, str]:
-    """Return the environment of a child that loads an installed cuDNN, a library by path, or the cuDNN of this process."""
+    """Return the environment of a child that loads an installed cuDNN, a library by path, or this process's cuDNN."""
     if os.path.exists(name):
         found = {**os.environ, LIBRARY: str(Path(name).resolve())}
     else:

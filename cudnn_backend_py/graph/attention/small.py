@@ -352,7 +352,7 @@ def _add_score_gradient(
 
 
 def _add_gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
-    """Return the mask of the elements of dS that are not set to zero: within lengths and diagonal, or without masks where S is not zero."""
+    """Return the mask of dS: elements within lengths and diagonal, or without masks where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")

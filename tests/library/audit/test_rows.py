@@ -67,7 +67,7 @@ class AttentionProblem:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_right_results_pass(seed: int) -> None:
+def test_right_attention_results_pass_the_row_check(seed: int) -> None:
     made = AttentionProblem(seed)
     found = made.check(made.o, made.gradients)
     assert set(found) == {"o", "dq", "dk", "dv"}
@@ -75,7 +75,7 @@ def test_right_results_pass(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_that_are_10_percent_too_large_are_wrong(seed: int) -> None:
+def test_attention_results_that_are_10_percent_too_large_are_reported(seed: int) -> None:
     """An error in O is always found; for gradients over many keys, the allowed error may be larger."""
     made = AttentionProblem(seed)
     wrong = 1.1 if made.kind is not torch.bfloat16 else 1.3

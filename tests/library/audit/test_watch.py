@@ -27,7 +27,7 @@ def draw_qkv() -> list[Any]:
 
 
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
-def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
+def test_all_attention_calls_are_counted_by_the_audit(every: int, first: int, tmp_path: Path) -> None:
     given = draw_qkv()
     with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # no further sample is ever paid for
         for _ in range(50):

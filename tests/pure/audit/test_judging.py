@@ -60,7 +60,7 @@ def test_only_a_wrong_result_is_reported() -> None:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_large_attention_is_judged_by_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
     found = select_part(make_attention_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
@@ -76,7 +76,7 @@ def test_large_attention_is_judged_by_its_wrong_head(backward: bool, monkeypatch
     assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
 
 
-def test_small_attention_is_judged_as_a_whole() -> None:
+def test_small_attention_is_audited_as_a_whole() -> None:
     assert select_part(make_attention_case(False, 1.5, (0, 1))).what == ""
 
 

@@ -399,7 +399,7 @@ def test_every_builder_method_has_an_error_case() -> None:
     assert own - plain <= tried
 
 
-def test_results_have_the_layout_of_their_inputs() -> None:
+def test_builder_results_have_the_layout_of_their_inputs() -> None:
     g = GraphBuilder()
     last = g.tensor("x", (2, 8, 6, 6), strides="channels_last")
     y, idx = g.resample(R.MAXPOOL, last, 2, idx=True)

@@ -43,7 +43,7 @@ def test_class_bounds_are_not_much_larger_than_the_call(size: int) -> None:
 
 @pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
 @pytest.mark.parametrize("page_size", [None, 16])
-def test_the_smallest_call_of_a_class_has_its_bounds(size: int, page_size: int | None) -> None:
+def test_the_smallest_call_of_a_shape_class_has_its_bounds(size: int, page_size: int | None) -> None:
     problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
     found = find_best_class_bounds(problem, ClassBounds(size, size, size))
     least = find_smallest_class_bounds(problem, found)
@@ -79,7 +79,7 @@ def test_decoding_with_statistics_and_grouped_heads_has_no_separate_class_bounds
     assert find_best_class_bounds(PROBLEM) == choose_class_bounds(3, 100, 300)
 
 
-def test_a_class_contains_calls_within_all_its_bounds() -> None:
+def test_a_shape_class_contains_calls_within_all_its_bounds() -> None:
     assert BOUNDS.contains_call(4, 512, 1024)
     assert not BOUNDS.contains_call(5, 1, 1)
     assert not BOUNDS.contains_call(1, 513, 1)
@@ -107,7 +107,7 @@ def test_strides_of_token_layouts_are_recognized(
     assert read_token_strides(dims, strides) == found
 
 
-def test_a_class_problem_has_the_bounds_as_sizes_and_64_bit_offsets() -> None:
+def test_a_shape_class_problem_has_the_bounds_as_sizes_and_64_bit_offsets() -> None:
     found = make_class_problem(replace(PROBLEM, bias=(1, 8, 100, 300)), BOUNDS, backward=False)
     assert (found.batch, found.seq_q, found.seq_kv, found.bias) == (*BOUNDS, (1, 8, 512, 1024))
     assert (found.ragged, found.padding, found.ragged_stats, found.stats) == (True, True, True, True)
@@ -117,7 +117,7 @@ def test_a_class_problem_has_the_bounds_as_sizes_and_64_bit_offsets() -> None:
     assert found.max_total_seq_q is None
 
 
-def test_a_class_bias_keeps_size_1_only_where_the_call_broadcasts() -> None:
+def test_the_bias_of_a_shape_class_keeps_size_1_only_where_the_call_broadcasts() -> None:
     one_key = replace(PROBLEM, seq_kv=1, bias=(1, 8, 100, 1))
     assert make_class_problem(one_key, BOUNDS, backward=False).bias == (1, 8, 512, 1024)
     for_all_keys = replace(PROBLEM, bias=(1, 8, 100, 1))
@@ -132,7 +132,7 @@ def list_scratch_with_ragged_offsets(problem: Attention, version: tuple[int, int
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
 
-def test_scratch_of_a_backward_class_is_ragged_unless_cudnn_is_wrong() -> None:
+def test_scratch_tensors_of_a_backward_shape_class_are_ragged_unless_cudnn_has_a_known_issue() -> None:
     found = make_class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
@@ -144,7 +144,7 @@ def test_scratch_of_a_backward_class_is_ragged_unless_cudnn_is_wrong() -> None:
     assert list_scratch_with_ragged_offsets(apart, VERSION, SM) == set()
 
 
-def test_calls_of_one_class_share_its_graph() -> None:
+def test_calls_of_one_shape_class_share_its_graph() -> None:
     other = replace(PROBLEM, batch=4, seq_q=512, seq_kv=7)
     for backward in (False, True):
         assert make_class_problem(other, BOUNDS, backward=backward) == make_class_problem(
@@ -163,7 +163,7 @@ def test_every_tensor_of_a_backward_graph_has_its_own_offsets() -> None:
     assert len(uids) == 9
 
 
-def test_prepared_tensors_are_recognized_by_name() -> None:
+def test_length_and_offset_tensors_of_a_shape_class_are_recognized_by_name() -> None:
     graph = make_class_graph(make_class_problem(PROBLEM, BOUNDS, backward=False), False, VERSION, SM)
     prepared = {x.name for x in graph.variant_pack_tensors if x.name.startswith(PREPARED)}
     assert prepared == {"seq_len_q", "seq_len_kv", "ragged_q", "ragged_k", "ragged_v", "ragged_o", "ragged_stats"}
@@ -199,6 +199,6 @@ def test_common_problems_have_shape_classes(backward: bool) -> None:
         assert explain_missing_class(replace(PROBLEM, **changes), backward=backward, version=VERSION, sm=SM) == ""
 
 
-def test_a_class_problem_of_a_bhsd_layout_is_refused() -> None:
+def test_a_shape_class_of_a_bhsd_layout_is_refused() -> None:
     with pytest.raises(GraphError, match="heads of a token of q"):
         make_class_problem(replace(PROBLEM, layout="bhsd"), BOUNDS, backward=False)

@@ -71,7 +71,7 @@ def test_differences_of_answers_are_classified(planted: str) -> None:
     assert all(left != right for left, right in shown)
 
 
-def test_other_kernels_are_a_difference_of_code() -> None:
+def test_different_kernels_are_classified_as_a_code_difference() -> None:
     built = BuiltPlan(tag="eng0", workspace=0, kernels=["a"])
     assert find_differing_aspects(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
     assert find_differing_aspects(ANSWER, ANSWER, [built, built]) == []

@@ -513,7 +513,7 @@ def test_damaged_wheel_is_refused_and_leaves_no_files(tmp_path: Path, make, caus
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
-def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
+def test_a_version_store_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
     add_to_version_store(root)
     root.chmod(mode)
     for action in (
@@ -528,7 +528,7 @@ def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
         assert caught.value.code == "cache-not-private"
 
 
-def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_store_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
@@ -537,7 +537,9 @@ def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyP
     assert caught.value.code == "cache-not-private"
 
 
-def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_version_store_is_read_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert versions.default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
@@ -547,7 +549,7 @@ def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: 
     assert versions.list_installed() == [installed]
 
 
-def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_version_store_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     monkeypatch.chdir(root.parent)
     [installed] = versions.list_installed(Path(root.name))
@@ -569,7 +571,7 @@ def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monke
 # list, find, newest, remove, verify
 
 
-def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
+def test_installed_versions_are_sorted_by_number_without_foreign_folders(root: Path) -> None:
     for version in ("9.19.0.56", "9.8.0.87", "9.19.0.9"):
         add_to_version_store(root, version)
     add_to_version_store(root, "9.8.0.87", "13")
@@ -584,14 +586,14 @@ def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
     assert found == [("9.8.0.87", "12"), ("9.8.0.87", "13"), ("9.19.0.9", "12")]
 
 
-def test_missing_root_lists_no_versions_and_is_not_created(root: Path) -> None:
+def test_a_missing_version_store_lists_no_versions_and_is_not_created(root: Path) -> None:
     assert versions.list_installed(root) == []
     assert versions.find_newest(root=root) is None
     assert versions.find_installed("9.19", root=root) is None
     assert not root.exists()
 
 
-def test_find_returns_the_newest_match(root: Path) -> None:
+def test_find_installed_returns_the_newest_match(root: Path) -> None:
     old, new = add_to_version_store(root, "9.19.0.56"), add_to_version_store(root, "9.19.1.2")
     other = add_to_version_store(root, "9.20.0.48", "13")
     assert versions.find_installed("9.19", root=root) == new
@@ -604,7 +606,7 @@ def test_find_returns_the_newest_match(root: Path) -> None:
 
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
-def test_find_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
+def test_find_installed_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
     both = {name: add_to_version_store(root, cuda=name) for name in ("12", "13")}
     monkeypatch.setattr(versions, "find_default_cuda", lambda: cuda)
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
@@ -687,7 +689,9 @@ def test_verify_checks_the_cached_nvrtc(root: Path, environment_without_nvrtc: N
         (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY_FILE}"),
     ],
 )
-def test_damage_is_reported_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
+def test_damaged_library_files_are_reported_at_the_next_use(
+    root: Path, change: Callable[[Path], object], difference: str
+) -> None:
     installed = add_to_version_store(root)
     change(installed.library)
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -728,7 +732,7 @@ def test_a_named_pipe_as_record_does_not_block(root: Path) -> None:
     assert versions.list_installed(root) == []
 
 
-def test_a_root_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_store_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.write_text("")
     for use in (versions.list_installed, lambda root: versions.install("9.19.0", root=root, progress=False)):
         with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
