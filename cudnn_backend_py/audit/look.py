@@ -17,7 +17,7 @@ from .case import CaseFolder
 from .report import AuditReport
 
 if TYPE_CHECKING:
-    from .watch import Watch
+    from .watch import RunningAudit
 
 __all__ = ["COST", "EVERY", "VARIABLE", "audit", "audit_from_environment"]
 
@@ -77,11 +77,11 @@ def audit(
     )
     _check_option("seed", seed, "an int", isinstance(seed, int))
     try:
-        from .watch import Watch
+        from .watch import RunningAudit
     except ImportError as error:
         raise EnvironmentNotReady("torch cannot be imported", code="audit-without-torch", cause=str(error)) from error
     report = AuditReport()
-    watch = Watch(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
+    watch = RunningAudit(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
     watch.start()
     try:
         yield report
@@ -124,10 +124,10 @@ def _start_audit_on_import(every: int) -> None:
     process = os.getpid()
 
     def start_watch() -> None:
-        from .watch import Watch
+        from .watch import RunningAudit
 
         try:
-            watch = Watch(every, COST, CaseFolder(), AuditReport(), patience_s=PATIENCE_S)
+            watch = RunningAudit(every, COST, CaseFolder(), AuditReport(), patience_s=PATIENCE_S)
             watch.start()
         except (CudnnBackendError, ImportError) as error:
             warnings.warn(f"nothing is audited: {error}", stacklevel=2)
@@ -137,7 +137,7 @@ def _start_audit_on_import(every: int) -> None:
     start_watch()
 
 
-def _stop_and_report(watch: Watch, process: int) -> None:
+def _stop_and_report(watch: RunningAudit, process: int) -> None:
     if os.getpid() != process:  # a forked child has no part in it
         return
     watch.stop()

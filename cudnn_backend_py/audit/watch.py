@@ -41,7 +41,7 @@ from .judging import BackgroundJudge
 from .report import AuditReport, StoredCase
 from .rows import FACTS, check_backward, check_forward
 
-__all__ = ["Watch"]
+__all__ = ["RunningAudit"]
 
 MOST_CALL_BYTES = 1 << 30  # of the tensors of a call that is sampled
 MOST_PENDING = 4  # calls whose tensors are held until the GPU has checked them
@@ -74,7 +74,7 @@ class _SampledCall(Protocol):
 
 
 @dataclass(slots=True)
-class _EntryPoint:
+class _AuditedFunction:
     """One kind of audited function: its wrapper, its number of calls, and when it may be sampled again."""
 
     name: str
@@ -101,7 +101,7 @@ class _EntryPoint:
 
 
 @dataclass
-class Watch:
+class RunningAudit:
     """The audit of this process between :meth:`start` and :meth:`stop`.
 
     Parameters
@@ -126,7 +126,7 @@ class Watch:
     seed: int = 0
     _wrapped: WrapperRegistry = field(default_factory=lambda: WrapperRegistry(__package__ or ""))
     _pending: list[_PendingCheck] = field(default_factory=list)
-    _entry_points: dict[tuple[str, str], _EntryPoint] = field(default_factory=dict)
+    _entry_points: dict[tuple[str, str], _AuditedFunction] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
     _kinds: set[str] = field(default_factory=set)
 
@@ -197,13 +197,13 @@ class Watch:
                 return original(*args, **kwargs)
             return self._handle_due_call(entry_point, read, original, args, kwargs)
 
-        entry_point = self._entry_points[name, how] = _EntryPoint(name, FunctionWrapper(call_and_sample))
+        entry_point = self._entry_points[name, how] = _AuditedFunction(name, FunctionWrapper(call_and_sample))
         return entry_point.around
 
     # Which calls
 
     def _handle_due_call(
-        self, entry_point: _EntryPoint, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, entry_point: _AuditedFunction, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Make a due call, and check it if the budget allows."""
         began = time.perf_counter()
@@ -247,7 +247,7 @@ class Watch:
         entry_point.paid_at = self._budget.next_affordable_s(*entry_point.kinds)
         return result
 
-    def _explain_skipped_call(self, entry_point: _EntryPoint, is_first: bool) -> str:
+    def _explain_skipped_call(self, entry_point: _AuditedFunction, is_first: bool) -> str:
         """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
@@ -326,7 +326,13 @@ class _SampledAttention:
     """A sampled call of attention, with the checks of its output and gradients."""
 
     def __init__(
-        self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        watch: RunningAudit,
+        entry_point: str,
+        read: Any,
+        original: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self.watch, self.entry_point = watch, entry_point
         self.call = _make_checkable_call(read(original, args, kwargs))
@@ -431,7 +437,9 @@ class _SampledAttention:
 class _SampledExecution:
     """A sampled execution of a frontend graph: its plan, and its tensors' memory before and after."""
 
-    def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, watch: RunningAudit, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         from ..frontend.graphs import launch_arguments
 
         found = bind_arguments(original, args, kwargs)

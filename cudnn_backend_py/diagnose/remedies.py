@@ -24,7 +24,7 @@ from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.changes import Change, Effect, iterate_changes
-from ..rewrite.solution import EFFECTS, Solution, find_solution
+from ..rewrite.solution import EFFECTS, ChangeSequence, find_change_sequence
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.notebook import HtmlDisplay
 from ..system.version import VersionTuple, leading_numbers, version_numbers
@@ -303,7 +303,7 @@ def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Reme
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
             continue
-        solution = find_solution(graph, remedy.kinds, remedy.steps, remedy.members)
+        solution = find_change_sequence(graph, remedy.kinds, remedy.steps, remedy.members)
         comparison = compare_solution_results(graph, solution)
         if comparison is not None:
             yield replace(remedy, comparison=comparison)
@@ -678,7 +678,7 @@ class _RemedySearch:
         self.plans = PlanBudget(_MAX_FAILED_PLANS)
         self.extent = SearchExtent()
         self.say = say
-        self.found: list[Solution] = []
+        self.found: list[ChangeSequence] = []
         self.verdicts: dict[str, Verdict] = {}  # of what was built, by what it is
         self.words = ""
 
@@ -705,15 +705,15 @@ class _RemedySearch:
         self._report_extent()
 
     @staticmethod
-    def _is_exact(solution: Solution) -> bool:
+    def _is_exact(solution: ChangeSequence) -> bool:
         return solution.effect != "idea"
 
-    def _judge_one_step_changes(self) -> list[tuple[Solution, int, str]]:
+    def _judge_one_step_changes(self) -> list[tuple[ChangeSequence, int, str]]:
         """Judge every one-step change; return those whose graph is refused for another reason than before.
 
         With the number of that graph, and the reason.
         """
-        promising: list[tuple[Solution, int, str]] = []
+        promising: list[tuple[ChangeSequence, int, str]] = []
         kinds = (
             dict.fromkeys([*BUILD_CHANGE_KINDS, *_CHANGE_KIND_ORDER])
             if self.building
@@ -740,11 +740,11 @@ class _RemedySearch:
         self.extent = replace(self.extent, changes=count)
         self._report_extent()
 
-    def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[Solution]:
+    def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[ChangeSequence]:
         """Yield the changes that give a valid graph, each on demand."""
         for change in candidates:
             if change.graphs:
-                yield Solution.from_change(change)
+                yield ChangeSequence.from_change(change)
             else:
                 self._count_judged(of_two=False)
 
@@ -755,7 +755,7 @@ class _RemedySearch:
             if cuts <= _MAX_SPLITS or change.kind != "split":
                 yield change
 
-    def _judge_two_step_changes(self, promising: list[tuple[Solution, int, str]]) -> None:
+    def _judge_two_step_changes(self, promising: list[tuple[ChangeSequence, int, str]]) -> None:
         pairs = [
             pair
             for first, member, words in promising[:_MAX_FIRST_STEPS]
@@ -766,7 +766,7 @@ class _RemedySearch:
         self._judge_solutions(pairs[:_MAX_PAIRS] if self.bounded else pairs, None)
 
     def _judge_solutions(
-        self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None
+        self, candidates: Iterable[ChangeSequence], promising: list[tuple[ChangeSequence, int, str]] | None
     ) -> None:
         """Judge solutions: of one step if `promising` is given, else of two."""
         found: Counter[tuple[str, ...]] = Counter()
@@ -787,7 +787,7 @@ class _RemedySearch:
             elif promising is not None and (refused := self._find_other_refusal(answers)) is not None:
                 promising.append((solution, *refused))
 
-    def _judge_solution_graphs(self, solution: Solution) -> list[_SupportAnswer]:
+    def _judge_solution_graphs(self, solution: ChangeSequence) -> list[_SupportAnswer]:
         """Judge the graphs of a solution; stop at one that crashes or is refused."""
         answers = []
         for number, graph in enumerate(solution.graphs):
@@ -875,7 +875,7 @@ class _RemedySearch:
             self.verdicts[what] = verdict
         return _SupportAnswer(verdict.supported, cost=sum(cost))
 
-    def _report_solution(self, solution: Solution) -> bool:
+    def _report_solution(self, solution: ChangeSequence) -> bool:
         """Report a solution if all its graphs are judged supported; return whether they are."""
         if solution.title not in self.reported:
             self.say(asking=solution.title)

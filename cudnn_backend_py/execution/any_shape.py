@@ -26,7 +26,7 @@ from ..generated.enums import Status
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import (
-    ClassBounds,
+    ShapeClassBounds,
     explain_missing_class,
     find_best_class_bounds,
     make_class_problem,
@@ -90,7 +90,7 @@ class RelatedPlans:
         self._pool = pool
         self._families: dict[bool, str] = {}
 
-    def find(self, needed: ClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
+    def find(self, needed: ShapeClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
         """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
 
         Parameters
@@ -126,14 +126,14 @@ class RelatedPlans:
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: ClassBounds, stream: int) -> tuple[Slot, Any]:
+    def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[Slot, Any]:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
         key = (f"exact {self._family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
-    def build(self, bounds: ClassBounds) -> ClassPlan:
+    def build(self, bounds: ShapeClassBounds) -> ClassPlan:
         """Return the plan of the class with these bounds."""
         whole = make_class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
@@ -141,7 +141,9 @@ class RelatedPlans:
     def _family_key(self, *, decoding: bool) -> str:
         found = self._families.get(decoding)
         if found is None:
-            smallest = make_class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            smallest = make_class_problem(
+                self.problem, ShapeClassBounds(2, 1 if decoding else 2, 2), backward=self.backward
+            )
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
             self._families[decoding] = found
         return found
@@ -160,7 +162,7 @@ def find_shape_class(
     """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
-        ClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
+        ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
     )
 
 
@@ -316,7 +318,7 @@ class _ClassStrategy:
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem
-        self._needed = ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self._needed = ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
         self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
         self._held, self._best = self._find_plan(stream)

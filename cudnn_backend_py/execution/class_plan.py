@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph.attention import Attention
 from ..graph.attention.selections import find_selection
-from ..graph.attention.shape_class import PREPARED, ClassBounds, make_class_graph
+from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
@@ -141,7 +141,7 @@ class ClassPlan:
         engine: int | None = None,
         knobs: Knobs | None = None,
     ) -> None:
-        self.problem, self.bounds = problem, ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self.problem, self.bounds = problem, ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build_plan(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
         self._read_graph(self.plan.graph, backward)

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..generated.enums import Severity
 from ..native.log import LogRecord
 
-__all__ = ["FileRecord", "ForeignJson", "LruDict", "Source", "read_log", "scan_log"]
+__all__ = ["ForeignJson", "LogFileRecord", "LruDict", "Source", "read_log", "scan_log"]
 
 MAX_LINE = 1 << 20  # characters
 MAX_RECORD = 1 << 18
@@ -65,7 +65,7 @@ class LruDict(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class FileRecord(LogRecord):
+class LogFileRecord(LogRecord):
     """A record of a log file: ``line`` is its first line, counted from 1; ``whole`` is False if truncated.
 
     ``thread`` and ``process`` are 0 where the end of the record, which names them, is missing.
@@ -92,13 +92,13 @@ class _IncompleteRecord:
         self.lines.append(text)
         self.size += len(text) + 1
 
-    def finish(self, end: re.Match[str] | None = None) -> FileRecord:
+    def finish(self, end: re.Match[str] | None = None) -> LogFileRecord:
         thread, process = (int(end["thread"][:18]), int(end["process"][:18])) if end else (0, 0)
         whole = end is not None and not self.cut and bool(_FUNCTION.search(self.lines[0]))
-        return FileRecord(self.severity, "\n".join(self.lines), thread, process, self.line, whole)
+        return LogFileRecord(self.severity, "\n".join(self.lines), thread, process, self.line, whole)
 
 
-def read_log(source: Source) -> Iterator[FileRecord]:
+def read_log(source: Source) -> Iterator[LogFileRecord]:
     """Yield the records of a cuDNN log, in constant memory.
 
     Lines of several writers may be mixed if they differ in what is before ``I!`` (``[rank1]: ``, a container's
@@ -114,7 +114,7 @@ def read_log(source: Source) -> Iterator[FileRecord]:
     UsageError
         ``log-file`` if the file cannot be read.
     """
-    return (item for item in scan_log(source) if isinstance(item, FileRecord))
+    return (item for item in scan_log(source) if isinstance(item, LogFileRecord))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class ForeignJson:
     line: int
 
 
-def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
+def scan_log(source: Source) -> Iterator[LogFileRecord | ForeignJson]:
     """Yield the records of a log and the JSON between them."""
     opened: LruDict[str, _IncompleteRecord] = LruDict(MAX_STREAMS)
     whole_file: _IncompleteRecord | None = None

@@ -23,7 +23,7 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
 from ..rewrite.changes import Change
 from ..rewrite.shapes import find_equivalent_view
-from ..rewrite.solution import Solution
+from ..rewrite.solution import ChangeSequence
 from . import interpret
 from .data import make_inputs
 
@@ -64,7 +64,7 @@ _ROUNDED = 1e-9
 _CHEAP, _MOST = 1 << 21, 1 << 28
 
 
-def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = True) -> Comparison:
+def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bool = True) -> Comparison:
     """Compare a graph with the graphs of a solution, assuming that the caller does what the change titles say.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
@@ -90,10 +90,10 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
         return Comparison("not compared", error.headline)
 
 
-def _replay(graph: Graph, solution: Solution) -> list[State]:
+def _replay(graph: Graph, solution: ChangeSequence) -> list[State]:
     """Return the graphs before the first step and after each step."""
     states: list[State] = [(graph,)]
-    found = Solution.from_change(solution.steps[0])
+    found = ChangeSequence.from_change(solution.steps[0])
     states.append(found.graphs)
     for member, change in zip(solution.members[1:], solution.steps[1:], strict=True):
         following = found.apply_change(member, change)
@@ -114,7 +114,7 @@ def _check_random(states: list[State]) -> None:
         raise _CannotError("the graph draws random numbers, which depend on the positions of the elements")
 
 
-def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) -> Comparison:
+def _compare_first(sizes: Iterable[list[State]], solution: ChangeSequence, seed: int) -> Comparison:
     """Compare with the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
@@ -146,7 +146,7 @@ def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[S
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
+def _run_changed(states: list[State], solution: ChangeSequence, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
     """Return the results of the changed graphs by name, with the dims of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
@@ -404,7 +404,7 @@ def _estimate_cost(op: Op) -> int:
 _LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes with titles that say that outputs are no longer written
 
 
-def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
+def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
     """Describe the outputs that are no longer written; empty if there are none or the change titles announce it."""
     if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
         return ""

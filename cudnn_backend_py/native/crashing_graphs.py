@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
-from ..system.version import Window
+from ..system.version import VersionRange
 
 __all__ = ["CRASHING_GRAPHS", "CrashingGraph", "Given", "NestedDescriptor"]
 
@@ -149,7 +149,7 @@ class CrashingGraph(NamedTuple):
     code: str
     what: str
     fix: str
-    versions: Window
+    versions: VersionRange
     kinds: Callable[[Sequence[DescriptorType]], bool]
     condition: Callable[[Sequence[NestedDescriptor]], bool]
 
@@ -163,7 +163,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "norm-activation-gradient",
         "a norm of rows in float32 and an activation's gradient that reads its result from no memory",
         "leave the gradient to a graph of its own",
-        Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
+        VersionRange(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
         lambda kinds: sorted(kinds) == sorted((_NORM, _POINTWISE)),
         _has_norm_with_activation_gradient,
     ),
@@ -171,7 +171,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "experts-and-matmul",
         "a matmul of experts and another matmul",
         "leave the other matmul to a graph of its own",
-        Window(since=(9, 18, 0)),  # to 9.28.0
+        VersionRange(since=(9, 18, 0)),  # to 9.28.0
         lambda kinds: {_EXPERTS, _MATMUL} <= set(kinds),
         lambda ops: True,
     ),
@@ -179,7 +179,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "bilinear-one-dim",
         "BILINEAR resampling over one dim",
         "describe the tensors with a dim of 1 more",
-        Window(),  # 9.16.0 to 9.28.0
+        VersionRange(),  # 9.16.0 to 9.28.0
         lambda kinds: _RESAMPLE in kinds,
         _has_bilinear_over_one_dim,
     ),
@@ -187,7 +187,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "max-pool-gradient-of-both",
         "the gradient of a max pool, channels last, from its image and its result instead of an index",
         "give the index that the forward pass writes",
-        Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
+        VersionRange(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_without_index,
     ),
@@ -195,7 +195,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "max-pool-gradient-one-dim",
         "the gradient of a max pool over one dim, channels last",
         "describe the tensors with a dim of 1 more",
-        Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
+        VersionRange(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_over_one_dim,
     ),
@@ -203,7 +203,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "vector-product-select",
         "the product of a matrix and a vector, and BINARY_SELECT by a whole mask after it",
         "use cuDNN 9.28.0 or later, or select in a graph of its own",
-        Window(since=(9, 21, 0), until=(9, 28, 0)),
+        VersionRange(since=(9, 21, 0), until=(9, 28, 0)),
         lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},
         _selects_matrix_vector_product,
     ),

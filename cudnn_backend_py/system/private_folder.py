@@ -4,7 +4,7 @@ Code is loaded from such a folder, or what is in it is believed: so the folder m
 may write to it, and all is done through the file descriptor that was checked. Writers take turns by a lock that the
 system gives back when a process dies; what a killed one left is removed by the next.
 
-:class:`EntryFolder` keeps JSON records by key in such a folder: one line with schema and SHA-256, then the JSON.
+:class:`KeyedRecordFolder` keeps JSON records by key in such a folder: one line with schema and SHA-256, then the JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import EnvironmentNotReady, UsageError
 from .interruption import pass_interruption
 from .user_folder import user_folder
 
-__all__ = ["CacheWarning", "EntryFolder", "OpenFolder", "PrivateFolder", "user_folder"]
+__all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "user_folder"]
 
 LOCK, WRITING = ".lock", ".writing"
 _LOCK_WAIT_S = 10.0
@@ -265,7 +265,7 @@ class OpenFolder:
             return False
 
 
-class EntryFolder:
+class KeyedRecordFolder:
     """JSON records by key, each in a file of its own in a private folder.
 
     What is wrong with an entry is a warning, and the entry counts as absent; so is an entry that cannot be written.

@@ -18,7 +18,7 @@ from ..execution.buffers import use_reader
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
-from ..graph.attention.shape_class import ClassBounds, find_smallest_class_bounds
+from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_class_bounds
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import TupleCall, compiled_library
 from ..native.prepare import PrepareKernel
@@ -217,7 +217,7 @@ def make_class_recipe(
     outputs: Pairs,
     *,
     options: OperatorOptions,
-    bounds: ClassBounds,
+    bounds: ShapeClassBounds,
     is_exact: bool = False,
     heads_folded: int = 1,
     copied: Sequence[str] = (),
@@ -380,7 +380,7 @@ class _VariableNumbers:
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
     def limits(
-        self, plan: ClassPlan, options: OperatorOptions, bounds: ClassBounds, *, is_exact: bool
+        self, plan: ClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
         """Return the (slot, least, most) of the calls of this class, without those of a smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded

@@ -27,7 +27,7 @@ from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Profile, Target, open_target
 from ..versions.store import make_version_environment
 
-__all__ = ["MODES", "Answer", "BuiltPlan", "SideFacts", "VerificationSide", "serve_answers"]
+__all__ = ["MODES", "Answer", "BuiltPlan", "SideProperties", "VerificationSide", "serve_answers"]
 
 MODES = ("A", "FALLBACK")
 _OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
@@ -81,7 +81,7 @@ class BuiltPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideFacts:
+class SideProperties:
     """The library and the GPU of one side.
 
     Attributes
@@ -127,7 +127,7 @@ class VerificationSide:
     def __exit__(self, *_exception: object) -> None:
         self._child.end()
 
-    def read_facts(self) -> SideFacts:
+    def read_properties(self) -> SideProperties:
         """Return the facts about the side's library and GPU.
 
         Raises
@@ -138,7 +138,7 @@ class VerificationSide:
         """
         said = self._query_child({})
         if "facts" in said:
-            return SideFacts(**said["facts"])
+            return SideProperties(**said["facts"])
         if "refused" in said:
             headline, code, sections = said["refused"]
             raise EnvironmentNotReady(headline, code=code, **sections)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .answers import Answer, BuiltPlan, SideFacts
+from .answers import Answer, BuiltPlan, SideProperties
 
 __all__ = ["ASPECTS", "find_differing_aspects", "find_differing_facts", "find_first_difference"]
 
@@ -78,7 +78,7 @@ def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: st
     return f"mode {mode}: {len(tags)} configs" + (f", {only[0]}{more} alone" if only else "")
 
 
-def find_differing_facts(one: SideFacts, other: SideFacts) -> dict[str, tuple[Any, Any]]:
+def find_differing_facts(one: SideProperties, other: SideProperties) -> dict[str, tuple[Any, Any]]:
     """Return the facts of library and GPU in which two sides differ, by name, with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}

@@ -19,12 +19,12 @@ from ..known_issues import find_ending_problems
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
-from .answers import Answer, BuiltPlan, SideFacts, VerificationSide
+from .answers import Answer, BuiltPlan, SideProperties, VerificationSide
 from .compare import ASPECTS, find_differing_aspects, find_differing_facts
 from .graphs import FAMILIES, VerificationGraph, hash_cases, make_cases
 from .reproductions import Reproduction, read_reproductions
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphRow", "RunOutcome", "Verification", "verify"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphAnswers", "RunOutcome", "Verification", "verify"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/verification", 1
 LIVE, DESCRIBED, OTHER = "live", "described", "other"
@@ -37,7 +37,7 @@ Step = Callable[[float, str], object]
 
 
 @dataclass(slots=True)
-class GraphRow:
+class GraphAnswers:
     """A graph and the answers to it, by the name of the side."""
 
     case: VerificationGraph
@@ -79,8 +79,8 @@ class Verification:
         What the time did not suffice for, by the name of the part.
     """
 
-    sides: Mapping[str, SideFacts]
-    rows: list[GraphRow]
+    sides: Mapping[str, SideProperties]
+    rows: list[GraphAnswers]
     compared: list[RunOutcome] = field(default_factory=list)
     known_issues: list[RunOutcome] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
@@ -191,18 +191,18 @@ def verify(
     Raises
     ------
     EnvironmentNotReady
-        As :meth:`VerificationSide.read_facts`.
+        As :meth:`VerificationSide.read_properties`.
     """
     began = time.monotonic()
     cases = make_cases() if cases is None else cases
     with ExitStack() as held:
         sides: dict[str, VerificationSide] = {}
-        facts: dict[str, SideFacts] = {}
+        facts: dict[str, SideProperties] = {}
 
         def add(name: str, profile: Profile | None) -> None:
             sides[name] = held.enter_context(VerificationSide(profile, versions[len(sides)]))
             step(0.0, f"loading cuDNN: {name}")
-            facts[name] = sides[name].read_facts()
+            facts[name] = sides[name].read_properties()
 
         if live:
             add(LIVE, None)
@@ -212,7 +212,7 @@ def verify(
             add(DESCRIBED, described)
             if other is not None:
                 add(OTHER, other)
-        found = Verification(facts, [GraphRow(case) for case in cases])
+        found = Verification(facts, [GraphAnswers(case) for case in cases])
         work = _VerificationRun(found, sides, began + limit_s, step)
         work.query()
         work.build()
@@ -282,7 +282,7 @@ class _VerificationRun:
                     return
                 self.found.known_issues.append(_try_reproduction(runner, one))
 
-    def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphRow], bool]) -> list[GraphRow]:
+    def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphAnswers], bool]) -> list[GraphAnswers]:
         """Return up to `count` rows of each family that `wanted` accepts."""
         taken: Counter[str] = Counter()
         chosen = []

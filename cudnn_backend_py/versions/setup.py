@@ -30,7 +30,7 @@ from ..native.find import (
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
 from ..system.integrity import FileChangedError, Signature, find_sha256, make_signature, read_sha256, remember_sha256
 from ..system.interruption import pass_interruption, suppress_errors
-from ..system.private_folder import EntryFolder, PrivateFolder
+from ..system.private_folder import KeyedRecordFolder, PrivateFolder
 from .store import child_environment, default_root, require_installed
 
 __all__ = ["JudgingEnvironment", "read_judging_environment"]
@@ -249,11 +249,13 @@ def _make_digest_key(path: str, signature: Signature) -> str:
 
 
 @cache
-def _open_digest_cache(folder: Path) -> EntryFolder:
+def _open_digest_cache(folder: Path) -> KeyedRecordFolder:
     private = PrivateFolder(
         folder,
         title="folder of file digests",
         reason="cached answers are looked up by them",
         code="cache-folder-not-private",
     )
-    return EntryFolder(private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False)
+    return KeyedRecordFolder(
+        private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False
+    )

@@ -93,9 +93,9 @@ def _run_watched(
     process, watches = os.getpid(), []
 
     def watch() -> None:
-        from .watch import Watch
+        from .watch import AttentionCallWatch
 
-        watches.append(Watch(as_cuda=target is not None))
+        watches.append(AttentionCallWatch(as_cuda=target is not None))
         watches[0].start()
 
     forget = call_after_import("torch", watch)

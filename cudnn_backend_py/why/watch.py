@@ -33,7 +33,7 @@ from .query_torch import (
 )
 from .wrapping import FunctionWrapper, WrapperRegistry, is_compiling
 
-__all__ = ["CallGroup", "Watch"]
+__all__ = ["AttentionCallWatch", "CallGroup"]
 
 MAX_GROUPS = 10_000
 MAX_RECENT_CALLS = 4  # shapes of a place that are looked for before all others
@@ -92,7 +92,7 @@ _compiled_groups: list[
 ] = []  # attention in graphs that dynamo compiled in any watch: their runs are counted on
 
 
-class Watch:
+class AttentionCallWatch:
     """Records the attention calls of this process between :meth:`start` and :meth:`stop`.
 
     Parameters

@@ -57,7 +57,7 @@ class CallKind:
 
 
 @dataclass
-class ClassCall:
+class ShapeClassCall:
     """The tensors and arguments of one call: packed tokens [t, h, d], or dense ones [b * s, h, d]."""
 
     kind: CallKind
@@ -157,7 +157,7 @@ class ClassCall:
         return found
 
 
-def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> dict[str, Any]:
+def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ShapeClassCall) -> dict[str, Any]:
     """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
     torch = _import_torch()
     q, k, v = (x[name].double().requires_grad_() for name in "qkv")

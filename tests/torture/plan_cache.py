@@ -18,7 +18,7 @@ from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
-from cudnn_backend_py.system.private_folder import EntryFolder
+from cudnn_backend_py.system.private_folder import KeyedRecordFolder
 from tests.torture.harness import BrokenGuarantee
 
 __all__ = ["fill_disk", "kill_writers", "run_random_round"]
@@ -309,7 +309,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     return counts
 
 
-def _fill_until_refused(chance: random.Random, files: EntryFolder) -> Counter[str]:
+def _fill_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
     for key in PLAN_KEYS:

@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
-from cudnn_backend_py.rewrite.solution import find_solution
+from cudnn_backend_py.rewrite.solution import find_change_sequence
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
@@ -110,7 +110,7 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     assert remedy.comparison is not None
     counts = Counter({"exact": 1, f"exact, of {len(remedy.steps)} steps and {len(remedy.graphs)} graphs": 1})
     counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
-    solution = find_solution(question.graph, remedy.kinds, remedy.steps, remedy.members)
+    solution = find_change_sequence(question.graph, remedy.kinds, remedy.steps, remedy.members)
     if solution is None or solution.graphs != remedy.graphs:
         raise _make_broken_guarantee(question, f"{remedy.title}: applying its steps does not give its graphs")
     if remedy.comparison.state == "not compared":

@@ -305,10 +305,10 @@ def _time_pairs(
     One audit covers all blocks and pauses in those without: its time is spent in the others only.
     """
     from cudnn_backend_py.audit.case import CaseFolder
-    from cudnn_backend_py.audit.watch import Watch
+    from cudnn_backend_py.audit.watch import RunningAudit
 
     report = AuditReport()
-    watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
+    watch = RunningAudit(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
     plain: list[StepTime] = []
     audited: list[StepTime] = []
     sampled: list[int] = []

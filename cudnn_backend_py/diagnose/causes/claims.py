@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...graph.guard import report_line, run_guarded
 from ...graph.ir import Graph
 from ...rewrite.changes import Change
-from ...rewrite.solution import Solution
+from ...rewrite.solution import ChangeSequence
 from ..verdict import Cause
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     parts, wrong = [], set()
     for part in cause.remedy.split("; or "):
         change = claims.get(part)
-        found = None if change is None else compare_solution_results(graph, Solution.from_change(change))
+        found = None if change is None else compare_solution_results(graph, ChangeSequence.from_change(change))
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"
@@ -37,7 +37,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 
-def compare_solution_results(graph: Graph, solution: Solution | None) -> Comparison | None:
+def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> Comparison | None:
     """Compare the results of a solution with those of its graph; where they differ, report that and return None."""
     from ...interpreter.compare import Comparison, compare
 

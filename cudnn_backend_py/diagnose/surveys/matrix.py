@@ -20,7 +20,7 @@ from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...printable import brief, shown
 from ...system.notebook import HtmlDisplay
-from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
+from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
 from ...versions.setup import JudgingEnvironment
 from ..engines import ENGINES_MISSING_CODE
@@ -410,7 +410,7 @@ class _QueryQueue:
 # Kept answers
 
 
-def make_answer_folder(folder: Path) -> EntryFolder:
+def make_answer_folder(folder: Path) -> KeyedRecordFolder:
     """Return the folder of cached answers, with one file per query key."""
     private = PrivateFolder(
         folder,
@@ -418,7 +418,7 @@ def make_answer_folder(folder: Path) -> EntryFolder:
         reason="its files are trusted as cuDNN's answers",
         code="cache-folder-not-private",
     )
-    return EntryFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
+    return KeyedRecordFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
 
 
 class AnswerCache:

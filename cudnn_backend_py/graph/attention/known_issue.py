@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention
 
@@ -65,7 +65,7 @@ class KnownIssue:
     fix: str
     source: str
     evidence: str = ""
-    versions: Window = field(default_factory=Window)
+    versions: VersionRange = field(default_factory=VersionRange)
     sm: tuple[int, ...] = ()
     engines: tuple[int, ...] = ()
     attention: Callable[[AttentionUse], bool] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ...errors import GraphError
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..guard import run_guarded
 from ..ir import Graph
 from .known_issue import AttentionUse, KnownIssue, Sharing
@@ -42,7 +42,7 @@ BOUNDED_TOTAL = KnownIssue(
     fix="leave max_total_seq_q and max_total_seq_kv out",
     source=FRONTEND_NODE,
     sm=SM80_KERNELS,
-    versions=Window(since=(9, 18, 1)),
+    versions=VersionRange(since=(9, 18, 1)),
     attention=lambda use: use.backward
     and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
 )

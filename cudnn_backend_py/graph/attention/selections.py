@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...generated.enums import KnobType
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .known_issue import AttentionUse
 from .problem import Attention
@@ -40,7 +40,7 @@ class EngineSelection:
 
     by: str
     what: str
-    versions: Window
+    versions: VersionRange
     sm: range
     condition: Callable[[Attention], bool]
     engine: int
@@ -103,8 +103,8 @@ SELECTIONS = tuple(
     for what, since, condition, stages, file in _KINDS
     for engine, sm in ((5, range(100, 104)), (17, range(104, 110)))
     for window, knobs in (
-        (Window(since, _RENUMBERED), {KnobType.KERNEL_CFG: 31}),
-        (Window(max(since, _RENUMBERED)), _TILES),
+        (VersionRange(since, _RENUMBERED), {KnobType.KERNEL_CFG: 31}),
+        (VersionRange(max(since, _RENUMBERED)), _TILES),
     )
     if window.until is None or window.since < window.until
 )

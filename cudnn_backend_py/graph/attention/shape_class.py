@@ -25,7 +25,7 @@ from .problem import Attention, Implementation
 __all__ = [
     "MOST_HEADS",
     "PREPARED",
-    "ClassBounds",
+    "ShapeClassBounds",
     "TokenStrides",
     "choose_class_bounds",
     "explain_missing_class",
@@ -50,7 +50,7 @@ _LEAST = 64  # tokens; shorter bounds are no faster
 MOST_HEADS = 65535
 
 
-class ClassBounds(NamedTuple):
+class ShapeClassBounds(NamedTuple):
     """The largest batch and lengths of a shape class; the smallest class that fits a call is the fastest."""
 
     batch: int
@@ -62,7 +62,7 @@ class ClassBounds(NamedTuple):
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ClassBounds:
+def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ShapeClassBounds:
     """Return the bounds of a call's class: lengths are powers of two, batches also 1.5 times a power of two.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
@@ -70,7 +70,7 @@ def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -
     their own for it.
     """
     least = 1 if q == 1 and decoding else _LEAST
-    return ClassBounds(
+    return ShapeClassBounds(
         _round_up_to_class(batch, halves=True), max(least, _round_up_to_class(q)), max(_LEAST, _round_up_to_class(kv))
     )
 
@@ -81,7 +81,7 @@ def _round_up_to_class(size: int, *, halves: bool = False) -> int:
     return between if halves and size <= between else power
 
 
-def find_best_class_bounds(p: Attention, needed: ClassBounds | None = None) -> ClassBounds:
+def find_best_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
     """Return the bounds of the best class for a problem, or for the given batch and lengths of this problem.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
@@ -89,14 +89,14 @@ def find_best_class_bounds(p: Attention, needed: ClassBounds | None = None) -> C
     """
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
     decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
-    needed = needed or ClassBounds(p.batch, p.seq_q, p.seq_kv)
+    needed = needed or ShapeClassBounds(p.batch, p.seq_q, p.seq_kv)
     bounds, most = choose_class_bounds(*needed, decoding=decoding), MOST_HEADS // p.heads
     if needed.batch <= most < bounds.batch:
         bounds = bounds._replace(batch=most)
     return round_up_to_tiles(p, bounds)
 
 
-def round_up_to_tiles(p: Attention, bounds: ClassBounds) -> ClassBounds:
+def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return bounds rounded up to whole tiles for paged keys.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
@@ -104,19 +104,19 @@ def round_up_to_tiles(p: Attention, bounds: ClassBounds) -> ClassBounds:
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
-def find_smallest_class_bounds(p: Attention, bounds: ClassBounds) -> ClassBounds:
+def find_smallest_class_bounds(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return the smallest batch and lengths for which the class with these bounds is the best one.
 
     Single rows are left out where they have a class of their own.
     """
-    first = ClassBounds(1, 1 if bounds.q == 1 else 2, 1)
-    return ClassBounds(*(_find_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
+    first = ShapeClassBounds(1, 1 if bounds.q == 1 else 2, 1)
+    return ShapeClassBounds(*(_find_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
 
 
-def _find_smallest_size(p: Attention, bounds: ClassBounds, axis: int, least: int) -> int:
+def _find_smallest_size(p: Attention, bounds: ShapeClassBounds, axis: int, least: int) -> int:
     def round_up_size(size: int) -> int:
         return find_best_class_bounds(
-            p, ClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds)))
+            p, ShapeClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds)))
         )[axis]
 
     return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=round_up_size)
@@ -188,7 +188,7 @@ def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTu
             yield f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}"
 
 
-def make_class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Attention:
+def make_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool) -> Attention:
     """Return the problem of the shape class that contains `p`, with its sizes at the bounds.
 
     `p` says of its tensors how far tokens and heads are apart; see :func:`read_token_strides`. Offsets have 64 bits.
@@ -218,7 +218,7 @@ def make_class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> 
 
 
 def _make_class_layout(
-    p: Attention, bounds: ClassBounds, backward: bool
+    p: Attention, bounds: ShapeClassBounds, backward: bool
 ) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
         if _is_paged(p, name):
@@ -238,7 +238,7 @@ def _is_paged(p: Attention, name: str) -> bool:
     return p.page_size is not None and name in ("k", "v")
 
 
-def _find_class_bias_dims(p: Attention, bounds: ClassBounds) -> tuple[int, int, int, int] | None:
+def _find_class_bias_dims(p: Attention, bounds: ShapeClassBounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
     most = (bounds.batch, p.heads, bounds.q, bounds.kv)

@@ -20,7 +20,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
-    ClassBounds,
+    ShapeClassBounds,
     find_best_class_bounds,
     make_class_graph,
     make_class_problem,
@@ -43,7 +43,7 @@ WORKSPACE_BYTES = 4096
 class DescribedClassPlan(ClassPlan):
     """A class plan with a graph and without a built plan."""
 
-    def __init__(self, problem: Any, bounds: ClassBounds, backward: bool) -> None:
+    def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
         self.problem, self.bounds = make_class_problem(problem, bounds, backward=backward), bounds
         self._read_graph(make_class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE_BYTES)  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from cudnn_backend_py.audit import audit  # noqa: E402
 from cudnn_backend_py.audit.budget import Budget  # noqa: E402
 from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
 from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
-from cudnn_backend_py.audit.watch import Watch  # noqa: E402
+from cudnn_backend_py.audit.watch import RunningAudit  # noqa: E402
 from cudnn_backend_py.why.wrapping import FunctionWrapper, _make_wrapper  # noqa: E402
 
 F = torch.nn.functional
@@ -41,7 +41,7 @@ def test_all_attention_calls_are_counted_by_the_audit(every: int, first: int, tm
 
 def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
     report = AuditReport()
-    watch = Watch(1, 1e-12, CaseFolder(tmp_path), report)
+    watch = RunningAudit(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
     watch.start()
     try:

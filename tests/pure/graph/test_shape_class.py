@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import (
     PREPARED,
-    ClassBounds,
+    ShapeClassBounds,
     TokenStrides,
     choose_class_bounds,
     explain_missing_class,
@@ -25,7 +25,7 @@ from cudnn_backend_py.graph.attention.shape_class import (
 
 VERSION, SM = (9, 19, 0), 90
 PROBLEM = Attention(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_dim=64, causal=True, stats=True)
-BOUNDS = ClassBounds(4, 512, 1024)
+BOUNDS = ShapeClassBounds(4, 512, 1024)
 
 
 def map_ragged_tensors_to_offsets(graph: Any) -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_class_bounds_are_not_much_larger_than_the_call(size: int) -> None:
 @pytest.mark.parametrize("page_size", [None, 16])
 def test_the_smallest_call_of_a_shape_class_has_its_bounds(size: int, page_size: int | None) -> None:
     problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
-    found = find_best_class_bounds(problem, ClassBounds(size, size, size))
+    found = find_best_class_bounds(problem, ShapeClassBounds(size, size, size))
     least = find_smallest_class_bounds(problem, found)
     assert least.batch <= size
     assert least.q <= size
@@ -67,7 +67,7 @@ def test_few_class_bounds_cover_all_batch_sizes_and_lengths() -> None:
 
 
 def test_decoding_calls_have_separate_class_bounds() -> None:
-    assert choose_class_bounds(8, 1, 700) == ClassBounds(8, 1, 1024)
+    assert choose_class_bounds(8, 1, 700) == ShapeClassBounds(8, 1, 1024)
     assert choose_class_bounds(8, 2, 700).q == 64
 
 

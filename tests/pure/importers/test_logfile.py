@@ -20,7 +20,7 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
-from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
+from cudnn_backend_py.importers.records import MAX_LINE, LogFileRecord, read_log
 from tests.support.child import ROOT, run_code
 from tests.support.logs import LOG_FOLDER, make_comparable_graph, read_log_text
 from tests.support.mutations import mutate_json, mutate_text
@@ -37,7 +37,7 @@ def make_forum_graph() -> Graph:
     return graph
 
 
-def read_log_records(*pieces: str | bytes) -> list[FileRecord]:
+def read_log_records(*pieces: str | bytes) -> list[LogFileRecord]:
     return list(read_log(list(pieces)))
 
 

@@ -24,7 +24,7 @@ from cudnn_backend_py.known_issues import (
     name_failure,
     table,
 )
-from cudnn_backend_py.system.version import VersionTuple, Window
+from cudnn_backend_py.system.version import VersionRange, VersionTuple
 from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE_OPTIONS as REPRODUCED
@@ -142,7 +142,7 @@ def test_text_of_a_known_issue_is_complete() -> None:
         "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
-    later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
+    later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=VersionRange((9, 1, 0)))
     assert later.window == "cuDNN 9.1.0 and later"
 
 

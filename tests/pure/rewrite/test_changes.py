@@ -26,7 +26,7 @@ from cudnn_backend_py.rewrite.changes import (
     iterate_changes,
 )
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
-from cudnn_backend_py.rewrite.solution import Solution
+from cudnn_backend_py.rewrite.solution import ChangeSequence
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
 
@@ -393,7 +393,7 @@ def test_a_layout_change_keeps_the_memory_order_of_a_reshaped_tensor() -> None:
     )
     change = find_change(graph, "layout", "without gaps")
     assert {"k", "k_again"} <= set(change.tensors)  # both describe K's memory
-    assert compare(graph, Solution.from_change(change)).state == "same"
+    assert compare(graph, ChangeSequence.from_change(change)).state == "same"
 
 
 def test_padding_that_reaches_a_softmax_is_not_an_exact_change() -> None:

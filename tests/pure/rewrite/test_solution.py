@@ -10,7 +10,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
-from cudnn_backend_py.rewrite.solution import Solution, find_solution
+from cudnn_backend_py.rewrite.solution import ChangeSequence, find_change_sequence
 
 
 def make_three_operations() -> Graph:
@@ -27,14 +27,16 @@ def find_change(graph: Graph, kind: str, words: str) -> Change:
 
 
 def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
-    split = Solution.from_change(find_change(make_three_operations(), "split", "d in memory"))
+    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
         both = split.apply_change(member, find_change(split.graphs[member], kind, words))
         assert both is not None
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
         assert both.graphs[1 - member].ops[-1].display_name() == split.graphs[1 - member].ops[-1].display_name()
-        found = find_solution(make_three_operations(), both.kinds, [step.title for step in both.steps], both.members)
+        found = find_change_sequence(
+            make_three_operations(), both.kinds, [step.title for step in both.steps], both.members
+        )
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)
     third = both.apply_change(0, find_change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
@@ -45,7 +47,7 @@ def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
 
 
 def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
-    split = Solution.from_change(find_change(make_three_operations(), "split", "d in memory"))
+    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")
     assert split.graphs[1].tensor("d") == d

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideFacts
+from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideProperties
 from cudnn_backend_py.verification.compare import find_differing_aspects, find_differing_facts, find_first_difference
 from cudnn_backend_py.verification.graphs import FAMILIES, hash_cases, make_cases
 from cudnn_backend_py.verification.reproductions import read_reproductions
@@ -78,6 +78,6 @@ def test_different_kernels_are_classified_as_a_code_difference() -> None:
 
 
 def test_differing_environment_facts_are_listed() -> None:
-    one = SideFacts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
+    one = SideProperties(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
     other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
     assert find_differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}
