@@ -155,7 +155,7 @@ def test_deeply_nested_python_values_are_refused() -> None:
     [
         ({"tensor": "q", "name": "k"}, "has the unknown keys 'name'; allowed: 'tensor'"),
         ({"tensor": "q", "enum": "DataType"}, "has the unknown keys 'enum'; allowed: 'tensor'"),
-        ({"enum": "DataType", "value": "HALF", "x": 1}, "has 'x' next to 'enum'"),
+        ({"enum": "DataType", "value": "HALF", "x": 1}, "has the unknown keys 'x'; allowed: 'enum', 'value'"),
     ],
 )
 def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> None:

@@ -143,7 +143,7 @@ def test_text_of_a_known_issue_is_complete() -> None:
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
     later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=VersionRange((9, 1, 0)))
-    assert later.window == "cuDNN 9.1.0 and later"
+    assert later.version_range_text == "cuDNN 9.1.0 and later"
 
 
 # Issues measured for this package
