@@ -23,7 +23,7 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.child import call_command, poll_process
+from cudnn_backend_py.system.child import make_call_command, poll_process
 from tools.repository import make_child_environment
 
 from .graphs import make_two_matmuls
@@ -92,7 +92,7 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         options = ["--targets", *targets, "--versions", *versions, "--into", folder]
-        command = call_command("benchmarks.__main__:main", "matrix", *options)
+        command = make_call_command("benchmarks.__main__:main", "matrix", *options)
         child = subprocess.Popen(command, env=make_child_environment())
         while poll_process(child) is None and count_answers(cache) < total // 2:
             time.sleep(0.02)

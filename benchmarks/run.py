@@ -55,7 +55,7 @@ from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.system.child import script_command
+from cudnn_backend_py.system.child import make_script_command
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console, progress_bar
 from cudnn_backend_py.torch_ops.operators import load_torch
@@ -262,7 +262,7 @@ def _select_median_run(runs: list[dict[str, float]]) -> dict[str, float]:
 
 def _run_child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
     """Run a fresh process with a plan cache folder, and return its figures."""
-    command = script_command(FRESH_PROCESS_SCRIPT, FRESH_PROCESS_MODES[way], *options)
+    command = make_script_command(FRESH_PROCESS_SCRIPT, FRESH_PROCESS_MODES[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}

@@ -64,7 +64,7 @@ def collect_info() -> dict[str, Any]:
         facts["gpus"] = names or f"{driver.devices}, which cuDNN would name"
     try:
         installed = versions.list_installed()
-        named = [f"{item.full_build} ({item.flavor})" for item in installed]
+        named = [f"{item.full_version_with_cuda} ({item.flavor})" for item in installed]
         facts["cudnn versions installed"] = named or "none"
     except (ImportError, CudnnBackendError) as error:
         facts["cudnn versions installed"] = f"not known: {error}"

@@ -24,7 +24,7 @@ from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, attention, reference
 from cudnn_backend_py.graph import Tensor
-from cudnn_backend_py.graph.formats import decode, encode, round_to
+from cudnn_backend_py.graph.formats import decode, encode, round_to_data_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.known_issues import FAULTS
 from tests.known_issues import BASE_OPTIONS, EXAMPLES, Reproduction
@@ -81,7 +81,7 @@ class ReferenceData:
         short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last entry is the longest
         self.lengths, self.lengths_kv = np.maximum(1, p.seq_q - 31 * short), p.seq_kv - 17 * short
         self.values: dict[str, Any] = {
-            name: round_to(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
+            name: round_to_data_type(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
         }
         self.inputs = [self.values[name] for name in ("q", "k", "v")]
         if p.page_size is not None:  # the pages are in order
@@ -117,7 +117,7 @@ class ReferenceData:
             values |= {name: value.reshape(-1, 1, 1, 1) for name, value in lengths.items()}
             options |= lengths
         if p.bias is not None:
-            options["bias"] = values["bias"] = round_to(rng.standard_normal(p.bias), p.data_type)
+            options["bias"] = values["bias"] = round_to_data_type(rng.standard_normal(p.bias), p.data_type)
         if p.alibi:
             options["alibi_slopes"] = values["alibi_slopes"] = reference.alibi_slopes(p.heads)
         if p.sink:
@@ -141,7 +141,7 @@ class ReferenceData:
         """Return the reference of a backward pass, which gets the reference's o and stats, rounded."""
         values, scale = self.values, self._scale("o")
         exact = reference.forward(*self.inputs, **options)
-        values["o"], values["stats"] = round_to(exact.o * scale, self.p.data_type), exact.stats
+        values["o"], values["stats"] = round_to_data_type(exact.o * scale, self.p.data_type), exact.stats
         outputs = (values["o"] / scale, values["do"], values["stats"])
         gradient = reference.backward(*self.inputs, *outputs, **options)
         found = {name: getattr(gradient, name) * self._scale(name) for name in ("dq", "dk", "dv")}
@@ -269,7 +269,7 @@ def issue_of(name: str) -> attention.KnownIssue:
 
 def affected_versions(issue: attention.KnownIssue) -> str:
     """Return the cuDNN versions that have the issue, as text."""
-    return issue.window.removeprefix("cuDNN ")
+    return issue.version_range_text.removeprefix("cuDNN ")
 
 
 def known_issue_table(codes: Sequence[str]) -> Table:

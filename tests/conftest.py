@@ -83,20 +83,20 @@ RINGS: dict[str, Callable[[], str | None]] = {
 }
 
 
-def _is_selected(arguments: Iterable[str], ring: str) -> bool:
-    """Return whether the command line selects tests in the folder of a ring."""
+def _is_group_selected(arguments: Iterable[str], ring: str) -> bool:
+    """Return whether the command line selects tests in the folder of a test group, such as ``tests/gpu``."""
     folder = TESTS / ring
     paths = [Path(argument.split("::")[0]).resolve() for argument in arguments]
     return any(path == folder or path in folder.parents or folder in path.parents for path in paths)
 
 
 def _not_run(config: pytest.Config) -> dict[str, str]:
-    selected = [ring for ring in RINGS if _is_selected(config.args, ring)]
+    selected = [ring for ring in RINGS if _is_group_selected(config.args, ring)]
     return {ring: why for ring in selected if (why := RINGS[ring]()) is not None}
 
 
 class _NotRun(pytest.File):
-    """A test file of a skipped ring, which is not imported."""
+    """A test file of a skipped test group (library, gpu, browser or site), which is not imported."""
 
     def collect(self) -> Iterable[pytest.Item]:
         return ()

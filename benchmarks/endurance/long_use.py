@@ -24,7 +24,7 @@ from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from tools.repository import make_child_environment
 
 from ..c_calls import compile_program, record_calls
@@ -121,7 +121,7 @@ def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 
 
 def _run_child(*arguments: str) -> str:
-    command = call_command("benchmarks.__main__:main", "long-use", *arguments)
+    command = make_call_command("benchmarks.__main__:main", "long-use", *arguments)
     done = subprocess.run(command, env=make_child_environment(), stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.terminal import WordTable, open_console
 from tools.repository import make_child_environment
 
@@ -290,7 +290,7 @@ class _ProviderProcess:
         given = ["model", "--child", provider, way, "--device", options.device, *(["--little"] * options.little)]
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
-                call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
+                make_call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
                 # Threads of several processes would only wait for each other: the work is on the GPU.
                 env=make_child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,

@@ -33,7 +33,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 @click.option("--cost", default=COST, show_default=True, help="The part of the time that checks may take.")
 @click.option("--folder", metavar="FOLDER", help="Where cases are kept.")
 @click.option("--output", metavar="FILE", help="Write it here, not to standard error, and as JSON.")
-def _command(
+def _parse_command(
     every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]
 ) -> Callable[[], None]:
     start = select_program(program)
@@ -61,7 +61,7 @@ def _run_audited(start: Callable[[], Any], options: dict[str, Any], where: Path 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program of the command line; its exceptions propagate."""
     try:
-        run = _command.main(arguments, prog_name="python -m cudnn_backend_py.audit", standalone_mode=False)
+        run = _parse_command.main(arguments, prog_name="python -m cudnn_backend_py.audit", standalone_mode=False)
         if callable(run):
             run()
     except click.ClickException as error:

@@ -65,18 +65,18 @@ class AttentionCall:
 
 
 @functools.cache
-def _cached_signature(function: Any) -> inspect.Signature:
+def _read_signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, including defaults."""
-    found = _cached_signature(function).bind(*args, **kwargs)
+    found = _read_signature(function).bind(*args, **kwargs)
     found.apply_defaults()
     return dict(found.arguments)
 
 
-def _first_output(result: Any) -> Any:
+def _select_first_output(result: Any) -> Any:
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -140,7 +140,7 @@ def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
     named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
     return AttentionCall(
-        named, options, given, lambda o: _first_output(o).transpose(1, 2) if turned else _first_output(o)
+        named, options, given, lambda o: _select_first_output(o).transpose(1, 2) if turned else _select_first_output(o)
     )
 
 
@@ -155,7 +155,9 @@ def _check_tensors_supported(*tensors: Any) -> None:
     q = tensors[0]
     if not is_eager(torch, tensors):
         on_gpu = isinstance(q, torch.Tensor) and q.is_cuda
-        raise UncheckedCallError("a mode, a transform or a subclass of torch" if on_gpu else "tensors are not on a GPU")
+        raise UncheckedCallError(
+            "a torch mode, transform or tensor subclass is active" if on_gpu else "tensors are not on a GPU"
+        )
     if any(x.is_nested or x.numel() == 0 for x in tensors):
         raise UncheckedCallError("nested or empty tensors")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):

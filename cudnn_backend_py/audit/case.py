@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
-from ..graph.formats import storage_type
+from ..graph.formats import get_storage_type
 from ..interpreter.data import from_memory
 from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import shown
@@ -147,7 +147,7 @@ class Case:
 
 def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
     """Return the numbers in a tensor's memory, given as bytes."""
-    kind = storage_type(tensor.data_type) if is_one_numpy_element(tensor.data_type) else np.dtype(np.uint8)
+    kind = get_storage_type(tensor.data_type) if is_one_numpy_element(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
     return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
 
@@ -171,9 +171,9 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     if found.pop("schema") != SCHEMA or found.pop("version") > SCHEMA_VERSION:
         raise _make_case_error(name, "it has another format, or comes from a later version of this package")
     if found["at"] is not None and min(found["at"]) < 0:
-        raise _make_case_error(name, f"at is {found['at']}, a batch entry and a head are needed")
+        raise _make_case_error(name, f"'at' is {found['at']}, but must be the indices of a batch entry and a head")
     if _VERSION.fullmatch(found["cudnn"]) is None:
-        raise _make_case_error(name, f"cudnn is {shown(found['cudnn'], 40)}, which is no version")
+        raise _make_case_error(name, f"cudnn is {shown(found['cudnn'], 40)}, which is not a version")
     graph = None if found["graph"] is None else graph_from_json(found["graph"])
     return Case(**{**found, "graph": graph, "images": images})
 
@@ -188,11 +188,11 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
 
     def check_headers(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
-            raise ValueError("its content is compressed; the content of a case never is")
+            raise ValueError("its arrays are compressed, which an audit case does not allow")
         if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
             raise ValueError(f"it declares more bytes than it has, or has more than {_LARGEST}")
         if any(header.dtype != np.uint8 for header in headers.values()):
-            raise ValueError("memory in it is not bytes")
+            raise ValueError("one of its arrays does not consist of bytes")
 
     held = read_arrays(path, code="audit-case", what="case of an audit", check=check_headers)
     try:

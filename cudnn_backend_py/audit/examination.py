@@ -18,14 +18,14 @@ from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
-from ..versions.store import environment_for, list_installed, list_judging
+from ..versions.store import list_installed, list_judging, make_version_environment
 from .case import Case, load_case
 from .judging import judge_part
 from .look import VARIABLE
 from .part import CasePart, select_part
 from .reproduction import draft_known_issue, write_program
 
-__all__ = ["CaseReport", "VersionResult", "examine", "search_edge"]
+__all__ = ["CaseReport", "VersionResult", "examine", "find_changed_version"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -265,7 +265,7 @@ class _Examination:
     def graph(self) -> Graph:
         return self.part.graph
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
 
     def interpret(self) -> None:
@@ -280,7 +280,7 @@ class _Examination:
 
     def judge_versions(self, named: Sequence[str]) -> None:
         """Run with the case's own version, then with others."""
-        own = self.test_version(self._name_own_library())
+        own = self.run_with_version(self._find_own_library_name())
         if own is None:
             return
         others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own_version(name)]
@@ -288,17 +288,17 @@ class _Examination:
         known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:
             if not leading_numbers(name):
-                self.test_version(name)
+                self.run_with_version(name)
 
         def is_other(name: str) -> bool:
-            one = self.test_version(name)
+            one = self.run_with_version(name)
             return one is not None and one.state != own.state
 
-        search_edge([name for number, name in known if number > numbers], is_other)
-        search_edge([name for number, name in reversed(known) if number < numbers], is_other)
+        find_changed_version([name for number, name in known if number > numbers], is_other)
+        find_changed_version([name for number, name in reversed(known) if number < numbers], is_other)
         self._describe_window()
 
-    def _name_own_library(self) -> str:
+    def _find_own_library_name(self) -> str:
         """Return the name of the case's own library: a path, an installed version, or this process's.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
@@ -326,14 +326,14 @@ class _Examination:
             return _is_same_file(name, self.case.library)
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
-    def test_version(self, name: str) -> VersionResult | None:
+    def run_with_version(self, name: str) -> VersionResult | None:
         """Run the case with a cuDNN version and store the result; return None at the time limit."""
-        if self.left_s() < 5.0:
+        if self.remaining_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
             return None
         self.step(f"running cuDNN {name}")
         try:
-            trials = self._run_configs(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
+            trials = self._run_configs(name, self.graph, limit_s=self.remaining_s(), tag=self.case.tag)
         except CudnnBackendError as error:
             one = VersionResult(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
         else:
@@ -423,7 +423,7 @@ class _Examination:
             found.draft = str(draft)
 
 
-def search_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+def find_changed_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
     """Run the last of some versions and, if its result differs from the case's own, bisect to where it changes."""
     if not names or not is_other(names[-1]):
         return
@@ -443,11 +443,11 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _make_environment(name: str) -> dict[str, str]:
-    """Return the environment of a child that loads an installed version, a library by path, or ours."""
+    """Return the environment of a child that loads an installed cuDNN, a library by path, or this process's cuDNN."""
     if os.path.exists(name):
         found = {**os.environ, LIBRARY: str(Path(name).resolve())}
     else:
-        found = environment_for(name or None)
+        found = make_version_environment(name or None)
     return found | {VARIABLE: ""}
 
 

@@ -28,7 +28,7 @@ from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
 from .part import CasePart, select_part
 
-__all__ = ["BackgroundJudge", "judge_part", "serve_judging"]
+__all__ = ["BackgroundJudge", "judge_part", "serve_checks"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 8  # calls whose buffers are held
@@ -52,7 +52,7 @@ class BackgroundJudge:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child = LastingChild(f"{__name__}:{serve_judging.__name__}", _make_environment)
+        self._child = LastingChild(f"{__name__}:{serve_checks.__name__}", _make_environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}
@@ -123,7 +123,7 @@ def _make_environment() -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
 
 
-def serve_judging() -> None:
+def serve_checks() -> None:
     """In a child process: check the cases that the parent sends."""
     os.nice(10)
     serve(_judge_query)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..printable import printable_lines
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from .case import CaseFolder
 from .report import AuditReport
 
 if TYPE_CHECKING:
-    from .watch import Watch
+    from .watch import RunningAudit
 
 __all__ = ["COST", "EVERY", "VARIABLE", "audit", "audit_from_environment"]
 
@@ -77,11 +77,11 @@ def audit(
     )
     _check_option("seed", seed, "an int", isinstance(seed, int))
     try:
-        from .watch import Watch
+        from .watch import RunningAudit
     except ImportError as error:
         raise EnvironmentNotReady("torch cannot be imported", code="audit-without-torch", cause=str(error)) from error
     report = AuditReport()
-    watch = Watch(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
+    watch = RunningAudit(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
     watch.start()
     try:
         yield report
@@ -117,17 +117,17 @@ def audit_from_environment() -> None:
     except (ValueError, UsageError):
         warnings.warn(f"{VARIABLE} must be a number of calls, got {said!r}: nothing is audited", stacklevel=3)
         return
-    after_import("torch", lambda: _audit_on_import(every))
+    call_after_import("torch", lambda: _start_audit_on_import(every))
 
 
-def _audit_on_import(every: int) -> None:
+def _start_audit_on_import(every: int) -> None:
     process = os.getpid()
 
     def start_watch() -> None:
-        from .watch import Watch
+        from .watch import RunningAudit
 
         try:
-            watch = Watch(every, COST, CaseFolder(), AuditReport(), patience_s=PATIENCE_S)
+            watch = RunningAudit(every, COST, CaseFolder(), AuditReport(), patience_s=PATIENCE_S)
             watch.start()
         except (CudnnBackendError, ImportError) as error:
             warnings.warn(f"nothing is audited: {error}", stacklevel=2)
@@ -137,7 +137,7 @@ def _audit_on_import(every: int) -> None:
     start_watch()
 
 
-def _stop_and_report(watch: Watch, process: int) -> None:
+def _stop_and_report(watch: RunningAudit, process: int) -> None:
     if os.getpid() != process:  # a forked child has no part in it
         return
     watch.stop()

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..graph import Graph, Tensor
 from ..graph.attention.recognize import read_attention
-from ..graph.replace import attempt, replace_tensors
+from ..graph.replace import replace_tensors, try_to_make_graph
 from .case import Case
 
-__all__ = ["MOST_SCORES", "CasePart", "cut_key_head", "select_part"]
+__all__ = ["MOST_SCORES", "CasePart", "select_key_head", "select_part"]
 
 MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
@@ -45,7 +45,7 @@ def select_part(case: Case, seed: int = 0) -> CasePart:
     if problem.batch * problem.heads * problem.seq_q * problem.seq_kv <= MOST_SCORES or heads != problem.v_heads:
         return whole
     batch, head = case.at or _choose_head(whole, problem.batch, problem.heads, seed)
-    return cut_key_head(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
+    return select_key_head(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
 
 
 def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int
     return draw.randrange(batch), draw.randrange(heads)
 
 
-def cut_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head: int) -> CasePart | None:
+def select_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head: int) -> CasePart | None:
     """Return the part of dense attention for one key head; None where the graph has another form.
 
     Strides stay as they are, so that what hangs on them does.
@@ -75,7 +75,7 @@ def cut_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head:
     key_head = head // group
     kept = {heads: slice(key_head * group, (key_head + 1) * group), key_heads: slice(key_head, key_head + 1)}
 
-    def slices_of(tensor: Tensor) -> tuple[slice, ...]:
+    def find_slices(tensor: Tensor) -> tuple[slice, ...]:
         first = slice(batch, batch + 1) if tensor.dims[0] == sizes[0] else slice(None)
         return (first, slice(None) if tensor.dims[1] == 1 else kept[tensor.dims[1]])
 
@@ -83,16 +83,16 @@ def cut_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head:
     for tensor in whole.graph.tensors:
         if tensor.rank != 4 or tensor.dims[0] not in (1, sizes[0]) or tensor.dims[1] not in (1, heads, key_heads):
             return None
-        dims = (1, 1 if tensor.dims[1] == 1 else len(range(heads)[slices_of(tensor)[1]]), *tensor.dims[2:])
+        dims = (1, 1 if tensor.dims[1] == 1 else len(range(heads)[find_slices(tensor)[1]]), *tensor.dims[2:])
         changed[tensor.uid] = dataclasses.replace(tensor, dims=dims)
-    graph = attempt(lambda: replace_tensors(whole.graph, changed))
+    graph = try_to_make_graph(lambda: replace_tensors(whole.graph, changed))
     if graph is None:
         return None
     tensors = {tensor.name: tensor for tensor in whole.graph.tensors}
 
-    def cut_arrays(held: dict[str, Any]) -> dict[str, Any]:
-        return {name: x if np.ndim(x) != 4 else np.asarray(x)[slices_of(tensors[name])] for name, x in held.items()}
+    def select_slices(held: dict[str, Any]) -> dict[str, Any]:
+        return {name: x if np.ndim(x) != 4 else np.asarray(x)[find_slices(tensors[name])] for name, x in held.items()}
 
     last = (key_head + 1) * group - 1
     what = f"batch {batch}, heads {key_head * group} to {last}"
-    return CasePart(graph, cut_arrays(whole.given), cut_arrays(whole.results), what)
+    return CasePart(graph, select_slices(whole.given), select_slices(whole.results), what)

@@ -94,7 +94,7 @@ What the condition is has to be found out: as it is it holds for this graph alon
 """
 
 from cudnn_backend_py.graph.attention.known_issue import KnownIssue
-from cudnn_backend_py.system.version import Window
+from cudnn_backend_py.system.version import VersionRange
 from cudnn_backend_py.tuning.trial.reproduce import decode_graph
 
 GRAPH = (
@@ -108,7 +108,7 @@ FAULT = KnownIssue(
     fix={fix!r},
     source="an audit",
     evidence={evidence!r},
-    versions=Window({window}),
+    versions=VersionRange({window}),
     sm=({sm},),
     engines=({engine},),
     depends_on={depends!r},

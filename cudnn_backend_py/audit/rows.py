@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from ..generated.enums import DataType
-from ..graph.formats import largest_finite
+from ..graph.formats import get_largest_finite
 from ..torch_ops.arguments import OperatorOptions
 from ..tuning.trial.bound import SPREAD_FACTOR
 from ..tuning.trial.rules import ROUNDING_FACTOR, get_unit_roundoff
@@ -50,67 +50,67 @@ Named = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _ErrorProperties:
-    """Error properties of the data type of a call's tensors."""
+    """Unit roundoff, smallest and largest number of a call's data type, which the allowed errors depend on."""
 
     unit: float
     least: float
     largest: float
 
     @classmethod
-    def of_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
+    def from_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
         kind = _TYPES[dtype]
         unit = get_unit_roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
             unit = get_unit_roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
-        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest_finite(kind))
+        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, get_largest_finite(kind))
 
 
 class SampledRows:
     """The sampled rows of a call: their positions, and the inputs they need."""
 
     def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
-        """Take rows by their places among all rows, [rows] int64."""
+        """Select rows by their indices among all rows, [rows] int64."""
         self.named, self.options, self.flat = named, options, flat
         q, k, v = named["q"], named["k"], named["v"]
-        self.kind = _ErrorProperties.of_dtype(q.dtype)
+        self.kind = _ErrorProperties.from_dtype(q.dtype)
         self.dim = q.shape[-1]
         self.scale = 1.0 / math.sqrt(self.dim) if options.scale is None else options.scale
         if q.dim() == 3:
-            self._place_packed(q)
+            self._locate_packed_rows(q)
         else:
-            self._place_dense(q)
+            self._locate_dense_rows(q)
         self.k_head = self.h // (q.shape[1] // k.shape[1])
         self.v_head = self.h // (q.shape[1] // v.shape[1])
         if named.get("block_table") is not None:
-            self._find_pages(named["block_table"], k)
+            self._locate_paged_keys(named["block_table"], k)
         elif q.dim() == 3:
-            self._find_packed(k)
+            self._locate_packed_keys(k)
         else:
             self.j = torch.arange(k.shape[2], device=q.device)
             lengths = named.get("seq_len_kv")
             self.len_kv = torch.full_like(self.b, k.shape[2]) if lengths is None else lengths.long()[self.b]
 
-    def _place_dense(self, q: Any) -> None:
+    def _locate_dense_rows(self, q: Any) -> None:
         _, heads, rows, _ = q.shape
         self.b, self.h, self.i = self.flat // (heads * rows), self.flat // rows % heads, self.flat % rows
         lengths = self.named.get("seq_len_q")
         self.len_q = torch.full_like(self.b, rows) if lengths is None else lengths.long()[self.b]
 
-    def _place_packed(self, q: Any) -> None:
+    def _locate_packed_rows(self, q: Any) -> None:
         starts = self.named["cu_seqlens_q"].long()
         token, self.h = self.flat // q.shape[1], self.flat % q.shape[1]
         self.b = (torch.searchsorted(starts, token, right=True) - 1).clamp(0, starts.numel() - 2)
         self.i = token - starts[self.b]
         self.len_q = starts[self.b + 1] - starts[self.b]
 
-    def _find_packed(self, k: Any) -> None:
+    def _locate_packed_keys(self, k: Any) -> None:
         starts = self.named["cu_seqlens_k"].long()
         longest = min(self.options.max_kv or k.shape[0], k.shape[0])
         self.j = torch.arange(longest, device=k.device)
         self.len_kv = (starts[self.b + 1] - starts[self.b]).clamp(max=longest)
         self._tokens = (starts[self.b][:, None] + self.j).clamp(max=k.shape[0] - 1)
 
-    def _find_pages(self, table: Any, k: Any) -> None:
+    def _locate_paged_keys(self, table: Any, k: Any) -> None:
         page = k.shape[2]
         longest = table.shape[1] * page
         longest = min(longest, self.options.max_kv or longest)
@@ -120,7 +120,7 @@ class SampledRows:
         self._pages = table.long()[self.b].gather(1, torch.minimum(self.j // page, last)).clamp(0, k.shape[0] - 1)
 
     @property
-    def head(self) -> Any:
+    def row_heads(self) -> Any:
         """For each row its head among all query heads of all sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
@@ -139,7 +139,7 @@ class SampledRows:
             found = x[self.b, head]
         return found.double()
 
-    def visibility_mask(self) -> Any:
+    def make_visibility_mask(self) -> Any:
         """Return the mask of visible keys, [rows, keys]."""
         options, j = self.options, self.j
         kept = (j < self.len_kv[:, None]) & (self.i < self.len_q)[:, None]
@@ -150,7 +150,7 @@ class SampledRows:
             kept = kept & (j + options.left_bound > row)
         return kept
 
-    def score_addend(self) -> Any:
+    def compute_score_addend(self) -> Any:
         """Return the bias and ALiBi values added to the scores, [rows, keys]; 0 if there is neither."""
         named = self.named
         found: Any = 0.0
@@ -183,15 +183,15 @@ class _Softmax:
     total: Any
 
 
-def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
+def _compute_softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
     """Return the probabilities of rows, from q . k and the sums of the absolute products."""
     options = rows.options
     scaled, slope = products * rows.scale, 1.0
     if options.soft_cap is not None:
         bent = torch.tanh(scaled / options.soft_cap)
         scaled, slope = options.soft_cap * bent, 1 - bent.square()
-    kept = rows.visibility_mask()
-    scores = (scaled + rows.score_addend()).masked_fill(~kept, -math.inf)
+    kept = rows.make_visibility_mask()
+    scores = (scaled + rows.compute_score_addend()).masked_fill(~kept, -math.inf)
     kept = kept & (scores > -math.inf)
     top = scores.amax(1, keepdim=True)
     sink = rows.named.get("sink")
@@ -265,15 +265,22 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
         rows.select_visible_keys(named["k"], rows.k_head),
         rows.select_visible_keys(named["v"], rows.v_head),
     )
-    found = _softmax(rows, *_multiply_rows(q, k))
+    found = _compute_softmax(rows, *_multiply_rows(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
-    wanted = _weighted_sum(found.p, v)
+    wanted = _compute_weighted_sums(found.p, v)
     unit, sizes = ROUNDING_FACTOR * rows.kind.unit, v.abs()
-    bound = unit * wanted.abs() + unit * _weighted_sum(found.p.square(), v.square()).sqrt()
-    bound = bound + _weighted_sum(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
+    bound = unit * wanted.abs() + unit * _compute_weighted_sums(found.p.square(), v.square()).sqrt()
+    bound = (
+        bound + _compute_weighted_sums(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
+    )
     return {
         "o": _compare_output(
-            rows.select_query_rows(o), wanted, SPREAD_FACTOR * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+            rows.select_query_rows(o),
+            wanted,
+            SPREAD_FACTOR * bound,
+            rows.kind,
+            found.kept.any(1)[:, None],
+            rows.row_heads,
         )
     }
 
@@ -282,7 +289,7 @@ def _multiply_rows(q: Any, k: Any) -> tuple[Any, Any]:
     return (k @ q[:, :, None])[..., 0], (k.abs() @ q.abs()[:, :, None])[..., 0]
 
 
-def _weighted_sum(weights: Any, values: Any) -> Any:
+def _compute_weighted_sums(weights: Any, values: Any) -> Any:
     return (weights[:, None] @ values)[:, 0]
 
 
@@ -315,7 +322,7 @@ class _ScoreGradients:
     together: Any
 
 
-def _score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _ScoreGradients:
+def _compute_score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _ScoreGradients:
     """Return the gradients of the scores, from dO . V and the sums of the absolute products."""
     p, unit = found.p, rows.kind.unit
     dp = dp.masked_fill(~found.kept, 0.0)
@@ -332,16 +339,22 @@ def _score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) ->
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
     rows = SampledRows(named, options, draw_rows(named, dq, count_visible_keys(named, options), generator))
     k, v = rows.select_visible_keys(named["k"], rows.k_head), rows.select_visible_keys(named["v"], rows.v_head)
-    found = _softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
-    slopes = _score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))
+    found = _compute_softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
+    slopes = _compute_score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))
     k = k.masked_fill(~found.kept[:, :, None], 0.0)
-    wanted = rows.scale * _weighted_sum(slopes.ds, k)
+    wanted = rows.scale * _compute_weighted_sums(slopes.ds, k)
     bound = ROUNDING_FACTOR * rows.kind.unit * wanted.abs() + rows.kind.least
     bound = bound + abs(rows.scale) * (
-        _weighted_sum(slopes.apart.square(), k.square()).sqrt() + _weighted_sum(slopes.together, k.abs())
+        _compute_weighted_sums(slopes.apart.square(), k.square()).sqrt()
+        + _compute_weighted_sums(slopes.together, k.abs())
     )
     return _compare_output(
-        rows.select_query_rows(dq), wanted, 2 * SPREAD_FACTOR * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+        rows.select_query_rows(dq),
+        wanted,
+        2 * SPREAD_FACTOR * bound,
+        rows.kind,
+        found.kept.any(1)[:, None],
+        rows.row_heads,
     )
 
 
@@ -364,8 +377,8 @@ def _check_head(
     absent = (rows.i >= rows.len_q)[:, None]
     queries, d_out = (rows.select_query_rows(x).masked_fill(absent, 0.0) for x in (q, d_o))
     keys, values = k[b, one][0].double(), v[b, one][0].double()
-    found = _softmax(rows, queries @ keys.T, queries.abs() @ keys.abs().T)
-    slopes = _score_gradients(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
+    found = _compute_softmax(rows, queries @ keys.T, queries.abs() @ keys.abs().T)
+    slopes = _compute_score_gradients(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
     facts: dict[str, Any] = {}
     unit, seen = ROUNDING_FACTOR * rows.kind.unit, (rows.j < rows.len_kv[0])[:, None]
     if "dv" in given:
@@ -373,13 +386,13 @@ def _check_head(
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
         facts["dv"] = _compare_output(
-            given["dv"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head[:1]
+            given["dv"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.row_heads[:1]
         )
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
         facts["dk"] = _compare_output(
-            given["dk"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head[:1]
+            given["dk"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.row_heads[:1]
         )
     return facts

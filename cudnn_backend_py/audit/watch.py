@@ -41,7 +41,7 @@ from .judging import BackgroundJudge
 from .report import AuditReport, StoredCase
 from .rows import FACTS, check_backward, check_forward
 
-__all__ = ["Watch"]
+__all__ = ["RunningAudit"]
 
 MOST_CALL_BYTES = 1 << 30  # of the tensors of a call that is sampled
 MOST_PENDING = 4  # calls whose tensors are held until the GPU has checked them
@@ -74,7 +74,7 @@ class _SampledCall(Protocol):
 
 
 @dataclass(slots=True)
-class _EntryPoint:
+class _AuditedFunction:
     """One kind of audited function: its wrapper, its number of calls, and when it may be sampled again."""
 
     name: str
@@ -101,7 +101,7 @@ class _EntryPoint:
 
 
 @dataclass
-class Watch:
+class RunningAudit:
     """The audit of this process between :meth:`start` and :meth:`stop`.
 
     Parameters
@@ -126,7 +126,7 @@ class Watch:
     seed: int = 0
     _wrapped: WrapperRegistry = field(default_factory=lambda: WrapperRegistry(__package__ or ""))
     _pending: list[_PendingCheck] = field(default_factory=list)
-    _entry_points: dict[tuple[str, str], _EntryPoint] = field(default_factory=dict)
+    _entry_points: dict[tuple[str, str], _AuditedFunction] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
     _kinds: set[str] = field(default_factory=set)
 
@@ -178,7 +178,7 @@ class Watch:
             budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
-                {self._over_budget_reason: entry_point.passed_over} if entry_point.passed_over else {}
+                {self._explain_exceeded_budget: entry_point.passed_over} if entry_point.passed_over else {}
             )
         report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
@@ -188,22 +188,22 @@ class Watch:
         """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
-        read: Any = partial(_SampledLaunch, self, how)
+        read: Any = partial(_SampledExecution, self, how)
         if name != "frontend":
             read = partial(_SampledAttention, self, name, READERS["torch" if how == "torch" else "operators"])
 
-        def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call_and_sample(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
             return self._handle_due_call(entry_point, read, original, args, kwargs)
 
-        entry_point = self._entry_points[name, how] = _EntryPoint(name, FunctionWrapper(call))
+        entry_point = self._entry_points[name, how] = _AuditedFunction(name, FunctionWrapper(call_and_sample))
         return entry_point.around
 
     # Which calls
 
     def _handle_due_call(
-        self, entry_point: _EntryPoint, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, entry_point: _AuditedFunction, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Make a due call, and check it if the budget allows."""
         began = time.perf_counter()
@@ -217,7 +217,7 @@ class Watch:
         self._budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
         found: _SampledCall | None = None
         try:
-            if why := self._reason_to_skip(entry_point, is_first):
+            if why := self._explain_skipped_call(entry_point, is_first):
                 self.report.passed_over[why] += 1
             else:
                 entry_point.tried += 1
@@ -247,7 +247,7 @@ class Watch:
         entry_point.paid_at = self._budget.next_affordable_s(*entry_point.kinds)
         return result
 
-    def _reason_to_skip(self, entry_point: _EntryPoint, is_first: bool) -> str:
+    def _explain_skipped_call(self, entry_point: _AuditedFunction, is_first: bool) -> str:
         """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
@@ -255,11 +255,11 @@ class Watch:
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
         if not is_first and self._budget.elapsed_s < self._budget.next_affordable_s(*entry_point.kinds):
-            return self._over_budget_reason
+            return self._explain_exceeded_budget
         return ""
 
     @property
-    def _over_budget_reason(self) -> str:
+    def _explain_exceeded_budget(self) -> str:
         return f"an audit may take {self.cost:.1%} of the time"
 
     def _get_generator(self, device: int) -> Any:
@@ -326,18 +326,26 @@ class _SampledAttention:
     """A sampled call of attention, with the checks of its output and gradients."""
 
     def __init__(
-        self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        watch: RunningAudit,
+        entry_point: str,
+        read: Any,
+        original: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self.watch, self.entry_point = watch, entry_point
-        self.call = _to_checkable_call(read(original, args, kwargs))
+        self.call = _make_checkable_call(read(original, args, kwargs))
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
-        self.args, self.kwargs, self._probed = self._probe(args, kwargs)
+        self.args, self.kwargs, self._probed = self._replace_with_observed_views(args, kwargs)
         self.kinds = (entry_point, f"{entry_point}, backward")[: 1 + self._probed]
         self.account = watch._budget.start_sample(entry_point)
 
-    def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    def _replace_with_observed_views(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Return the arguments with Q, K and V as views that observe gradients, and whether gradients flow."""
         given = list(self.call.given.values())
         if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in self.call.named:
@@ -426,15 +434,17 @@ class _SampledAttention:
         )
 
 
-class _SampledLaunch:
+class _SampledExecution:
     """A sampled execution of a frontend graph: its plan, and its tensors' memory before and after."""
 
-    def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, watch: RunningAudit, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         from ..frontend.graphs import launch_arguments
 
         found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
-            raise UncheckedCallError("other dims were given for this call")
+            raise UncheckedCallError("this call overrides the shapes of the graph")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
         self.plan, self._at, self._stream = launch_arguments(
@@ -452,16 +462,16 @@ class _SampledLaunch:
             raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
         self.watch, self.account, self.kinds = watch, watch._budget.start_sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
-        with self.stream():
+        with self.use_call_stream():
             self.copy_tensors(written=False)
 
     def check_result(self, result: Any) -> None:
         """Copy the call's outputs, and check them in the background."""
-        with self.stream():
+        with self.use_call_stream():
             self.copy_tensors(written=True)
         self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
 
-    def stream(self) -> AbstractContextManager[Any]:
+    def use_call_stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the call's stream."""
         if self._stream == torch.cuda.current_stream().cuda_stream:
             return nullcontext()
@@ -475,7 +485,7 @@ class _SampledLaunch:
                 continue
             if tensor.by_value:
                 if tensor.value is None:
-                    self._numbers[tensor.name] = _read_number(self._at[tensor.uid], tensor)
+                    self._numbers[tensor.name] = _read_scalar(self._at[tensor.uid], tensor)
                 continue
             size, address = tensor.span_bytes, self._at[tensor.uid]
             if tensor.ragged_offset is not None:
@@ -520,7 +530,7 @@ class _HostMemory:
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, True), "version": 3}
 
 
-def _read_number(address: int, tensor: Any) -> float:
+def _read_scalar(address: int, tensor: Any) -> float:
     from .case import decode_memory
 
     return float(decode_memory(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
@@ -543,7 +553,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _to_checkable_call(call: AttentionCall) -> AttentionCall:
+def _make_checkable_call(call: AttentionCall) -> AttentionCall:
     """Return a call with the tensors that are computed with: detached, and cast as by autocast.
 
     Raises

@@ -86,11 +86,11 @@ def _make_progress_printer(file: str, step: Callable[[str], object]) -> Callable
 
 
 def _check_versions(versions: tuple[str, ...]) -> None:
-    from ..versions.store import environment_for
+    from ..versions.store import make_version_environment
 
     for one in versions:
         if not Path(one).exists():
-            environment_for(one)
+            make_version_environment(one)
 
 
 def _list_audit_cases(folder: str | None, style: str, output: str | None) -> None:

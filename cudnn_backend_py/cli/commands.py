@@ -190,7 +190,7 @@ def install_version(
     """
     from ..versions import store as versions
 
-    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
+    size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
     if size > LARGE_DOWNLOAD_BYTES:
         if sys.stdin.isatty() and sys.stderr.isatty():
             click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
@@ -198,12 +198,13 @@ def install_version(
             print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
     installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
     print_lines(
-        f"cuDNN {installed.full_build} ({installed.flavor}) is at {installed.path}, {installed.size_bytes / 1e6:.0f} MB"
+        f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, "
+        f"{installed.size_bytes / 1e6:.0f} MB"
     )
-    if not installed.judges:
+    if not installed.can_judge:
         print_warning(
-            f"the JIT wheel of {installed.build} cannot judge graphs, because it lacks a library; "
-            f"install the full wheel (cudnn-backend cudnn install {installed.build} --full)"
+            f"the JIT wheel of {installed.version_with_cuda} cannot judge graphs, because it lacks a library; "
+            f"install the full wheel (cudnn-backend cudnn install {installed.version_with_cuda} --full)"
         )
 
 
@@ -219,12 +220,12 @@ def list_versions(style: str, output: str | None) -> None:
         return
     table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
-        add_escaped_row(table, item.full_build, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+        add_escaped_row(table, item.full_version_with_cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
     print_or_write_table(table, output)
 
 
 def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
-    facts = asdict(item) | {"version": item.full_build}
+    facts = asdict(item) | {"version": item.full_version_with_cuda}
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
 
@@ -263,7 +264,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
     from ..versions import store as versions
 
     removed = versions.remove(version, cuda=_parse_cuda_major(cuda), flavor=flavor)
-    print_lines(f"removed cuDNN {removed.full_build} ({removed.flavor})")
+    print_lines(f"removed cuDNN {removed.full_version_with_cuda} ({removed.flavor})")
 
 
 @main.command("record", hidden=True)

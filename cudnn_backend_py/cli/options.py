@@ -80,7 +80,9 @@ class InstalledVersionParameter(_TextParameter):
         from ..versions import store
 
         newest = reversed(store.list_installed())
-        return _complete_by_prefix(dict.fromkeys(name for one in newest for name in (one.build, one.name)), incomplete)
+        return _complete_by_prefix(
+            dict.fromkeys(name for one in newest for name in (one.version_with_cuda, one.name)), incomplete
+        )
 
 
 GRAPH_FILE_PARAMETER = _GraphFileParameter()

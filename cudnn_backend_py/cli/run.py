@@ -293,14 +293,14 @@ def _run_graph_trials(
 
 def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> Iterator[Trial]:
     """Yield the trials of a case with another cuDNN, run in a process that loads it."""
-    from ..system.child import call_command, describe_ending, run_command
+    from ..system.child import describe_ending, make_call_command, run_command
     from ..tuning.trial import Trial
-    from ..versions.store import environment_for
+    from ..versions.store import make_version_environment
 
     words = [*case.command_line, f"--limit={limit_s}", "--format=json"]
-    command = call_command("cudnn_backend_py.cli.commands:main", *words)
+    command = make_call_command("cudnn_backend_py.cli.commands:main", *words)
     try:
-        environment = environment_for(version)
+        environment = make_version_environment(version)
     except CudnnBackendError as error:
         yield _make_failed_trial(case, error)
         return

@@ -15,7 +15,7 @@ import click
 
 from ..command_line import Command
 from ..errors import GraphError
-from ..system.child import loading_program
+from ..system.child import make_loading_program
 from ..system.strict import read_text
 from ..terminal import open_console
 from .graph_file import load_graph_file, read_any_graphs
@@ -364,7 +364,7 @@ def explain_torch_program(arguments: tuple[str, ...]) -> None:
 
     if read_command_line(arguments, "cudnn-backend why") is None:
         return
-    load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
+    load = f"{make_loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
@@ -384,7 +384,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 
     if read_command_line(arguments, "cudnn-backend frontend") is None:
         return
-    load = f"{loading_program()}\nfrom cudnn_backend_py.frontend.__main__ import main\nmain()"
+    load = f"{make_loading_program()}\nfrom cudnn_backend_py.frontend.__main__ import main\nmain()"
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 

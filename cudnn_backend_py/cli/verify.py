@@ -64,11 +64,11 @@ def verify_target(target: str | None, other: str | None, limit_s: float, output:
         from ..verification.contribution import Contribution
 
         write_or_print_report(json.dumps(Contribution.from_verification(found).to_dict()) + "\n", None)
-    raise SystemExit(NOT_JUDGED_EXIT_CODE if not found.is_whole else found.wrong_outcomes > 0)
+    raise SystemExit(NOT_JUDGED_EXIT_CODE if not found.is_complete else found.differing_outcome_count > 0)
 
 
 def _print_comparison(found: Verification) -> None:
-    from ..verification.compare import ASPECTS, first_difference
+    from ..verification.compare import ASPECTS, find_first_difference
 
     if found.is_compared:
         table = WordTable("family", "graphs", "agree", "built", *(f"{aspect} differs" for aspect in ASPECTS))
@@ -82,7 +82,7 @@ def _print_comparison(found: Verification) -> None:
         if rows:
             table = WordTable("graph", "differs in", one, other)
             for row, aspect in rows[:_MAX_ROWS]:
-                values = first_difference(row.answers[one], row.answers[other], aspect)
+                values = find_first_difference(row.answers[one], row.answers[other], aspect)
                 add_escaped_row(table, row.case.name, aspect, *values)
             print_or_write_table(table, None)
         if len(rows) > _MAX_ROWS:
@@ -101,10 +101,10 @@ def _print_comparison(found: Verification) -> None:
 
 
 def _print_gpu_facts(found: Verification) -> None:
-    from ..verification.compare import differing_facts
+    from ..verification.compare import find_differing_facts
 
     one, other = found.sides
-    facts = differing_facts(*found.sides.values())
+    facts = find_differing_facts(*found.sides.values())
     if facts:
         table = WordTable("fact", one, other)
         for name, values in facts.items():

@@ -13,7 +13,7 @@ import click
 
 from ..errors import EnvironmentNotReady
 from ..printable import printable
-from ..system.child import call_command, describe_ending, run_command
+from ..system.child import describe_ending, make_call_command, run_command
 from .options import InstalledVersionParameter
 from .output import NOT_JUDGED_EXIT_CODE, print_warning
 
@@ -77,7 +77,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
             return  # this process loads it anyway
         _install_missing_version(version, wheel)
     installed = versions.require_installed(version, flavor=wheel)
-    command = call_command(
+    command = make_call_command(
         "cudnn_backend_py.cli.commands:main", *_remove_option(sys.argv[1:], _VERSION_OPTION, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
@@ -110,7 +110,7 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
     from ..versions import store as versions
 
     try:
-        size = versions.download_bytes(version, wheel) or 0
+        size = versions.find_download_bytes(version, wheel) or 0
     except EnvironmentNotReady:  # no network, or no such version: that it is not installed is said next
         return
     if size > LARGE_DOWNLOAD_BYTES and wheel != "full":
@@ -190,7 +190,7 @@ def list_available_versions() -> tuple[str, ...]:
     from ..versions import store as versions
 
     names = available_versions()
-    useless = {one.build for one in versions.list_installed() if not one.judges} - set(names)
+    useless = {one.version_with_cuda for one in versions.list_installed() if not one.can_judge} - set(names)
     for name in sorted(useless, key=versions.version_numbers):
         print_warning(
             f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"
@@ -229,7 +229,7 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
         return False
     shown = []
     for name, cuda in missing.items():
-        size = versions.download_bytes(name, "full", cuda=cuda)
+        size = versions.find_download_bytes(name, "full", cuda=cuda)
         shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
     print_warning(

@@ -13,7 +13,7 @@ from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, G
 from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.shape_class import find_class
+from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collect_reports, describe_failure, run_guarded
 from ..graph.ir import check_graph
@@ -375,7 +375,7 @@ class _Judgement:
     def _may_fail_to_build(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
         problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
-        known = any(issue.measured and issue.step == "build" for issue in problems)
+        known = any(issue.is_measured and issue.step == "build" for issue in problems)
         return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
 
     def _try_build_in_fork(
@@ -616,7 +616,7 @@ def _describe_class_plan(graph: Graph, target: Target) -> str:
         return ""
     if use.problem.ragged:
         return "this plan serves every batch and length up to its own"
-    found = find_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
+    found = find_shape_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
     why = found if isinstance(found, str) else ""
     if isinstance(found, Graph):
         try:

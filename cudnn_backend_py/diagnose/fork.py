@@ -17,7 +17,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NoReturn, TypeVar
 
-from ..graph.guard import notify
+from ..graph.guard import report_line
 from ..system.child import run_undisturbed
 
 __all__ = ["TIMEOUT_REMARK", "run_in_fork"]
@@ -40,7 +40,7 @@ def run_in_fork(
     otherwise: Callable[[], Result],
     *,
     what: str = "a variation of the graph",
-    late: Callable[[str], object] = notify,
+    late: Callable[[str], object] = report_line,
 ) -> Result:
     """Return the result of `function` in a forked process, or if that crashes, of `otherwise` in this process.
 

@@ -20,7 +20,7 @@ from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.version import Version
 from ..target import Profile, open_target
 from ..target.environment import find_crash_problem
-from ..versions.setup import Setup
+from ..versions.setup import JudgingEnvironment
 from .causes.find import list_suspicious_properties
 from .explanation import CRASH_CODE, control_graph, explain, make_environment_cause
 from .query import GPU, Query, read_device
@@ -69,7 +69,7 @@ class Judge:
         self._limit_s = limit_s
         self._step = step
         self._fresh = fresh
-        self._idle: dict[tuple[Setup, bool], list[Child]] = {}  # by setup, and whether they see a GPU
+        self._idle: dict[tuple[JudgingEnvironment, bool], list[Child]] = {}  # by setup, and whether they see a GPU
 
     def __enter__(self) -> Self:
         return self
@@ -138,7 +138,7 @@ class Judge:
         idle = self._idle.setdefault((setup, sees_gpu), [])
         while (
             child := _take_idle_process(idle)
-        ) is not None and not child.usable:  # died since, or belongs to a forked process
+        ) is not None and not child.is_usable:  # died since, or belongs to a forked process
             child.end()
         if child is None:
             setup.check()
@@ -149,7 +149,7 @@ class Judge:
         except BaseException:
             child.end()
             raise
-        if child.usable and not (self._fresh and question.build and sees_gpu):
+        if child.is_usable and not (self._fresh and question.build and sees_gpu):
             idle.append(child)
             self._end_excess_processes(idle)
         else:

@@ -11,7 +11,7 @@ from typing import Any
 from ..graph import Graph, graph_to_json
 from ..plans.engine import heur_mode
 from ..target import Profile, find_profile
-from ..versions.setup import Setup, read_setup
+from ..versions.setup import JudgingEnvironment, read_judging_environment
 from .verdict import SCHEMA_VERSION
 
 __all__ = ["GPU", "Query", "describe_device", "graph_text", "read_device", "read_target"]
@@ -31,8 +31,8 @@ class Query:
     target
         A described GPU (``sm90``), the path of a device JSON, a profile, or ``gpu`` for the one of this machine.
     version
-        An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a :class:`Setup`, which
-        names the exact files.
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a
+        :class:`JudgingEnvironment`, which names the exact files.
     modes, build, execute, causes, shapes, every_engine
         As for :func:`explain`.
 
@@ -55,7 +55,7 @@ class Query:
 
     graph: Graph
     target: str | Profile = GPU
-    version: str | Setup | None = None
+    version: str | JudgingEnvironment | None = None
     modes: tuple[str, ...] = ("A", "FALLBACK")
     build: bool = False
     execute: bool = False
@@ -63,14 +63,14 @@ class Query:
     shapes: bool = False
     every_engine: bool = False
     profile: Profile | None = field(init=False, repr=False, compare=False)
-    setup: Setup = field(init=False, repr=False)
+    setup: JudgingEnvironment = field(init=False, repr=False)
     device: str = field(init=False, repr=False)  # of `profile`, which has no hash
 
     def __post_init__(self) -> None:
         for mode in self.modes:
             heur_mode(mode)
         profile = read_target(self.target)
-        setup = self.version if isinstance(self.version, Setup) else read_setup(self.version)
+        setup = self.version if isinstance(self.version, JudgingEnvironment) else read_judging_environment(self.version)
         values = {
             "target": self.target.name if isinstance(self.target, Profile) else self.target,
             "version": setup.version,

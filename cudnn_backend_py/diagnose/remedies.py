@@ -23,14 +23,14 @@ from ..known_issues import find_objections
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
-from ..rewrite.changes import Change, Effect, changes
-from ..rewrite.solution import EFFECTS, Solution, find_solution
+from ..rewrite.changes import Change, Effect, iterate_changes
+from ..rewrite.solution import EFFECTS, ChangeSequence, find_change_sequence
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
-from ..system.notebook import ShownAsHtml
+from ..system.notebook import HtmlDisplay
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
-from ..versions.setup import Setup, read_setup
+from ..versions.setup import JudgingEnvironment, read_judging_environment
 from ..versions.store import list_judging
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
@@ -57,7 +57,7 @@ _HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 
 @dataclass(frozen=True, repr=False)
-class Remedy(ShownAsHtml):
+class Remedy(HtmlDisplay):
     """A change, or two, that makes cuDNN support the graph.
 
     Parameters
@@ -174,7 +174,7 @@ def _format_progress(checked: int, count: int | None) -> str:
     return str(checked) if count is None else f"{checked} of {count}"
 
 
-class Remedies(ShownAsHtml, list[Remedy]):
+class Remedies(HtmlDisplay, list[Remedy]):
     """The remedies for one graph, shown next to it in notebooks, and how far the search got."""
 
     def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
@@ -237,7 +237,7 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = _SearchSettings(target, profile, version, read_setup(version), names, build)
+    asked = _SearchSettings(target, profile, version, read_judging_environment(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
@@ -269,7 +269,7 @@ class _SearchSettings:
     target: str  # and what was read when it was named
     profile: Profile | None
     version: str | None
-    setup: Setup
+    setup: JudgingEnvironment
     modes: tuple[str, ...]
     build: bool
 
@@ -303,7 +303,7 @@ def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Reme
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
             continue
-        solution = find_solution(graph, remedy.kinds, remedy.steps, remedy.members)
+        solution = find_change_sequence(graph, remedy.kinds, remedy.steps, remedy.members)
         comparison = compare_solution_results(graph, solution)
         if comparison is not None:
             yield replace(remedy, comparison=comparison)
@@ -488,7 +488,7 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
 def _order_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.build for item in list_judging()}
+    names = {item.version_with_cuda for item in list_judging()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
@@ -678,7 +678,7 @@ class _RemedySearch:
         self.plans = PlanBudget(_MAX_FAILED_PLANS)
         self.extent = SearchExtent()
         self.say = say
-        self.found: list[Solution] = []
+        self.found: list[ChangeSequence] = []
         self.verdicts: dict[str, Verdict] = {}  # of what was built, by what it is
         self.words = ""
 
@@ -705,15 +705,15 @@ class _RemedySearch:
         self._report_extent()
 
     @staticmethod
-    def _is_exact(solution: Solution) -> bool:
+    def _is_exact(solution: ChangeSequence) -> bool:
         return solution.effect != "idea"
 
-    def _judge_one_step_changes(self) -> list[tuple[Solution, int, str]]:
+    def _judge_one_step_changes(self) -> list[tuple[ChangeSequence, int, str]]:
         """Judge every one-step change; return those whose graph is refused for another reason than before.
 
         With the number of that graph, and the reason.
         """
-        promising: list[tuple[Solution, int, str]] = []
+        promising: list[tuple[ChangeSequence, int, str]] = []
         kinds = (
             dict.fromkeys([*BUILD_CHANGE_KINDS, *_CHANGE_KIND_ORDER])
             if self.building
@@ -727,7 +727,7 @@ class _RemedySearch:
             self._iterate_valid_changes(candidates[:_MAX_CHANGES] if self.bounded else candidates), promising
         )
         if not self.found and not self._has_reached_limit():
-            last = list(islice(changes(self.graph, ("drop_operation",)), limit))
+            last = list(islice(iterate_changes(self.graph, ("drop_operation",)), limit))
             self._report_change_count(len(candidates) + len(last))
             self._judge_solutions(self._iterate_valid_changes(last), [])
         if self.bounded and len(candidates) > _MAX_CHANGES and not self.found:
@@ -740,33 +740,33 @@ class _RemedySearch:
         self.extent = replace(self.extent, changes=count)
         self._report_extent()
 
-    def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[Solution]:
+    def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[ChangeSequence]:
         """Yield the changes that give a valid graph, each on demand."""
         for change in candidates:
             if change.graphs:
-                yield Solution.of(change)
+                yield ChangeSequence.from_change(change)
             else:
                 self._count_judged(of_two=False)
 
     def _find_changes(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
-        for change in changes(self.graph, kinds):
+        for change in iterate_changes(self.graph, kinds):
             cuts += change.kind == "split"
             if cuts <= _MAX_SPLITS or change.kind != "split":
                 yield change
 
-    def _judge_two_step_changes(self, promising: list[tuple[Solution, int, str]]) -> None:
+    def _judge_two_step_changes(self, promising: list[tuple[ChangeSequence, int, str]]) -> None:
         pairs = [
             pair
             for first, member, words in promising[:_MAX_FIRST_STEPS]
-            for second in changes(first.graphs[member], _order_change_kinds(words)[:6])
-            if second.kind != "split" and (pair := first.then(member, second)) is not None
+            for second in iterate_changes(first.graphs[member], _order_change_kinds(words)[:6])
+            if second.kind != "split" and (pair := first.apply_change(member, second)) is not None
         ]
         self.extent = replace(self.extent, pairs=len(pairs))
         self._judge_solutions(pairs[:_MAX_PAIRS] if self.bounded else pairs, None)
 
     def _judge_solutions(
-        self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None
+        self, candidates: Iterable[ChangeSequence], promising: list[tuple[ChangeSequence, int, str]] | None
     ) -> None:
         """Judge solutions: of one step if `promising` is given, else of two."""
         found: Counter[tuple[str, ...]] = Counter()
@@ -787,7 +787,7 @@ class _RemedySearch:
             elif promising is not None and (refused := self._find_other_refusal(answers)) is not None:
                 promising.append((solution, *refused))
 
-    def _judge_solution_graphs(self, solution: Solution) -> list[_SupportAnswer]:
+    def _judge_solution_graphs(self, solution: ChangeSequence) -> list[_SupportAnswer]:
         """Judge the graphs of a solution; stop at one that crashes or is refused."""
         answers = []
         for number, graph in enumerate(solution.graphs):
@@ -875,7 +875,7 @@ class _RemedySearch:
             self.verdicts[what] = verdict
         return _SupportAnswer(verdict.supported, cost=sum(cost))
 
-    def _report_solution(self, solution: Solution) -> bool:
+    def _report_solution(self, solution: ChangeSequence) -> bool:
         """Report a solution if all its graphs are judged supported; return whether they are."""
         if solution.title not in self.reported:
             self.say(asking=solution.title)

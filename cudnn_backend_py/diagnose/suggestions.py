@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..generated.enums import HeurMode
 from ..graph import Graph
-from ..graph.replace import attempt, replace_tensors
+from ..graph.replace import replace_tensors, try_to_make_graph
 from ..target import Target
 from .causes.case import is_supported, try_build
 from .fork import run_in_fork
@@ -36,7 +36,7 @@ def judge_remedy(
     change = _SUGGESTED_CHANGES.get(cause.remedy)
     if change is None or target.is_live or not measure:
         return cause
-    changed = attempt(lambda: change(graph))
+    changed = try_to_make_graph(lambda: change(graph))
     if changed is None:
         return replace(cause, remedy="", asked="")
     names = [mode.name for mode in modes]

@@ -12,7 +12,7 @@ from ..generated.enums import HeurMode
 from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
 from ..printable import brief, shown, without_addresses
-from ..system.notebook import ShownAsHtml
+from ..system.notebook import HtmlDisplay
 from ..system.typed import read_as
 from ..target.environment import DRIVER_STUB_HEADLINE
 
@@ -132,7 +132,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Verdict(ShownAsHtml):
+class Verdict(HtmlDisplay):
     """cuDNN's answer about a graph on a target, with reasons.
 
     ``stage`` is the last stage reached, one of ``STAGE_NAMES``; ``stages`` has the result of each. ``only_fallback`` is

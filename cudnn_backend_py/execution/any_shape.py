@@ -26,12 +26,12 @@ from ..generated.enums import Status
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import (
-    ClassBounds,
-    best_class_bounds,
-    class_problem,
+    ShapeClassBounds,
+    explain_missing_class,
+    find_best_class_bounds,
+    make_class_problem,
     read_token_strides,
     round_up_to_tiles,
-    why_no_class,
 )
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
@@ -52,7 +52,7 @@ __all__ = [
     "RelatedPlans",
     "Shapes",
     "explain_exact_plans_only",
-    "find_class",
+    "find_shape_class",
     "is_lasting_refusal",
 ]
 
@@ -90,7 +90,7 @@ class RelatedPlans:
         self._pool = pool
         self._family_keys: dict[bool, str] = {}
 
-    def find(self, needed: ClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
+    def find(self, needed: ShapeClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
         """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
 
         Parameters
@@ -111,7 +111,7 @@ class RelatedPlans:
             Why there is no class.
         """
         pool = get_shared_pool() if self._pool is None else self._pool
-        bounds = best_class_bounds(self.problem, needed)
+        bounds = find_best_class_bounds(self.problem, needed)
         family = self._make_family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
@@ -126,28 +126,30 @@ class RelatedPlans:
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: ClassBounds, stream: int) -> tuple[Slot, Any]:
+    def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[Slot, Any]:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
         key = (f"exact {self._make_family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
-    def build(self, bounds: ClassBounds) -> ClassPlan:
+    def build(self, bounds: ShapeClassBounds) -> ClassPlan:
         """Return the plan of the class with these bounds."""
-        whole = class_problem(self.problem, bounds, backward=self.backward)
+        whole = make_class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
     def _make_family_key(self, *, decoding: bool) -> str:
         found = self._family_keys.get(decoding)
         if found is None:
-            smallest = class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            smallest = make_class_problem(
+                self.problem, ShapeClassBounds(2, 1 if decoding else 2, 2), backward=self.backward
+            )
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
             self._family_keys[decoding] = found
         return found
 
 
-def find_class(
+def find_shape_class(
     problem: Attention,
     target: Target,
     *,
@@ -160,7 +162,7 @@ def find_class(
     """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
-        ClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
+        ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
     )
 
 
@@ -318,7 +320,7 @@ class _ClassStrategy:
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
         self._owner, self._problem = owner, problem
-        self._needed = ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self._needed = ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _compute_sequence_stride(name, *fact) for name, fact in facts.items()}
         self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
         self._slot, self._best = self._find_plan(stream)
@@ -328,7 +330,7 @@ class _ClassStrategy:
 
     def _find_plan(self, stream: int) -> tuple[Slot, Any]:
         owner = self._owner
-        return find_class(
+        return find_shape_class(
             self._problem,
             owner.target,
             backward=owner.backward,
@@ -378,7 +380,7 @@ def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bo
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
         return "its bias has dims that follow from the lengths"
-    return why_no_class(problem, backward=backward, version=target.library.version, sm=target.sm)
+    return explain_missing_class(problem, backward=backward, version=target.library.version, sm=target.sm)
 
 
 def _may_switch_plans(problem: Attention) -> bool:

@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph.attention import Attention
 from ..graph.attention.selections import find_selection
-from ..graph.attention.shape_class import PREPARED, ClassBounds, class_graph
+from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relaxed_capture
@@ -117,7 +117,7 @@ class ClassPlan:
     Parameters
     ----------
     problem
-        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.class_problem`.
+        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.make_class_problem`.
     target
         The GPU of this process.
     workspace
@@ -157,7 +157,7 @@ class ClassPlan:
         engine: int | None = None,
         knobs: Knobs | None = None,
     ) -> None:
-        self.problem, self.bounds = problem, ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self.problem, self.bounds = problem, ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build_plan(problem, target, backward, (engine, knobs))
         self.device = get_live_handle(self.plan).device or 0
         self._read_graph(self.plan.graph, backward)
@@ -459,7 +459,7 @@ class _StreamState:
 
 def _build_plan(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
     version, sm = target.library.version, target.sm
-    graph = class_graph(problem, backward, version, sm)
+    graph = make_class_graph(problem, backward, version, sm)
     if problem.deterministic and backward:
         selected = find_selection(graph, version, sm)
         choice = choice if selected is None else (selected.engine, dict(selected.knobs))

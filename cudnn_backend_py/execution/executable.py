@@ -29,7 +29,7 @@ from ..native.cuda import Memory
 from ..native.fast_call import STREAM_CHANGED, TupleCall, load_compiled_library, use_compiled_call
 from ..plans.plan import Plan
 from ..printable import brief
-from ..system.notebook import ShownAsHtml
+from ..system.notebook import HtmlDisplay
 from .arguments import Arguments
 from .buffers import find_exchange, get_buffer_address
 from .checks import compute_scratch_offsets, get_buffer_requirements, locate_buffer, locate_workspace, make_scalar_array
@@ -56,7 +56,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Executable(ShownAsHtml):
+class Executable(HtmlDisplay):
     """A plan that is called with buffers by position, name or uid; calls return before the device has finished.
 
     Threads may share it: each gets a handle and, without a workspace of the caller, device memory per stream. Host

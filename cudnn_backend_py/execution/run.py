@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.data_types import DATA_TYPES
-from ..graph.formats import strided_view
+from ..graph.formats import make_strided_view
 from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..native.cuda import Memory
@@ -218,9 +218,9 @@ def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     if _is_ragged_memory(tensor, array):
         return np.ascontiguousarray(array)
     image = np.zeros(tensor.span_elements, dtype=array.dtype)
-    strided_view(image, tensor.dims, tensor.strides)[...] = array
+    make_strided_view(image, tensor.dims, tensor.strides)[...] = array
     return image
 
 
 def _copy_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
-    array[...] = image if _is_ragged_memory(tensor, array) else strided_view(image, tensor.dims, tensor.strides)
+    array[...] = image if _is_ragged_memory(tensor, array) else make_strided_view(image, tensor.dims, tensor.strides)

@@ -15,7 +15,7 @@ import click
 
 from ..command_line import program_command
 from ..errors import CudnnBackendError
-from ..system.nearest import did_you_mean
+from ..system.nearest import suggest_nearest
 from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, describe_torch, install, install_in_children
 from .errors import FrontendUsageError
@@ -64,7 +64,7 @@ def select_program(program: Sequence[str]) -> Callable[[], Any]:
         context = click.get_current_context(silent=True)
         names = [name for one in context.command.params for name in one.opts] if context else []
         known = [name.lstrip("-") for name in names if name.startswith("--")]
-        raise click.UsageError(f"there is no option {first}{did_you_mean(first.lstrip('-'), known, prefix='--')}")
+        raise click.UsageError(f"there is no option {first}{suggest_nearest(first.lstrip('-'), known, prefix='--')}")
     if not Path(first).exists():
         raise click.UsageError(f"there is no {first}")
     if is_notebook(Path(first)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from .errors import FrontendUsageError, _DetailedError
 from .kernels import KERNELS
 
@@ -171,7 +171,7 @@ def describe_torch(target: str) -> None:
     from ..target import find_profile
 
     properties = find_profile(target).properties
-    after_import("torch", lambda: _describe_torch_gpu(properties))
+    call_after_import("torch", lambda: _describe_torch_gpu(properties))
 
 
 def _describe_torch_gpu(properties: Mapping[str, Any]) -> None:
@@ -206,10 +206,10 @@ def install_in_children(folder: Path, target: str | None = None) -> None:
     target
         As :func:`install` takes it.
     """
-    from ..system.child import loading_program
+    from ..system.child import make_loading_program
 
     package = folder / _NAME
     package.mkdir()
-    (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))
+    (package / "__init__.py").write_text(_CHILD.format(target=target, load=make_loading_program()))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.insert(1, str(folder))  # multiprocessing gives its children this list; the first is the program's folder

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..importers.frontend_json import parse_number, read_nodes, unsupported_node_error
+from ..importers.frontend_json import make_unsupported_node_error, parse_number, read_nodes
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -189,7 +189,7 @@ def check_nodes(data: Any) -> None:
     for number, node in enumerate(read_nodes(data)):
         tag = node["tag"]
         if not (tag in CALLS or tag in _SPECIAL or tag.startswith("SDPA")):
-            raise unsupported_node_error(number, tag, f"{', '.join((*CALLS, *_SPECIAL))}, SDPA")
+            raise make_unsupported_node_error(number, tag, f"{', '.join((*CALLS, *_SPECIAL))}, SDPA")
 
 
 def add_nodes_from_json(graph: Any, data: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..generated.enums import DescriptorType
 from .build.attention import AttentionOperations
-from .build.base import checked_method
+from .build.base import wrap_checked_method
 from .build.blocks import BlockScales
 from .build.convolutions import Convolutions
 from .build.experts import MixtureOfExperts
@@ -47,7 +47,7 @@ class GraphBuilder(
     s = matmul(q, k) : f16[1,8,16]
     """
 
-    @checked_method
+    @wrap_checked_method
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any operation by the fields of its descriptor and return it; only field types are checked."""
         stem = kind.name.removeprefix("OPERATION_").lower()

@@ -15,8 +15,8 @@ __all__ = [
     "HALF_TYPES",
     "LOW_PRECISION_TYPES",
     "SHORT_TYPES",
+    "DataTypeProperties",
     "FloatFormat",
-    "TypeFacts",
     "find_type",
 ]
 
@@ -35,7 +35,7 @@ class FloatFormat(NamedTuple):
     saturates: bool  # numbers beyond the largest become it, else infinity
 
 
-class TypeFacts(NamedTuple):
+class DataTypeProperties(NamedTuple):
     """The properties of one data type; None or empty where one does not apply or is unknown.
 
     Attributes
@@ -81,11 +81,13 @@ class TypeFacts(NamedTuple):
     others: tuple[DataType, ...] = ()
 
 
-def _integer_facts(name: str, short: str, *others: DataType, torch: tuple[str, ...] = ()) -> TypeFacts:
+def _make_integer_properties(
+    name: str, short: str, *others: DataType, torch: tuple[str, ...] = ()
+) -> DataTypeProperties:
     """Return the properties of a whole-byte integer type with the same name in NumPy, DLPack and torch."""
     bits = int(name.lstrip("uint"))
     low, high = (0, (1 << bits) - 1) if name.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    return TypeFacts(
+    return DataTypeProperties(
         bits=bits,
         short=short,
         kind="integer",
@@ -99,8 +101,8 @@ def _integer_facts(name: str, short: str, *others: DataType, torch: tuple[str, .
 
 
 # E4M3 is the "fn" kind: no infinity, 0x7f and 0xff are NaN. E2M1 has neither infinity nor NaN.
-DATA_TYPES: dict[DataType, TypeFacts] = {
-    _T.FP4_E2M1: TypeFacts(
+DATA_TYPES: dict[DataType, DataTypeProperties] = {
+    _T.FP4_E2M1: DataTypeProperties(
         bits=4,
         short="f4e2m1",
         word="fp4 (e2m1)",
@@ -111,7 +113,7 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=0.2,
         others=(_T.FP8_E4M3, _T.HALF),
     ),
-    _T.FP8_E4M3: TypeFacts(
+    _T.FP8_E4M3: DataTypeProperties(
         bits=8,
         short="f8e4m3",
         word="fp8 (e4m3)",
@@ -123,7 +125,7 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=0.06,
         others=(_T.HALF, _T.BFLOAT16),
     ),
-    _T.FP8_E5M2: TypeFacts(
+    _T.FP8_E5M2: DataTypeProperties(
         bits=8,
         short="f8e5m2",
         word="fp8 (e5m2)",
@@ -135,8 +137,8 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=0.11,
         others=(_T.BFLOAT16, _T.HALF),
     ),
-    _T.FP8_E5M3: TypeFacts(bits=8, short="f8e5m3"),
-    _T.FP8_E8M0: TypeFacts(
+    _T.FP8_E5M3: DataTypeProperties(bits=8, short="f8e5m3"),
+    _T.FP8_E8M0: DataTypeProperties(
         bits=8,
         short="f8e8m0",
         kind="scale",
@@ -145,7 +147,7 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         torch=("float8_e8m0fnu",),
         tolerance=0.5,
     ),
-    _T.FLOAT: TypeFacts(
+    _T.FLOAT: DataTypeProperties(
         bits=32,
         short="f32",
         word="float32",
@@ -157,8 +159,8 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=5e-3,
         others=(_T.HALF, _T.BFLOAT16),
     ),
-    _T.FAST_FLOAT_FOR_FP8: TypeFacts(bits=32, short="fast_f32", kind="float", storage="float32"),
-    _T.DOUBLE: TypeFacts(
+    _T.FAST_FLOAT_FOR_FP8: DataTypeProperties(bits=32, short="fast_f32", kind="float", storage="float32"),
+    _T.DOUBLE: DataTypeProperties(
         bits=64,
         short="f64",
         word="double (float64)",
@@ -170,7 +172,7 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=1e-6,
         others=(_T.FLOAT, _T.HALF),
     ),
-    _T.BFLOAT16: TypeFacts(
+    _T.BFLOAT16: DataTypeProperties(
         bits=16,
         short="bf16",
         word="bfloat16",
@@ -183,7 +185,7 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=2e-2,
         others=(_T.HALF, _T.FLOAT),
     ),
-    _T.HALF: TypeFacts(
+    _T.HALF: DataTypeProperties(
         bits=16,
         short="f16",
         word="float16",
@@ -195,22 +197,22 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
         tolerance=5e-3,
         others=(_T.BFLOAT16, _T.FLOAT),
     ),
-    _T.INT4: TypeFacts(bits=4, short="i4", kind="integer", storage="int8", limits=(-8, 7)),
-    _T.UINT4: TypeFacts(bits=4, short="u4", kind="integer", storage="uint8", limits=(0, 15)),
-    _T.INT8: _integer_facts("int8", "i8", _T.HALF, _T.INT32),
-    _T.UINT8: _integer_facts("uint8", "u8", _T.INT8),
-    _T.INT8x4: TypeFacts(bits=32, short="i8x4"),
-    _T.UINT8x4: TypeFacts(bits=32, short="u8x4"),
-    _T.INT8x32: TypeFacts(bits=256, short="i8x32"),
-    _T.INT32: _integer_facts("int32", "i32", _T.INT64, _T.FLOAT, torch=("int",)),
-    _T.UINT32: _integer_facts("uint32", "u32"),
-    _T.INT64: _integer_facts("int64", "i64", _T.INT32, _T.FLOAT, torch=("long",)),
-    _T.BOOLEAN: TypeFacts(
+    _T.INT4: DataTypeProperties(bits=4, short="i4", kind="integer", storage="int8", limits=(-8, 7)),
+    _T.UINT4: DataTypeProperties(bits=4, short="u4", kind="integer", storage="uint8", limits=(0, 15)),
+    _T.INT8: _make_integer_properties("int8", "i8", _T.HALF, _T.INT32),
+    _T.UINT8: _make_integer_properties("uint8", "u8", _T.INT8),
+    _T.INT8x4: DataTypeProperties(bits=32, short="i8x4"),
+    _T.UINT8x4: DataTypeProperties(bits=32, short="u8x4"),
+    _T.INT8x32: DataTypeProperties(bits=256, short="i8x32"),
+    _T.INT32: _make_integer_properties("int32", "i32", _T.INT64, _T.FLOAT, torch=("int",)),
+    _T.UINT32: _make_integer_properties("uint32", "u32"),
+    _T.INT64: _make_integer_properties("int64", "i64", _T.INT32, _T.FLOAT, torch=("long",)),
+    _T.BOOLEAN: DataTypeProperties(
         bits=1, short="bool", kind="boolean", storage="uint8", dlpack="bool8", torch=("bool",), others=(_T.INT8,)
     ),
-    _T.BYTE_BOOLEAN: TypeFacts(bits=8, short="byte_bool", kind="boolean", storage="uint8", array="bool"),
-    _T.COMPLEX_FP32: TypeFacts(bits=64, short="c64"),
-    _T.COMPLEX_FP64: TypeFacts(bits=128, short="c128"),
+    _T.BYTE_BOOLEAN: DataTypeProperties(bits=8, short="byte_bool", kind="boolean", storage="uint8", array="bool"),
+    _T.COMPLEX_FP32: DataTypeProperties(bits=64, short="c64"),
+    _T.COMPLEX_FP64: DataTypeProperties(bits=128, short="c128"),
 }
 
 ELEMENT_BITS = {kind: facts.bits for kind, facts in DATA_TYPES.items()}
@@ -224,7 +226,7 @@ _OTHER_NAMES = {"fp16": _T.HALF, "fp32": _T.FLOAT, "fp64": _T.DOUBLE, "e4m3": _T
 
 
 @cache
-def _data_types_by_name() -> dict[str, DataType]:
+def _map_names_to_data_types() -> dict[str, DataType]:
     found = dict(_OTHER_NAMES)
     for kind, facts in DATA_TYPES.items():
         storage = facts.storage if facts.array == facts.storage else ""
@@ -234,4 +236,4 @@ def _data_types_by_name() -> dict[str, DataType]:
 
 def find_type(name: str) -> DataType | None:
     """Return the data type by its name in cuDNN, NumPy or torch, or a short name such as ``bf16``; None if unknown."""
-    return _data_types_by_name().get(name.lower().removeprefix("torch."))
+    return _map_names_to_data_types().get(name.lower().removeprefix("torch."))

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 __all__ = [
     "decode",
     "encode",
-    "from_128x4",
+    "from_f8_128x4_order",
+    "get_largest_finite",
+    "get_storage_type",
     "is_integer",
-    "largest_finite",
-    "round_to",
-    "storage_type",
-    "strided_view",
-    "to_128x4",
+    "make_strided_view",
+    "round_to_data_type",
+    "to_f8_128x4_order",
 ]
 
 
 _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
 
 
-def strided_view(memory: NDArray[Any], dims: Sequence[int], strides: Sequence[int]) -> NDArray[Any]:
+def make_strided_view(memory: NDArray[Any], dims: Sequence[int], strides: Sequence[int]) -> NDArray[Any]:
     """Return a tensor's memory as an array with its dims; strides are in elements."""
     return np.lib.stride_tricks.as_strided(memory, dims, [stride * memory.itemsize for stride in strides])
 
 
-def storage_type(data_type: DataType) -> np.dtype[Any]:
+def get_storage_type(data_type: DataType) -> np.dtype[Any]:
     """Return the NumPy type of one element: its own type, or an unsigned integer of the same width.
 
     Raises
@@ -65,7 +65,7 @@ def is_integer(data_type: DataType) -> bool:
     return DATA_TYPES[data_type].kind == "integer"
 
 
-def largest_finite(data_type: DataType) -> float:
+def get_largest_finite(data_type: DataType) -> float:
     """Return the largest finite number of the data type.
 
     Raises
@@ -75,12 +75,12 @@ def largest_finite(data_type: DataType) -> float:
     """
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
-        return float(_number_of_each_code(data_type)[facts.form.top])
+        return float(_list_numbers_by_code(data_type)[facts.form.top])
     if facts.kind == "scale":
         return 2.0 ** (_E8M0_TOP - _E8M0_BIAS)
     if facts.limits is not None:
         return float(facts.limits[1])
-    kind = storage_type(data_type)
+    kind = get_storage_type(data_type)
     return float(np.finfo(kind).max) if kind.kind == "f" else 1.0
 
 
@@ -90,7 +90,7 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     Parameters
     ----------
     bits
-        Elements of :func:`storage_type`: uint8 codes of 8-bit and unpacked 4-bit floats, uint16 codes of BFLOAT16,
+        Elements of :func:`get_storage_type`: uint8 codes of 8-bit and unpacked 4-bit floats, uint16 codes of BFLOAT16,
         and otherwise the numbers themselves. Booleans give 0.0 and 1.0.
 
     Raises
@@ -98,7 +98,7 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     GraphError
         ``format-unknown``; ``format-storage`` if `bits` are codes of another type.
     """
-    kind = storage_type(data_type)
+    kind = get_storage_type(data_type)
     given = np.asarray(bits)
     facts = DATA_TYPES[data_type]
     if facts.kind == "boolean":
@@ -112,13 +112,13 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
             where="cudnn_backend_py.graph.formats.decode",
             fix=f"numbers become codes by encode(values, DataType.{data_type.name})",
         )
-    table = _number_of_each_code(data_type)
+    table = _list_numbers_by_code(data_type)
     numbers: NDArray[np.float64] = table[given & (len(table) - 1)]
     return numbers
 
 
 def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
-    """Encode numbers as the bit patterns of elements in memory, with :func:`storage_type`.
+    """Encode numbers as the bit patterns of elements in memory, with :func:`get_storage_type`.
 
     Floats round to the nearest, ties to even. Finite numbers beyond the largest one become it in FP8_E4M3, FP8_E5M2
     and FP4_E2M1, and infinity in the other floats. Infinity stays where there is one, else it is the largest number;
@@ -131,7 +131,7 @@ def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
     GraphError
         ``format-unknown``.
     """
-    kind, facts = storage_type(data_type), DATA_TYPES[data_type]
+    kind, facts = get_storage_type(data_type), DATA_TYPES[data_type]
     given = np.asarray(values)
     with np.errstate(all="ignore"):
         if facts.kind == "boolean":
@@ -145,7 +145,7 @@ def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
         return given.astype(kind)
 
 
-def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
+def round_to_data_type(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     """Round numbers to the data type: :func:`encode`, then :func:`decode`.
 
     Raises
@@ -156,7 +156,7 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     return decode(encode(values, data_type), data_type)
 
 
-def to_128x4(scales: ArrayLike) -> NDArray[Any]:
+def to_f8_128x4_order(scales: ArrayLike) -> NDArray[Any]:
     """Return block scales in the memory order F8_128x4, as one dimension.
 
     Parameters
@@ -177,29 +177,29 @@ def to_128x4(scales: ArrayLike) -> NDArray[Any]:
     measured.
     """
     given = np.asarray(scales)
-    _check_tiles(given.shape)
+    _check_whole_tiles(given.shape)
     *batch, rows, blocks = given.shape
     tiles = given.reshape(*batch, rows // 128, 4, 32, blocks // 4, 4)
     order = [*range(len(batch)), *(len(batch) + axis for axis in (0, 3, 2, 1, 4))]
     return tiles.transpose(order).reshape(-1)
 
 
-def from_128x4(memory: ArrayLike, dims: tuple[int, ...]) -> NDArray[Any]:
-    """Return block scales [.., rows, blocks] from memory in F8_128x4 order: the inverse of :func:`to_128x4`.
+def from_f8_128x4_order(memory: ArrayLike, dims: tuple[int, ...]) -> NDArray[Any]:
+    """Return block scales [.., rows, blocks] from memory in F8_128x4 order: the inverse of :func:`to_f8_128x4_order`.
 
     Raises
     ------
     GraphError
         ``operation-shape``.
     """
-    _check_tiles(dims)
+    _check_whole_tiles(dims)
     *batch, rows, blocks = dims
     tiles = np.asarray(memory).reshape(*batch, rows // 128, blocks // 4, 32, 4, 4)
     order = [*range(len(batch)), *(len(batch) + axis for axis in (0, 3, 2, 1, 4))]
     return tiles.transpose(order).reshape(dims)
 
 
-def _check_tiles(dims: tuple[int, ...]) -> None:
+def _check_whole_tiles(dims: tuple[int, ...]) -> None:
     if len(dims) < 2 or dims[-2] % 128 or dims[-1] % 4:
         raise GraphError(
             f"scales have dims {list(dims)}, whole tiles of 128 by 4 are needed",
@@ -208,20 +208,20 @@ def _check_tiles(dims: tuple[int, ...]) -> None:
         )
 
 
-def _float_format(data_type: DataType) -> FloatFormat:
+def _get_float_format(data_type: DataType) -> FloatFormat:
     form = DATA_TYPES[data_type].form
     assert form is not None
     return form
 
 
 @cache
-def _number_of_each_code(data_type: DataType) -> NDArray[np.float64]:
+def _list_numbers_by_code(data_type: DataType) -> NDArray[np.float64]:
     """Return the number that each code of the data type encodes."""
     if data_type is DataType.FP8_E8M0:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
         table[_E8M0_NAN] = np.nan
         return table
-    form = _float_format(data_type)
+    form = _get_float_format(data_type)
     codes = np.arange(1 << (form.exponent + form.mantissa))
     exponent, mantissa = codes >> form.mantissa, codes & ((1 << form.mantissa) - 1)
     is_normal = exponent > 0
@@ -234,7 +234,7 @@ def _number_of_each_code(data_type: DataType) -> NDArray[np.float64]:
 
 
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
-    form = _float_format(data_type)
+    form = _get_float_format(data_type)
     size = np.abs(values)
     held = np.where(np.isfinite(size), size, 0.0)
     # The number is this many steps of its exponent; codes count them on from one exponent to the next.
@@ -245,11 +245,11 @@ def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[A
     code = np.minimum(code, beyond)
     code = np.where(np.isinf(size), beyond if form.infinity is None else form.infinity, code)
     sign = np.signbit(values).astype(np.int64) << (form.exponent + form.mantissa)
-    return np.where(np.isnan(values), form.nan or 0, code | sign).astype(storage_type(data_type))
+    return np.where(np.isnan(values), form.nan or 0, code | sign).astype(get_storage_type(data_type))
 
 
 def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
-    code = np.searchsorted(_number_of_each_code(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
+    code = np.searchsorted(_list_numbers_by_code(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
     code = np.minimum(code, _E8M0_TOP)
     return np.where((values < 0) | np.isnan(values), _E8M0_NAN, code).astype(np.uint8)
 
@@ -257,7 +257,7 @@ def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
 def _encode_integers(values: NDArray[Any], data_type: DataType) -> NDArray[Any]:
     limits = DATA_TYPES[data_type].limits
     assert limits is not None
-    kind, (low, high) = storage_type(data_type).type, limits
+    kind, (low, high) = get_storage_type(data_type).type, limits
     if values.dtype.kind in "biu":
         info = np.iinfo(values.dtype) if values.dtype.kind != "b" else np.iinfo(np.uint8)
         return np.asarray(np.clip(values, max(low, int(info.min)), min(high, int(info.max))), dtype=kind)

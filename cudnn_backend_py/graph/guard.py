@@ -1,4 +1,4 @@
-"""``run_guarded``: isolate rules, so that an exception in one rule costs only its result and a line in the verdict.
+"""``run_guarded``: if a rule raises an exception, only its result is lost, and a line of the verdict reports it.
 
 Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
 mistake: it is reported, so that it can be reported, and the others go on.
@@ -15,7 +15,7 @@ from ..errors import CudnnBackendError
 from ..printable import without_addresses
 from ..system.interruption import pass_interruption
 
-__all__ = ["MISTAKES", "collect_reports", "describe_failure", "iterate_guarded", "notify", "run_guarded"]
+__all__ = ["MISTAKES", "collect_reports", "describe_failure", "iterate_guarded", "report_line", "run_guarded"]
 
 # What a mistake in Python code raises. It is none where `is_interruption` says so.
 MISTAKES = (
@@ -47,7 +47,7 @@ def collect_reports() -> Iterator[list[str]]:
         _collected.reset(token)
 
 
-def notify(line: str) -> None:
+def report_line(line: str) -> None:
     """Report a line to the active :func:`collect_reports`, else to this package's log."""
     lines = _collected.get()
     if lines is None:
@@ -70,7 +70,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
         return function(*given)
     except MISTAKES as error:
         pass_interruption(error)
-        notify(describe_failure(what, error))
+        report_line(describe_failure(what, error))
         return otherwise
 
 
@@ -80,4 +80,4 @@ def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given
         yield from function(*given)
     except MISTAKES as error:
         pass_interruption(error)
-        notify(describe_failure(what, error))
+        report_line(describe_failure(what, error))

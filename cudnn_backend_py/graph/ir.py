@@ -26,7 +26,7 @@ from ..generated.enums import (
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
-from ..system.notebook import ShownAsSvg
+from ..system.notebook import SvgDisplay
 from .strides import packed_strides
 from .tensor import LEAST, MOST, Tensor, check_name, describe_wrong_type
 
@@ -100,7 +100,7 @@ class Op:
             if "." not in port
         ]
         extra = [
-            f"{key}={_value_text(value)}"
+            f"{key}={_format_value(value)}"
             for key, value in self.parameters().items()
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
@@ -120,7 +120,7 @@ def check_graph(graph: object) -> None:
     """
     if not isinstance(graph, Graph):
         raise GraphError(
-            f"{shown(graph)} is no Graph",
+            f"{shown(graph)} is not a Graph",
             code="not-a-graph",
             fix="load_graph(path) reads a graph JSON, GraphBuilder.graph() returns what was built",
         )
@@ -149,7 +149,7 @@ def check_writes(graph: Graph) -> None:
     )
 
 
-def _value_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, CudnnEnum):
         return value.name
     if isinstance(value, Graph):
@@ -157,14 +157,14 @@ def _value_text(value: Any) -> str:
     if isinstance(value, Op):
         return "{" + str(value) + "}"
     if isinstance(value, Parameters):
-        parts = (f"{key}={_value_text(item)}" for key, item in value.fields.items())
+        parts = (f"{key}={_format_value(item)}" for key, item in value.fields.items())
         return f"{value.kind.name.lower()}({', '.join(parts)})"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_value_text, value))}]"
+        return f"[{', '.join(map(_format_value, value))}]"
     return str(value)
 
 
-class _FixedOp(Op):
+class _DataclassOperation(Op):
     """Base class of operations with ports and parameters as dataclass fields."""
 
     __slots__ = ()
@@ -178,11 +178,11 @@ class _FixedOp(Op):
 
     @classmethod
     @cache
-    def _field_names(cls) -> tuple[str, ...]:
+    def _list_field_names(cls) -> tuple[str, ...]:
         return tuple(item.name for item in fields(cls))  # type: ignore[arg-type]
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for name in self._field_names():
+        for name in self._list_field_names():
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 yield name, value
@@ -190,7 +190,7 @@ class _FixedOp(Op):
     def parameters(self) -> dict[str, Any]:
         return {
             name: value
-            for name in self._field_names()
+            for name in self._list_field_names()
             if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
 
@@ -199,7 +199,7 @@ class _FixedOp(Op):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Matmul(_FixedOp):
+class Matmul(_DataclassOperation):
     """c = a @ b over the last two dims; leading dims of a and b may divide those of c (grouped heads).
 
     C: ``CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR``. a is [..., M, K], b is [..., K, N], c is [..., M, N]; an
@@ -225,22 +225,22 @@ class Matmul(_FixedOp):
         a, b, c = self.a.dims, self.b.dims, self.c.dims
         if not len(a) == len(b) == len(c) >= 2:
             ranks = f"{self.a.name!r} has {len(a)} dims, {self.b.name!r} {len(b)}, {self.c.name!r} {len(c)}"
-            raise _shape_error(self, "matmul-rank-mismatch", f"{ranks}: equal ranks of at least 2 are needed")
+            raise _make_shape_error(self, "matmul-rank-mismatch", f"{ranks}: equal ranks of at least 2 are needed")
         if a[-1] != b[-2]:
-            raise _shape_error(
+            raise _make_shape_error(
                 self,
                 "matmul-inner-dim-mismatch",
                 f"K is {a[-1]} in {self.a.name!r} but {b[-2]} in {self.b.name!r}",
             )
         if (c[-2], c[-1]) != (a[-2], b[-1]):
-            raise _shape_error(
+            raise _make_shape_error(
                 self,
                 "matmul-output-mismatch",
                 f"{self.c.name!r} is {c[-2]} by {c[-1]}, {a[-2]} by {b[-1]} is needed",
             )
         for axis, (left, right, out) in enumerate(zip(a[:-2], b[:-2], c[:-2], strict=True)):
             if max(left, right) != out or out % left or out % right:
-                raise _shape_error(
+                raise _make_shape_error(
                     self,
                     "matmul-batch-mismatch",
                     f"dim {axis} is {left} in {self.a.name!r}, {right} in {self.b.name!r}, {out} in {self.c.name!r}",
@@ -259,7 +259,7 @@ ACTIVATION_NUMBERS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Pointwise(_FixedOp):
+class Pointwise(_DataclassOperation):
     """An elementwise operation; inputs broadcast to the output in dims of size 1.
 
     C: ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``. Unary modes read x; binary ones x and b; BINARY_SELECT gives
@@ -294,7 +294,7 @@ class Pointwise(_FixedOp):
 
     def __post_init__(self) -> None:
         self._check_types()
-        needed = pointwise_ports(self.mode)
+        needed = list_pointwise_ports(self.mode)
         given = {port for port, _ in self.ports()}
         if given != needed:
             raise GraphError(
@@ -312,7 +312,7 @@ class Pointwise(_FixedOp):
                 dim in (1, out) for dim, out in zip(tensor.dims, output.dims, strict=True)
             )
             if not fits:
-                raise _shape_error(
+                raise _make_shape_error(
                     self,
                     "pointwise-not-broadcastable",
                     f"{tensor.name!r} ({port}) does not broadcast to {output.name!r}: every dim must be 1 or equal",
@@ -324,10 +324,10 @@ class Pointwise(_FixedOp):
                 where=f"operation {self.name!r}",
             )
         if self.axis is not None and not 0 <= self.axis < output.rank:
-            raise _shape_error(self, "pointwise-axis", f"axis {self.axis} is not one of the {output.rank} dims")
+            raise _make_shape_error(self, "pointwise-axis", f"axis {self.axis} is not one of the {output.rank} dims")
 
 
-def pointwise_ports(mode: PointwiseMode) -> set[str]:
+def list_pointwise_ports(mode: PointwiseMode) -> set[str]:
     """Return the names of the input and output tensors of a pointwise mode."""
     if mode in BACKWARD_MODES:
         return {"dy", "x", "dx"}
@@ -336,13 +336,13 @@ def pointwise_ports(mode: PointwiseMode) -> set[str]:
     return {"x", "b", "y"} if mode in BINARY_MODES else {"x", "y"}
 
 
-def convolved_size(size: int, taps: int, before: int, after: int, stride: int, dilation: int) -> int:
+def compute_convolved_size(size: int, taps: int, before: int, after: int, stride: int, dilation: int) -> int:
     """Return the output size of a filter along one dim; below 1 if the filter does not fit."""
     return 1 + (size + before + after - 1 - (taps - 1) * dilation) // stride
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Reduction(_FixedOp):
+class Reduction(_DataclassOperation):
     """y = operator over the dims of x that are smaller in y (1, or a divisor: groups of heads).
 
     C: ``CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR``.
@@ -366,7 +366,7 @@ class Reduction(_FixedOp):
         self._check_types()
         x, y = self.x, self.y
         if x.rank != y.rank or any(big % small for big, small in zip(x.dims, y.dims, strict=True)):
-            raise _shape_error(
+            raise _make_shape_error(
                 self,
                 "reduction-shape-mismatch",
                 f"every dim of {y.name!r} must divide that of {x.name!r}: {list(y.dims)} of {list(x.dims)}",
@@ -386,7 +386,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
-            raise _descriptor_type_error("parameters have", self.kind)
+            raise _make_descriptor_type_error("parameters have", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
         several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
@@ -418,7 +418,7 @@ class Operation(Op):
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, DescriptorType):
-            raise _descriptor_type_error(f"operation {self.name!r} has", self.type)
+            raise _make_descriptor_type_error(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
             raise GraphError(f"{self.kind.c_name} is not an operation", code="not-an-operation", where=str(self.name))
         check_name(self.name, "an operation")
@@ -470,7 +470,7 @@ _ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {
 }
 
 
-def _descriptor_type_error(who: str, kind: object) -> GraphError:
+def _make_descriptor_type_error(who: str, kind: object) -> GraphError:
     return GraphError(f"{who} type {kind!r}, but a DescriptorType is needed", code="wrong-field-type")
 
 
@@ -492,33 +492,34 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
     missing = [name for name, item in facts.items() if item.required and given.get(name) is None]
     if missing:
         raise GraphError(f"{kind.c_name} needs {', '.join(missing)}", code="missing-field", where=where)
-    checked = {name: _lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
+    checked = {name: _convert_lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
     for name, value in checked.items():
         several = isinstance(value, tuple) and facts[name].max_count != 1
-        if not all(_matches_attribute(item, facts[name]) for item in (value if several else (value,))):
+        if not all(_is_valid_attribute_value(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
-                f"field {name} of {kind.c_name} is {_short_text(value)}, {_describe_needed(facts[name])} is needed",
+                f"field {name} of {kind.c_name} is {_format_briefly(value)}, "
+                f"{_describe_required_type(facts[name])} is needed",
                 code="wrong-field-type",
                 where=where,
             )
     return MappingProxyType(checked)
 
 
-def _lists_to_tuples(value: Any) -> Any:
-    return tuple(map(_lists_to_tuples, value)) if isinstance(value, (list, tuple)) else value
+def _convert_lists_to_tuples(value: Any) -> Any:
+    return tuple(map(_convert_lists_to_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _matches_attribute(item: Any, facts: AttributeFacts) -> bool:
+def _is_valid_attribute_value(item: Any, facts: AttributeFacts) -> bool:
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            if _descriptor_type(item) in facts.element:
+            if _get_descriptor_type(item) in facts.element:
                 return True
         elif isinstance(item, _ELEMENTS[kind][1]) and (kind is AttributeType.BOOLEAN or not isinstance(item, bool)):
             return not isinstance(item, int) or LEAST <= item <= MOST
     return False
 
 
-def _descriptor_type(item: Any) -> DescriptorType | None:
+def _get_descriptor_type(item: Any) -> DescriptorType | None:
     if isinstance(item, Tensor):
         return DescriptorType.TENSOR
     if isinstance(item, Graph):
@@ -526,7 +527,7 @@ def _descriptor_type(item: Any) -> DescriptorType | None:
     return item.kind if isinstance(item, (Parameters, Operation)) else None
 
 
-def _describe_needed(facts: AttributeFacts) -> str:
+def _describe_required_type(facts: AttributeFacts) -> str:
     words: list[str] = []
     for kind in facts.types:
         if kind is not AttributeType.BACKEND_DESCRIPTOR:
@@ -540,7 +541,7 @@ def _describe_needed(facts: AttributeFacts) -> str:
     return one if facts.max_count == 1 else f"{one}, or a tuple of them,"
 
 
-def _short_text(value: Any) -> str:
+def _format_briefly(value: Any) -> str:
     """Return a value as text for a message: a graph value by its type and name."""
     if isinstance(value, Parameters):
         return f"Parameters {value.kind.name}"
@@ -553,7 +554,7 @@ def _join_ports(ports: set[str]) -> str:
     return ", ".join(sorted(ports)) or "nothing"
 
 
-def _shape_error(op: Op, code: str, headline: str) -> GraphError:
+def _make_shape_error(op: Op, code: str, headline: str) -> GraphError:
     shapes = "\n".join(f"{port:<4} {printable(tensor.name)} {list(tensor.dims)}" for port, tensor in op.ports())
     return GraphError(
         headline, code=code, where=f"{op.display_name()} {op.name!r}, checked before any cuDNN call\n{shapes}"
@@ -571,7 +572,7 @@ class _GraphCaches:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Graph(_GraphCaches, ShownAsSvg):
+class Graph(_GraphCaches, SvgDisplay):
     """An operation graph: operations in an order in which every virtual tensor is written before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -618,13 +619,13 @@ class Graph(_GraphCaches, ShownAsSvg):
     def tensor(self, key: str | int) -> Tensor:
         """Return the tensor with this name or uid."""
         try:
-            return self._tensors_by_key()[key]
+            return self._map_tensors_by_key()[key]
         except (KeyError, TypeError):  # the second of what cannot be hashed
             pass
         names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
 
-    def _tensors_by_key(self) -> dict[str | int, Tensor]:
+    def _map_tensors_by_key(self) -> dict[str | int, Tensor]:
         """Return the tensors by name and by uid."""
         try:
             return self._by_key
@@ -706,7 +707,7 @@ def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
 
 
 def _sort_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
-    """Return the operations sorted so that nothing is read before it is written, otherwise in the given order."""
+    """Return the operations sorted so that each tensor is written before it is read, otherwise in the given order."""
     if not ops:
         raise GraphError(f"graph {name!r} has no operations", code="empty-graph")
     producer = _find_producers(ops, name)

@@ -10,26 +10,26 @@ from typing import Any, TypeVar
 
 from ..errors import GraphError
 from .ir import Graph, Op, Operation, Tensor
-from .strides import ordered_strides
+from .strides import make_strides_in_order
 
 __all__ = [
-    "all_ops",
-    "attempt",
-    "bypass",
-    "can_bypass",
-    "drop_fields",
+    "bypass_ops",
+    "can_bypass_op",
+    "drop_operation_fields",
     "find_tensors",
-    "free_uids",
-    "keep_ops",
-    "repack",
+    "iterate_all_ops",
+    "iterate_unused_uids",
+    "keep_only_ops",
+    "make_packed_tensor",
     "replace_tensors",
     "replace_tensors_in",
+    "try_to_make_graph",
 ]
 
 _T = TypeVar("_T")
 
 
-def attempt(make: Callable[[], _T | None]) -> _T | None:
+def try_to_make_graph(make: Callable[[], _T | None]) -> _T | None:
     """Return the result of a function that makes a graph; None if the graph would be invalid."""
     try:
         return make()
@@ -37,7 +37,7 @@ def attempt(make: Callable[[], _T | None]) -> _T | None:
         return None
 
 
-def all_ops(graph: Graph) -> Iterator[Op]:
+def iterate_all_ops(graph: Graph) -> Iterator[Op]:
     """Yield every operation of a graph, including those in sub-graphs and in parameters."""
     for op in graph.ops:
         yield op
@@ -45,7 +45,7 @@ def all_ops(graph: Graph) -> Iterator[Op]:
             if isinstance(value, Op):
                 yield value
         for inner in op.subgraphs():
-            yield from all_ops(inner)
+            yield from iterate_all_ops(inner)
 
 
 def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
@@ -53,7 +53,7 @@ def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
     return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.tensor_index)
 
 
-def free_uids(graph: Graph) -> Iterator[int]:
+def iterate_unused_uids(graph: Graph) -> Iterator[int]:
     """Yield the uids that the graph does not use, in ascending order."""
     used = {tensor.uid for tensor in graph.tensors}
     return (uid for uid in itertools.count(1) if uid not in used)
@@ -68,16 +68,16 @@ def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
         What the new tensors have wrong in their places.
     """
 
-    return _map_graph_tensors(graph, _make_tensor_swap(new))
+    return _map_graph_tensors(graph, _make_tensor_replacer(new))
 
 
 def replace_tensors_in(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
     """Return operations with the tensors of these uids replaced."""
-    changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_swap(new))
+    changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_replacer(new))
     return changed
 
 
-def _make_tensor_swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
+def _make_tensor_replacer(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
     def swap_tensor(tensor: Tensor) -> Tensor:
         tensor = new.get(tensor.uid, tensor)
         offset = tensor.ragged_offset
@@ -113,13 +113,13 @@ def _map_tensors(value: Any, swap_tensor: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
+def make_packed_tensor(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return the tensor with other dims, packed, with its axes in the same memory order."""
     order = sorted(range(tensor.rank), key=lambda axis: (tensor.strides[axis], -axis))
-    return dataclasses.replace(tensor, dims=dims, strides=ordered_strides(dims, order))
+    return dataclasses.replace(tensor, dims=dims, strides=make_strides_in_order(dims, order))
 
 
-def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
+def keep_only_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
     """Return a graph of these operations without those with unused results; uids in `needed` count as used."""
     left = list(ops)
     wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _find_read_uids(graph.ops) | set(needed)
@@ -150,7 +150,7 @@ def _iterate_read_tensors(op: Op) -> Iterator[Tensor]:
             yield from _iterate_read_tensors(inner)
 
 
-def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+def bypass_ops(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
     """Return the graph without these operations, each replaced by one of its inputs; None if that is impossible.
 
     Parameters
@@ -159,15 +159,15 @@ def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
         By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
         same dims.
     """
-    return attempt(lambda: _try_bypass(graph, leave))
+    return try_to_make_graph(lambda: _try_bypass(graph, leave))
 
 
 def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    kept = _remove_and_pass_on(graph.ops, leave)
-    return keep_ops(graph, kept) if kept else None
+    kept = _remove_and_reconnect(graph.ops, leave)
+    return keep_only_ops(graph, kept) if kept else None
 
 
-def _remove_and_pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
+def _remove_and_reconnect(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
     """Return the other operations, which now read the passed-on inputs of those in `leave`; None if impossible."""
     instead: dict[int, Tensor] = {}  # by uid
 
@@ -184,22 +184,22 @@ def _remove_and_pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> lis
             continue
         passed = next(tensor for tensor in op.inputs().values() if tensor.uid == leave[id(op)].uid)
         now, result = resolve_tensor(passed), resolve_tensor(next(iter(op.outputs().values())))
-        if not _can_replace(now, result):
+        if not _is_replaceable_by(now, result):
             return None
         if result.uid != now.uid:
             old, new = (result, now) if result.virtual else (now, result)
             instead[old.uid] = new
-    ops = (_bypass_in_subgraph(op, leave) for op in given if id(op) not in leave)
+    ops = (_bypass_op_in_subgraph(op, leave) for op in given if id(op) not in leave)
     return [_map_tensors(op, resolve_tensor) for op in ops]
 
 
-def can_bypass(graph: Graph, op: Op, passed: Tensor) -> bool:
-    """Return whether :func:`bypass` can remove an operation, without building the graph."""
+def can_bypass_op(graph: Graph, op: Op, passed: Tensor) -> bool:
+    """Return whether :func:`bypass_ops` can remove an operation, without building the graph."""
     result = next(iter(op.outputs().values()))
-    return len(graph.ops) > 1 and _can_replace(passed, result)
+    return len(graph.ops) > 1 and _is_replaceable_by(passed, result)
 
 
-def _can_replace(now: Tensor, result: Tensor) -> bool:
+def _is_replaceable_by(now: Tensor, result: Tensor) -> bool:
     """Return whether one tensor can replace the other: equal dims, and not both in memory."""
     return result.dims == now.dims and (result.virtual or now.virtual)
 
@@ -208,7 +208,7 @@ def _replace_tensor(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
     return [_map_tensors(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
 
 
-def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
+def _bypass_op_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
     inner = op.fields.get("subgraph") if isinstance(op, Operation) else None
     if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(id(o) in leave for o in inner.ops):
         return op
@@ -227,11 +227,11 @@ def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
         output = passed.uid if output == result.uid else output
     ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
     if not ops or output == fields["subgraph_input_uid"]:
-        return drop_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
-    fields |= {"subgraph": keep_ops(inner, ops, {output}), "subgraph_output_uid": output}
+        return drop_operation_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
+    fields |= {"subgraph": keep_only_ops(inner, ops, {output}), "subgraph_output_uid": output}
     return Operation(op.type, op.name, fields)
 
 
-def drop_fields(op: Operation, names: Collection[str]) -> Operation:
+def drop_operation_fields(op: Operation, names: Collection[str]) -> Operation:
     """Return the operation without the fields of these names."""
     return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})

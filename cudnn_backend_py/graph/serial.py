@@ -127,19 +127,19 @@ def _decode_graph(data: Any) -> Graph:
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
-        raise _make_error(f"the graph has {', '.join(map(repr, unknown))}, which is unknown")
-    tensors = _decode_tensors(_read_part(data, "tensors", list, "the graph"))
-    records = _read_part(data, "operations", list, "the graph")
+        raise _make_error(f"the graph has the unknown keys {', '.join(map(repr, unknown))}")
+    tensors = _decode_tensors(_read_checked_value(data, "tensors", list, "the graph"))
+    records = _read_checked_value(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
-    name = _read_part({"name": "graph", **data}, "name", str, "the graph")
-    return Graph(ops, name, _read_part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
+    name = _read_checked_value({"name": "graph", **data}, "name", str, "the graph")
+    return Graph(ops, name, _read_checked_value({"subgraph": False, **data}, "subgraph", bool, "the graph"))
 
 
 def _make_error(headline: str) -> GraphError:
     return GraphError(f"graph JSON: {headline}", code="graph-json")
 
 
-def _read_part(record: Any, key: str, kind: type[T], where: str) -> T:
+def _read_checked_value(record: Any, key: str, kind: type[T], where: str) -> T:
     """Return ``record[key]`` after checking its type."""
     if not isinstance(record, dict):
         raise _make_error(f"{where} is {record!r}, an object is needed")
@@ -178,7 +178,7 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     waiting = {}
     for index, record in enumerate(records):
-        name = _read_part(record, "name", str, f"tensor {index}")
+        name = _read_checked_value(record, "name", str, f"tensor {index}")
         if name in waiting:
             raise GraphError(f"graph JSON: two tensors are called {name!r}", code="name-twice")
         waiting[name] = record
@@ -222,7 +222,7 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if "tensor" in value:
         return _find_tensor(_check_only_keys(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
-        enum = _ENUMS.get(_read_part(value, "enum", str, where))
+        enum = _ENUMS.get(_read_checked_value(value, "enum", str, where))
         if enum is None:
             raise _make_error(f"{where} is of the enum {value['enum']!r}, which is not known")
         return _decode_enum(enum, _check_only_keys(value, "enum", "value", where=where).get("value"), where)
@@ -232,7 +232,7 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
         return _decode_op(_check_only_keys(value, "operation", where=where)["operation"], tensors, where)
     if "parameters" in value:
         kind = _decode_enum(DescriptorType, value["parameters"], where)
-        parts = _read_part(_check_only_keys(value, "parameters", "fields", where=where), "fields", dict, where)
+        parts = _read_checked_value(_check_only_keys(value, "parameters", "fields", where=where), "fields", dict, where)
         return Parameters(kind, {key: _decode_value(item, tensors, f"{where}.{key}") for key, item in parts.items()})
     raise _make_error(f"{where} is {value!r}; one of tensor, enum, graph, operation and parameters is needed")
 
@@ -240,13 +240,14 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, after checking that it has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _make_error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
+        allowed = ", ".join(map(repr, keys))
+        raise _make_error(f"{where} has the unknown keys {', '.join(sorted(map(repr, unknown)))}; allowed: {allowed}")
     return record
 
 
 def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
-    word = _read_part(record, "operation", str, where)
-    name = _read_part(record, "name", str, where)
+    word = _read_checked_value(record, "operation", str, where)
+    name = _read_checked_value(record, "name", str, where)
     where = f"operation {name!r}"
     values = {
         key: _decode_value(value, tensors, f"{key} of {where}")

@@ -8,22 +8,22 @@ from fractions import Fraction
 from math import ceil, floor
 
 from ..generated.enums import NormMode
-from .ir import convolved_size
+from .ir import compute_convolved_size
 
 __all__ = [
     "SCALE_TILE",
-    "block_axes",
-    "concatenated_dims",
-    "convolution_input",
-    "convolution_output",
-    "expert_output_dims",
+    "compute_concatenated_dims",
+    "compute_expert_output_dims",
+    "compute_pooled_size",
+    "compute_scale_dims",
+    "compute_sliced_dims",
+    "find_block_sizes",
     "has_end_offset",
-    "per_channel_dims",
-    "permuted_dims",
-    "pooled_size",
-    "scale_dims",
-    "sliced_dims",
-    "statistics_dims",
+    "infer_convolution_input_dims",
+    "infer_convolution_output_dims",
+    "infer_statistics_dims",
+    "make_per_channel_dims",
+    "permute_dims",
 ]
 
 Dims = tuple[int, ...]
@@ -36,13 +36,13 @@ SCALE_TILE = (128, 4)
 _WITHOUT_BATCH = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 
-def convolution_output(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
+def infer_convolution_output_dims(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
     """Return the output dims [n, k, sizes ..] of a convolution of [n, c, sizes ..] with [k, c / groups, taps ..]."""
-    sizes = (convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
+    sizes = (compute_convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
     return (image[0], weights[0], *sizes)
 
 
-def convolution_input(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
+def infer_convolution_input_dims(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
     """Return the dims of the smallest image that a convolution maps to the dims `response`."""
     sizes = (
         (size - 1) * stride + (taps - 1) * dilation + 1 - before - after
@@ -51,19 +51,21 @@ def convolution_input(response: Sequence[int], weights: Sequence[int], window: S
     return (response[0], weights[1] * groups, *sizes)
 
 
-def pooled_size(
+def compute_pooled_size(
     size: int, window: Fraction | int, stride: Fraction | int, before: Fraction | int, after: Fraction | int
 ) -> int:
     """Return the number of pooling windows along one dim: 1 + (x + pre + post - window) / stride."""
     return 1 + floor(Fraction(size + before + after - window) / stride)
 
 
-def per_channel_dims(x: Sequence[int]) -> Dims:
+def make_per_channel_dims(x: Sequence[int]) -> Dims:
     """Return [1, c, 1 ..], the dims of tensors with one number per channel of [n, c, ..]."""
     return (1, *x[1:2], *[1] * (len(x) - 2))
 
 
-def statistics_dims(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: int | None = None) -> Dims | None:
+def infer_statistics_dims(
+    mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: int | None = None
+) -> Dims | None:
     """Return the dims of mean and inverse variance: one number per set of elements normalized together.
 
     Layer norms and their kind normalize over the dims in which `scale` is not 1, batch norm over all but c, instance
@@ -71,7 +73,7 @@ def statistics_dims(mode: NormMode, x: Sequence[int], scale: Sequence[int], grou
     """
     rest = (1,) * (len(x) - 2)
     if mode is NormMode.BATCH_NORM:
-        return per_channel_dims(x)
+        return make_per_channel_dims(x)
     if mode is NormMode.INSTANCE_NORM:
         return (*x[:2], *rest)
     if mode is NormMode.GROUP_NORM:
@@ -84,24 +86,24 @@ def statistics_dims(mode: NormMode, x: Sequence[int], scale: Sequence[int], grou
     return (x[0], *dims[1:]) if mode is NormMode.ADA_LAYER_NORM else dims
 
 
-def permuted_dims(dims: Sequence[int], permutation: Sequence[int]) -> Dims:
+def permute_dims(dims: Sequence[int], permutation: Sequence[int]) -> Dims:
     """Return transposed dims or strides: dim i of the result is dim ``permutation[i]``."""
     return tuple(dims[axis] for axis in permutation)
 
 
-def sliced_dims(ranges: Sequence[tuple[int, int, int]]) -> Dims:
+def compute_sliced_dims(ranges: Sequence[tuple[int, int, int]]) -> Dims:
     """Return the dims of a slice with the given starts, stops and steps."""
     return tuple((stop - start + step - 1) // step for start, stop, step in ranges)
 
 
-def concatenated_dims(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
+def compute_concatenated_dims(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
     """Return the dims of tensors concatenated along an axis."""
     dims = list(inputs[0])
     dims[axis] = sum(item[axis] for item in inputs)
     return tuple(dims)
 
 
-def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False) -> Dims:
+def compute_scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False) -> Dims:
     """Return the dims of block scales for these block sizes per dim; the last block may be partial.
 
     Tiled ones are rounded up to whole tiles: to multiples of 4 along the blocks, of 128 along the other of the last
@@ -116,7 +118,7 @@ def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False
     return tuple(counts)
 
 
-def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
+def find_block_sizes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
     """Return the number of elements along each axis that share a scale; None if the dims do not match.
 
     The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
@@ -128,7 +130,7 @@ def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) 
     orders = list(dict.fromkeys(itertools.permutations((1,) * (len(dims) - len(sizes)) + tuple(sizes))))
     for fits in (int.__eq__, int.__le__):
         for order in orders:
-            if all(map(fits, scale_dims(dims, order), scale)):
+            if all(map(fits, compute_scale_dims(dims, order), scale)):
                 return order
     return None
 
@@ -138,6 +140,8 @@ def has_end_offset(offsets: int, experts: int) -> bool:
     return experts > 1 and offsets % experts == 1
 
 
-def expert_output_dims(token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None) -> Dims:
+def compute_expert_output_dims(
+    token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None
+) -> Dims:
     """Return [1, rows, N] for tokens [1, rows, K] and weights [experts, K, N]; gather indices, if any, set rows."""
     return (1, (token if token_index is None else token_index)[1], weight[2])

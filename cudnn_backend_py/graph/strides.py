@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["channels_last", "column_major", "ordered_strides", "packed_strides", "preserve_order"]
+__all__ = ["channels_last", "column_major", "make_strides_in_order", "packed_strides", "preserve_order"]
 
 
 def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -15,7 +15,7 @@ def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+def make_strides_in_order(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides for `dims` with the axes in `order` from fastest to slowest; missing ones come last."""
     strides = [1] * len(dims)
     step = 1
@@ -28,15 +28,19 @@ def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...
 def channels_last(dims: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides with dim 1 fastest, then the last dim: NHWC for dims n, c, h, w."""
     rank = len(dims)
-    return ordered_strides(dims, [axis for axis in (1, *range(rank - 1, 1, -1), 0) if axis < rank])
+    return make_strides_in_order(dims, [axis for axis in (1, *range(rank - 1, 1, -1), 0) if axis < rank])
 
 
 def column_major(dims: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides with the last two dims swapped, in rank 3 and more."""
     rank = len(dims)
-    return ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1])
+    return make_strides_in_order(
+        dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1]
+    )
 
 
 def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides for `dims` in the axis order of strides `like`; equal ones keep the first axis first."""
-    return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])
+    return make_strides_in_order(
+        dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)]
+    )

@@ -258,7 +258,7 @@ def check_name(name: Any, whose: str) -> None:
 def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
     """Describe the first dataclass field with a value of a wrong type; None if all are right."""
     kind: Any = type(holder)
-    for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
+    for name, kinds, needed, takes_bool in _list_annotated_fields(kind, but):
         value = getattr(holder, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
             return f"{name} {shown(value)}, {needed} is needed"
@@ -268,7 +268,7 @@ def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 
 @cache
-def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
+def _list_annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
     """Return for each field of a dataclass: name, types, type text, and whether bool is allowed."""
     found = []
     for item in fields(kind):

@@ -9,7 +9,7 @@ from ..errors import GraphError
 from ..generated.attributes import ATTRIBUTES
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph
-from .cudnn_json import DumpEntry, LoggedDescriptor, graph_from_descriptors, logged_field
+from .cudnn_json import DumpEntry, LoggedDescriptor, find_logged_field, graph_from_descriptors
 from .records import LruDict
 
 __all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "DescriptorCalls", "read_dump"]
@@ -58,7 +58,7 @@ class DescriptorCalls:
         if self.size > limit:
             self.__init__()  # type: ignore[misc]
 
-    def add_create(self, kind: DescriptorType) -> None:
+    def record_create_call(self, kind: DescriptorType) -> None:
         self._append_bounded(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
 
     def _append_bounded(
@@ -79,7 +79,7 @@ class DescriptorCalls:
                 item.made.whole = False
         return found[-1]
 
-    def add_set_attribute(self, attribute: str, text: str) -> None:
+    def record_set_attribute_call(self, attribute: str, text: str) -> None:
         self._count_characters(len(text))
         kind, name = FIELD_OF[attribute]
         item = self._find_descriptor(kind)
@@ -108,10 +108,10 @@ class DescriptorCalls:
         if not fitting or not (len(fitting) == 1 or (mark is not None and alike)):
             return None
         self.unused[kind] = [item for item in self.unused[kind] if item is not fitting[-1]]
-        self.addresses.put(address, fitting[-1])
+        self.addresses.store(address, fitting[-1])
         return fitting[-1]
 
-    def add_finalize(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
+    def record_finalize_call(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
         kind = dump.kind
         assert kind is not None
         item = self._find_descriptor(kind)
@@ -119,7 +119,7 @@ class DescriptorCalls:
         item.mark = _hash_dump(dump)
         shown: dict[str, list[DumpEntry]] = {}
         for child in dump.children:
-            shown.setdefault(logged_field(kind, child.key), []).append(child)
+            shown.setdefault(find_logged_field(kind, child.key), []).append(child)
         for (name, number), address in item.pointers.items():
             children = shown.get(name, [])
             if number >= len(children):
@@ -130,14 +130,14 @@ class DescriptorCalls:
             used = self._resolve_address(address, child.kind, _hash_dump(child))
             item.made.attributes[name][number] = used.made if used else None
         if kind is DescriptorType.TENSOR:
-            self.tensors.put(item.mark, item.made)
+            self.tensors.store(item.mark, item.made)
         elif kind.name.startswith("OPERATION_"):
             item.text = text
             self._count_characters(len(text))
         self._append_bounded(self.unused, kind, item)
         return item
 
-    def add_destroy(self, dump: DumpEntry) -> None:
+    def record_destroy_call(self, dump: DumpEntry) -> None:
         """Forget the address of a destroyed descriptor, as it may be reused."""
         mark = _hash_dump(dump)
         gone = [key for key, item in self.addresses.items.items() if item.mark == mark]
@@ -149,7 +149,7 @@ class DescriptorCalls:
 
         Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.
         """
-        item = self.add_finalize(dump)
+        item = self.record_finalize_call(dump)
         self.unused.pop(DescriptorType.OPERATIONGRAPH, None)
         known = [self.addresses.get(address) for address in item.pointers.values()]
         left = [operation for operation in known if operation is not None]
@@ -199,7 +199,7 @@ def read_dump(text: str) -> DumpEntry | None:
     stack: list[tuple[int, str, str, str | None, list[DumpEntry]]] = []
     root: DumpEntry | None = None
 
-    def close_entries(depth: int) -> None:
+    def end_deeper_entries(depth: int) -> None:
         nonlocal root
         while stack and stack[-1][0] >= depth:
             _, key, kind, value, children = stack.pop()
@@ -219,7 +219,7 @@ def read_dump(text: str) -> DumpEntry | None:
         if depth > _MAX_DEPTH or (depth <= 4 and (stack or root is not None)):
             break
         kind, has_value, value = rest.rstrip(" \r").partition("; val=")
-        close_entries(depth)
+        end_deeper_entries(depth)
         stack.append((depth, key.strip(), kind.rstrip(":;"), value.removesuffix(";") if has_value else None, []))
-    close_entries(0)
+    end_deeper_entries(0)
     return root if root is not None and root.key == "descriptor" and root.kind is not None else None

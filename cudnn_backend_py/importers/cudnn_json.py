@@ -35,10 +35,10 @@ __all__ = [
     "DumpEntry",
     "LoggedDescriptor",
     "drop_defaults",
+    "find_logged_field",
     "graph_from_descriptors",
     "graph_from_log_json",
     "is_subgraph",
-    "logged_field",
 ]
 
 _D = DescriptorType
@@ -48,7 +48,7 @@ _NESTED = 8  # graphs and operations inside each other
 _WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _log_graph_error(headline: str, fix: str | None = None) -> GraphError:
+def _make_log_graph_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -59,30 +59,30 @@ def _normalize_name(name: str) -> str:
 
 
 @cache
-def _fields_by_logged_name(kind: DescriptorType) -> dict[str, str]:
+def _map_logged_names_to_fields(kind: DescriptorType) -> dict[str, str]:
     fields = {_normalize_name(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
     return fields | LOGGED_NAMES.get(kind, {})
 
 
-def logged_field(kind: DescriptorType, key: str) -> str:
+def find_logged_field(kind: DescriptorType, key: str) -> str:
     """Return the descriptor field for a name in a dump, "" if there is none."""
-    return _fields_by_logged_name(kind).get(_normalize_name(key), "")
+    return _map_logged_names_to_fields(kind).get(_normalize_name(key), "")
 
 
 @cache
-def _attribute_facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
+def _get_attribute_facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
     return {facts.field: facts for facts in ATTRIBUTES[kind] if facts.role != "output"}
 
 
 @cache
-def _members_by_c_name(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
+def _map_c_names_to_members(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
     """Return the enum members by their C names, including aliases."""
     return {
         member.c_name.replace(member.name, name): member for name, member in reversed(list(enum.__members__.items()))
     }
 
 
-def _short_repr(value: Any) -> str:
+def _format_briefly(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -90,7 +90,7 @@ def _short_repr(value: Any) -> str:
 # fields, whatever form of log they come from
 
 
-def _shortest_float32(value: float) -> float:
+def _find_shortest_decimal(value: float) -> float:
     """Return the shortest decimal number that is equal as a 32-bit float."""
     try:
         exact = struct.unpack("f", struct.pack("f", value))[0]
@@ -104,22 +104,24 @@ def _shortest_float32(value: float) -> float:
     return value
 
 
-def _enum_member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
+def _find_enum_member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
     try:
-        return _members_by_c_name(enum)[value] if isinstance(value, str) else enum(value)
+        return _map_c_names_to_members(enum)[value] if isinstance(value, str) else enum(value)
     except (KeyError, ValueError, TypeError):
-        raise _log_graph_error(f"{where} is {_short_repr(value)}, which is not a known {enum.__name__}") from None
+        raise _make_log_graph_error(
+            f"{where} is {_format_briefly(value)}, which is not a known {enum.__name__}"
+        ) from None
 
 
 def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
     """Return one attribute value from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
-            return _enum_member(ENUM_OF_TYPE[kind], value, where)
+            return _find_enum_member(ENUM_OF_TYPE[kind], value, where)
         if kind is AttributeType.FRACTION and isinstance(value, list) and len(value) == 2:
             return value[0] if value[1] == 1 else tuple(value)
         if kind is AttributeType.FLOAT and isinstance(value, float) and AttributeType.DOUBLE not in facts.types:
-            return _shortest_float32(value)
+            return _find_shortest_decimal(value)
         if kind in (AttributeType.FLOAT, AttributeType.DOUBLE) and isinstance(value, int):
             return float(value) if not isinstance(value, bool) and abs(value) < 1 << 53 else value
     return value
@@ -150,9 +152,11 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
     fields = drop_defaults(kind, given)
     for key, value in fields.items():
         if isinstance(value, dict):
-            elements = _attribute_facts(kind)[key].element
+            elements = _get_attribute_facts(kind)[key].element
             if len(elements) != 1:
-                raise _log_graph_error(f"{key} of {name!r} cannot be read from an object: {_short_repr(value)}")
+                raise _make_log_graph_error(
+                    f"{key} of {name!r} cannot be read from an object: {_format_briefly(value)}"
+                )
             fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
@@ -164,7 +168,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
         _drop_full_rope_dim(fields)
     for key, value in fields.items():
         if isinstance(value, dict):
-            (element,) = _attribute_facts(kind)[key].element
+            (element,) = _get_attribute_facts(kind)[key].element
             fields[key] = Parameters(element, value)
     return Operation(kind, name, {**FIXED_VALUES.get(kind, {}), **fields})
 
@@ -188,20 +192,22 @@ def _drop_full_rope_dim(fields: dict[str, Any]) -> None:
 def _require_fields(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
     missing = [port for port in needed if fields.get(port) is None]
     if missing:
-        raise _log_graph_error(f"the log does not contain {', '.join(missing)} of {name!r}")
+        raise _make_log_graph_error(f"the log does not contain {', '.join(missing)} of {name!r}")
 
 
-def _parameter_fields(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
+def _read_parameter_fields(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
     found = fields.get(key, {})
     if not isinstance(found, dict):
-        raise _log_graph_error(f"{key} of {name!r} must be an object with parameters, got {_short_repr(found)}")
+        raise _make_log_graph_error(
+            f"{key} of {name!r} must be an object with parameters, got {_format_briefly(found)}"
+        )
     _require_fields(name, found, needed)
     return found
 
 
 def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
     _require_fields(name, fields, "abc")
-    found = _parameter_fields(name, fields, "matmul", ["comp_type"])
+    found = _read_parameter_fields(name, fields, "matmul", ["comp_type"])
     overrides = {f"{size}_override": fields.get(f"gemm_{size}_override") for size in "mnk"}
     return Matmul(
         name=name,
@@ -215,18 +221,20 @@ def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
 
 
 def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
-    found = dict(_parameter_fields(name, fields, "pointwise", ["mode", "math_prec"]))
+    found = dict(_read_parameter_fields(name, fields, "pointwise", ["mode", "math_prec"]))
     if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
-        raise _log_graph_error(f"the log does not contain the axis of the GEN_INDEX operation {name!r}")
+        raise _make_log_graph_error(f"the log does not contain the axis of the GEN_INDEX operation {name!r}")
     if found.pop("nan_propagation", None) is not None:
-        raise _log_graph_error(f"{name!r} propagates NaN, which this package's pointwise operations do not support")
+        raise _make_log_graph_error(
+            f"{name!r} propagates NaN, which this package's pointwise operations do not support"
+        )
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
-    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without_field(fields, "pointwise"))
+    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_drop_field(fields, "pointwise"))
 
 
 def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
     _require_fields(name, fields, "xy")
-    found = _parameter_fields(name, fields, "reduction", ["operator", "comp_type"])
+    found = _read_parameter_fields(name, fields, "reduction", ["operator", "comp_type"])
     return Reduction(
         name=name,
         operator=found["operator"],
@@ -237,11 +245,11 @@ def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
     )
 
 
-def _without_field(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _drop_field(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != key}
 
 
-def _op_name(kind: DescriptorType, fields: Mapping[str, Any], number: int) -> str:
+def _make_operation_name(kind: DescriptorType, fields: Mapping[str, Any], number: int) -> str:
     """Return a name for an operation, such as ``exp_7``."""
     parameters = fields.get("pointwise", fields.get("reduction"))
     mode = None
@@ -300,10 +308,10 @@ class _JsonReader:
 
     def read(self, data: Any, name: str, depth: int, is_subgraph: bool = False) -> Graph:
         if depth > _NESTED:
-            raise _log_graph_error(f"graphs are nested more than {_NESTED} levels deep")
+            raise _make_log_graph_error(f"graphs are nested more than {_NESTED} levels deep")
         nodes = self._get_list(data, "nodes")
         if len(nodes) > _NODES:
-            raise _log_graph_error(f"the logged graph has {len(nodes)} nodes, at most {_NODES} can be read")
+            raise _make_log_graph_error(f"the logged graph has {len(nodes)} nodes, at most {_NODES} can be read")
         for record in self._get_list(data, "tensors"):
             self._read_tensor(record, 0)
         ops = tuple(self._read_operation(node, number, depth) for number, node in enumerate(nodes))
@@ -311,20 +319,22 @@ class _JsonReader:
 
     def _get_list(self, data: Any, key: str) -> list[Any]:
         if not isinstance(data, dict) or not isinstance(data.get(key), list):
-            raise _log_graph_error(f"the logged graph has no list {key!r}")
+            raise _make_log_graph_error(f"the logged graph has no list {key!r}")
         found: list[Any] = data[key]
         return found
 
     def _read_tensor(self, record: Any, depth: int) -> Tensor:
         if not isinstance(record, dict) or depth > 1:
-            raise _log_graph_error(f"a logged tensor must be an object, got {_short_repr(record)}")
+            raise _make_log_graph_error(f"a logged tensor must be an object, got {_format_briefly(record)}")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:
-                raise _log_graph_error(f"the logged tensor {_short_repr(record.get('name'))} lacks {key}")
+                raise _make_log_graph_error(f"the logged tensor {_format_briefly(record.get('name'))} lacks {key}")
         uid = _read_uid(record["name"])
         offsets = record.get("isRagged") or []
         if not isinstance(offsets, list) or len(offsets) > 1:
-            raise _log_graph_error(f"tensor {uid} must have at most one ragged offset, got {_short_repr(offsets)}")
+            raise _make_log_graph_error(
+                f"tensor {uid} must have at most one ragged offset, got {_format_briefly(offsets)}"
+            )
         made = Tensor(
             name=f"t{uid}",
             uid=uid,
@@ -345,27 +355,29 @@ class _JsonReader:
         )
         known = self.tensors.setdefault(str(uid), made)
         if known != made:
-            raise _log_graph_error(f"tensor {uid} is logged twice with different properties")
+            raise _make_log_graph_error(f"tensor {uid} is logged twice with different properties")
         return known
 
     def _read_operation(self, node: Any, number: int, depth: int) -> Op:
-        kind = _operation_kind(node.get("operation") if isinstance(node, dict) else node)
+        kind = _find_operation_kind(node.get("operation") if isinstance(node, dict) else node)
         fields = self._read_fields(kind, node, f"node {number}, {kind.c_name}", depth)
-        return _make_operation(kind, _op_name(kind, fields, number), fields)
+        return _make_operation(kind, _make_operation_name(kind, fields, number), fields)
 
     def _read_fields(self, kind: DescriptorType, node: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         for key, value in node.items():
             if key == "operation":
                 continue
-            for path in _fields_of_json_key(kind, key, node, where):
+            for path in _iterate_fields_of_json_key(kind, key, node, where):
                 holder, _, inner = path.rpartition(".")
                 at = f"{key} of {where}"
                 if holder:
-                    (element,) = _attribute_facts(kind)[holder].element
-                    fields.setdefault(holder, {})[inner] = _read_attribute(_attribute_facts(element)[inner], value, at)
+                    (element,) = _get_attribute_facts(kind)[holder].element
+                    fields.setdefault(holder, {})[inner] = _read_attribute(
+                        _get_attribute_facts(element)[inner], value, at
+                    )
                 else:
-                    fields[path] = self._read_value(_attribute_facts(kind)[path], value, at, depth)
+                    fields[path] = self._read_value(_get_attribute_facts(kind)[path], value, at, depth)
         if isinstance(parameters := fields.get("convolution"), dict):
             parameters["spatial_dims"] = len(parameters.get("dilations", ()))
         if kind is _D.OPERATION_SDPA_BWD and self.subgraph is not None and "subgraph" not in fields:
@@ -378,7 +390,7 @@ class _JsonReader:
         written = {tensor.uid for op in inner.ops for tensor in op.outputs().values()}
         sources, results = read - written, written - read
         if len(sources) != 1 or len(results) != 1:
-            raise _log_graph_error(
+            raise _make_log_graph_error(
                 f"a sub-graph must have one input and one output, got {len(sources)} and {len(results)}"
             )
         return {"subgraph": inner, "subgraph_input_uid": sources.pop(), "subgraph_output_uid": results.pop()}
@@ -394,45 +406,47 @@ class _JsonReader:
 
     def _read_nested(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
-            raise _log_graph_error(f"{where} is nested more than {_NESTED} levels deep")
+            raise _make_log_graph_error(f"{where} is nested more than {_NESTED} levels deep")
         if _D.OPERATIONGRAPH in facts.element:
             return self.read(value, facts.field, depth, is_subgraph=True)
-        kind = _operation_kind(value.get("operation"))
+        kind = _find_operation_kind(value.get("operation"))
         return _make_operation(kind, facts.field, self._read_fields(kind, value, where, depth))
 
     def _find_tensor(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
-            raise _log_graph_error(f"{where} is tensor {_short_repr(name)}, which the logged graph does not have")
+            raise _make_log_graph_error(
+                f"{where} is tensor {_format_briefly(name)}, which the logged graph does not have"
+            )
         return tensor
 
 
 def _read_uid(name: Any) -> int:
     if isinstance(name, bool) or not isinstance(name, (str, int)) or not re.fullmatch(r"-?\d{1,19}", str(name)):
-        raise _log_graph_error(f"a logged tensor must be named by its uid, got {_short_repr(name)}")
+        raise _make_log_graph_error(f"a logged tensor must be named by its uid, got {_format_briefly(name)}")
     return int(name)
 
 
 def _read_data_type(value: Any, uid: int) -> DataType:
-    found = _enum_member(DataType, value, f"the data type of tensor {uid}")
+    found = _find_enum_member(DataType, value, f"the data type of tensor {uid}")
     assert isinstance(found, DataType)
     return found
 
 
 def _read_reordering(value: Any, uid: int) -> TensorReordering:
-    found = _enum_member(TensorReordering, value, f"the reordering of tensor {uid}")
+    found = _find_enum_member(TensorReordering, value, f"the reordering of tensor {uid}")
     assert isinstance(found, TensorReordering)
     return found
 
 
-def _operation_kind(name: Any) -> DescriptorType:
-    found = _members_by_c_name(DescriptorType).get(name) if isinstance(name, str) else None
+def _find_operation_kind(name: Any) -> DescriptorType:
+    found = _map_c_names_to_members(DescriptorType).get(name) if isinstance(name, str) else None
     if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
-        raise _log_graph_error(f"a node has the unknown operation {_short_repr(name)}")
+        raise _make_log_graph_error(f"a node has the unknown operation {_format_briefly(name)}")
     return found
 
 
-def _fields_of_json_key(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
+def _iterate_fields_of_json_key(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
     """Yield the descriptor fields of a JSON key: none, one, or both paddings of a convolution."""
     plain = _normalize_name(key)
     if plain == "pad" and "dilation" in node:
@@ -442,9 +456,9 @@ def _fields_of_json_key(kind: DescriptorType, key: str, node: Mapping[str, Any],
         swish = "SWISH" in str(node.get("pointwiseMode"))
         yield "pointwise.elu_alpha" if plain == "alpha" else f"pointwise.{'swish' if swish else 'softplus'}_beta"
         return
-    path = _fields_by_logged_name(kind).get(plain)
+    path = _map_logged_names_to_fields(kind).get(plain)
     if path is None:
-        raise _log_graph_error(f"{where} has the unknown attribute {key}: {_short_repr(node[key])}")
+        raise _make_log_graph_error(f"{where} has the unknown attribute {key}: {_format_briefly(node[key])}")
     if path:
         yield path
 
@@ -464,7 +478,7 @@ class DumpEntry:
     @property
     def kind(self) -> DescriptorType | None:
         """The type of the dumped descriptor."""
-        found = _members_by_c_name(DescriptorType).get(self.type)
+        found = _map_c_names_to_members(DescriptorType).get(self.type)
         return found if isinstance(found, DescriptorType) else None
 
     @property
@@ -505,13 +519,13 @@ def graph_from_descriptors(
     """
     nodes = [child for child in dump.children if child.kind is not None and child.kind.name.startswith("OPERATION_")]
     if not nodes:
-        raise _log_graph_error(
+        raise _make_log_graph_error(
             "the log does not contain the operations of this graph",
             "log from the start of the program, at level INFO (3)",
         )
     known = list(ops) or [None] * len(nodes)
     if len(known) != len(nodes):
-        raise _log_graph_error(
+        raise _make_log_graph_error(
             f"the log has dumps of {len(nodes)} operations of this graph, but calls for {len(known)}"
         )
     reader = _DumpReader(made)
@@ -534,37 +548,39 @@ class _DumpReader:
     def read_operation(self, node: DumpEntry, how: LoggedDescriptor | None, number: int) -> Op:
         kind = node.kind
         assert kind is not None
-        fields = self._dumped_fields(kind, node)
+        fields = self._list_dumped_fields(kind, node)
         if how is not None:
             self._add_logged_attributes(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
-            raise _log_graph_error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
+            raise _make_log_graph_error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
         unknown = [
             port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
         ]
         if unknown:
-            raise _log_graph_error(
+            raise _make_log_graph_error(
                 f"the log does not contain {', '.join(unknown)} of operation {number}, {kind.c_name}",
                 _FROM_THE_START,
             )
-        return _make_operation(kind, _op_name(kind, fields, number), fields)
+        return _make_operation(kind, _make_operation_name(kind, fields, number), fields)
 
-    def _dumped_fields(self, kind: DescriptorType, node: DumpEntry) -> dict[str, Any]:
+    def _list_dumped_fields(self, kind: DescriptorType, node: DumpEntry) -> dict[str, Any]:
         """Return the fields that the dump of a descriptor contains."""
         fields: dict[str, Any] = {}
         for child in node.children:
             where = f"{child.key} of {kind.c_name}"
-            path = _fields_by_logged_name(kind).get(_normalize_name(child.key))
+            path = _map_logged_names_to_fields(kind).get(_normalize_name(child.key))
             if not path or not child.is_set or "." in path:
                 continue
-            facts = _attribute_facts(kind)[path]
+            facts = _get_attribute_facts(kind)[path]
             if child.kind is _D.TENSOR:
                 self._add_tensor(fields, facts, self._read_tensor(child))
             elif child.kind is not None and child.kind.name.startswith("OPERATION"):
                 if any(inner.is_set and inner.children for inner in child.children):
-                    raise _log_graph_error(f"{where} is a nested graph or operation, which cannot be read from a dump")
+                    raise _make_log_graph_error(
+                        f"{where} is a nested graph or operation, which cannot be read from a dump"
+                    )
             elif child.kind is not None:
-                fields[path] = self._dumped_fields(child.kind, child)
+                fields[path] = self._list_dumped_fields(child.kind, child)
             elif child.value is not None and not _is_ambiguous_zero(facts, child):
                 fields[path] = _read_attribute(facts, _parse_value(child.value, facts), where)
         return fields
@@ -579,7 +595,7 @@ class _DumpReader:
         seen = {child.key: child for child in node.children}
         for key in ("type", "dimA", "strideA", "uid"):
             if key not in seen:
-                raise _log_graph_error(f"the dump of a tensor is cut off: {key} is missing")
+                raise _make_log_graph_error(f"the dump of a tensor is cut off: {key} is missing")
         uid = _read_uid(seen["uid"].value)
         offset = seen.get("raggedOffsetDesc")
         how = self.made.get(uid)
@@ -593,33 +609,33 @@ class _DumpReader:
             alignment=_read_integer_field(seen, "alignmentInBytes", 16),
             virtual=_read_flag_field(seen, "isVirtual"),
             by_value=_read_flag_field(seen, "isByVal"),
-            reordering=_read_reordering(_undumped_attribute(hidden, "reordering_mode", "0"), uid),
+            reordering=_read_reordering(_read_undumped_attribute(hidden, "reordering_mode", "0"), uid),
             ragged_offset=self._read_tensor(offset)
             if offset is not None
-            else self._undumped_ragged_offset(hidden, uid),
+            else self._find_undumped_ragged_offset(hidden, uid),
             vector_count=_read_integer_field(seen, "vectCount", 1),
             vector_dim=_read_integer_field(seen, "vectDim", -1),
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
-            raise _log_graph_error(f"tensor {uid} is logged twice with different properties")
+            raise _make_log_graph_error(f"tensor {uid} is logged twice with different properties")
         return known
 
-    def _undumped_ragged_offset(
+    def _find_undumped_ragged_offset(
         self, hidden: Mapping[str, list[str | LoggedDescriptor | None]], uid: int
     ) -> Tensor | None:
         if "ragged_offset" not in hidden:
             return None
-        return self._tensor_from_calls(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
+        return self._read_tensor_from_calls(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
 
-    def _tensor_from_calls(self, how: str | LoggedDescriptor | None, where: str, depth: int = 0) -> Tensor:
+    def _read_tensor_from_calls(self, how: str | LoggedDescriptor | None, where: str, depth: int = 0) -> Tensor:
         """Return a tensor from the logged API calls that built it, as no dump contains it."""
         if not isinstance(how, LoggedDescriptor) or how.kind is not _D.TENSOR or depth > 2:
-            raise _log_graph_error(f"the log does not identify {where}")
+            raise _make_log_graph_error(f"the log does not identify {where}")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:
-                raise _log_graph_error(f"the log does not contain {name} of {where}")
+                raise _make_log_graph_error(f"the log does not contain {name} of {where}")
         uid = _read_uid(given["unique_id"][0])
         if uid in self.tensors:
             return self.tensors[uid]
@@ -635,8 +651,8 @@ class _DumpReader:
                 alignment=_read_integer(given.get("byte_alignment", ["16"])[0]),
                 virtual=given.get("is_virtual") == ["true"],
                 by_value=given.get("is_by_value") == ["true"],
-                reordering=_read_reordering(_undumped_attribute(how.attributes, "reordering_mode", "0"), uid),
-                ragged_offset=self._tensor_from_calls(inner[0], where, depth + 1) if inner else None,
+                reordering=_read_reordering(_read_undumped_attribute(how.attributes, "reordering_mode", "0"), uid),
+                ragged_offset=self._read_tensor_from_calls(inner[0], where, depth + 1) if inner else None,
             ),
         )
 
@@ -645,7 +661,7 @@ class _DumpReader:
     ) -> None:
         """Add attributes from logged API calls: exact numbers, and tensors missing in the dump."""
         for name, values in how.attributes.items():
-            facts = _attribute_facts(kind).get(name)
+            facts = _get_attribute_facts(kind).get(name)
             if facts is None or not values:
                 continue
             first = values[0]
@@ -655,7 +671,7 @@ class _DumpReader:
                     self._add_logged_attributes(first.kind, inner, first, f"{name} of {where}")
             elif _D.TENSOR in facts.element and not _is_number(first):
                 if name not in fields:
-                    tensors = tuple(self._tensor_from_calls(item, f"{name} of {where}") for item in values)
+                    tensors = tuple(self._read_tensor_from_calls(item, f"{name} of {where}") for item in values)
                     fields[name] = tensors[0] if facts.max_count == 1 else tensors
             elif all(isinstance(item, str) for item in values):
                 numbers = [_parse_value(str(item), facts) for item in values]
@@ -671,7 +687,7 @@ def _is_number(value: str | LoggedDescriptor | None) -> bool:
     return isinstance(value, str) and not value.startswith("0x")
 
 
-def _undumped_attribute(
+def _read_undumped_attribute(
     attributes: Mapping[str, list[str | LoggedDescriptor | None]], name: str, default: str
 ) -> int | str:
     value = attributes.get(name, [default])[0]
@@ -686,14 +702,16 @@ def _read_enumerator(value: str | None) -> int | str:
 
 def _read_integer(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", text):
-        raise _log_graph_error(f"the log contains an invalid number: {_short_repr(text)}")
+        raise _make_log_graph_error(f"the log contains an invalid number: {_format_briefly(text)}")
     return int(text)
 
 
 def _read_integers(text: str | None, uid: int) -> tuple[int, ...]:
     match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
     if match is None:
-        raise _log_graph_error(f"the log contains invalid dims or strides of tensor {uid}: {_short_repr(text)}")
+        raise _make_log_graph_error(
+            f"the log contains invalid dims or strides of tensor {uid}: {_format_briefly(text)}"
+        )
     return tuple(_read_integer(item) for item in match[1].split(",") if item)
 
 
@@ -718,4 +736,4 @@ def _parse_value(text: str, facts: AttributeFacts) -> Any:
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
     except ValueError:
-        raise _log_graph_error(f"the log contains an invalid number: {_short_repr(text)}") from None
+        raise _make_log_graph_error(f"the log contains an invalid number: {_format_briefly(text)}") from None

@@ -72,7 +72,7 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         raise GraphError(f"{path} is a folder, but a file is needed", code="graph-file")
     if not exists:
         raise GraphError(f"there is no file {path}", code="graph-file")
-    suffix = _suffix(path)
+    suffix = _find_format_suffix(path)
     if suffix in _SOURCES:
         raise GraphError(
             f"{path} is C or C++ source code, which cannot be read: a graph exists only while the program runs",
@@ -93,7 +93,7 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
     return [ForeignJson(text, 1)]
 
 
-def _suffix(path: str) -> str:
+def _find_format_suffix(path: str) -> str:
     """Return the lower-case suffix; for a rotated log (``cudnn.log.1``) the one before the number."""
     place = Path(path)
     while place.suffix[1:].isdecimal():

@@ -18,13 +18,13 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from ..system.version import Version
 
-__all__ = ["graph_from_frontend_json", "parse_number", "read_nodes", "unsupported_node_error"]
+__all__ = ["graph_from_frontend_json", "make_unsupported_node_error", "parse_number", "read_nodes"]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
 
 
-def _frontend_json_error(headline: str, fix: str | None = None) -> GraphError:
+def _make_frontend_json_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="frontend-json", fix=fix)
 
 
@@ -41,20 +41,20 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     """
     nodes = data.get("nodes") if isinstance(data, dict) else None
     if not isinstance(nodes, list):
-        raise _frontend_json_error(_NO_GRAPH)
+        raise _make_frontend_json_error(_NO_GRAPH)
     if not nodes or len(nodes) > _NODES:
-        raise _frontend_json_error(
+        raise _make_frontend_json_error(
             f"the frontend graph has {len(nodes)} nodes; only graphs of 1 to {_NODES} nodes can be read"
         )
     for node in nodes:
         if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
-            raise _frontend_json_error("a node of the frontend graph has no tag")
+            raise _make_frontend_json_error("a node of the frontend graph has no tag")
     return nodes
 
 
-def unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
+def make_unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
     """Return the error for a node that cannot be read; `read` lists the tags that can."""
-    return _frontend_json_error(
+    return _make_frontend_json_error(
         f"node {number} of the frontend graph is {tag[:60]}, which cannot be read", f"use only these nodes: {read}"
     )
 
@@ -71,12 +71,12 @@ def graph_from_frontend_json(data: Any) -> Graph:
         ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
     """
     if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
-        raise _frontend_json_error(_NO_GRAPH)
+        raise _make_frontend_json_error(_NO_GRAPH)
     nodes = read_nodes(data)
     reader = _FrontendGraphReader(data)
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
-            raise _frontend_json_error(
+            raise _make_frontend_json_error(
                 f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes; it must be alone"
             )
         return reader.read_attention(nodes[0])
@@ -85,7 +85,7 @@ def graph_from_frontend_json(data: Any) -> Graph:
 
 def _reject_ragged_tensor(record: Mapping[str, Any], name: str) -> None:
     if any("ragged" in key and value not in (None, "") for key, value in record.items()):
-        raise _frontend_json_error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
+        raise _make_frontend_json_error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
 
 
 class _FrontendGraphReader:
@@ -114,7 +114,7 @@ class _FrontendGraphReader:
             tag = node["tag"]
             if tag not in readers:
                 read = f"{', '.join(readers)}, or one SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone"
-                raise unsupported_node_error(number, tag, read)
+                raise make_unsupported_node_error(number, tag, read)
             name = node.get("name")
             unique = name if isinstance(name, str) and name and name not in names else f"{tag.lower()}_{number}"
             names.add(unique)
@@ -138,12 +138,12 @@ class _FrontendGraphReader:
         )
 
     def _read_pointwise(self, node: dict[str, Any], name: str) -> Pointwise:
-        mode = _enum_member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
+        mode = _find_enum_member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
         assert isinstance(mode, PointwiseMode)
         given = {port: self._find_input(node, key) for key, port in _INPUTS.items()}
         inputs = [tensor for tensor in given.values() if tensor is not None]
         if not inputs:
-            raise _frontend_json_error(f"node {name!r} of the frontend graph has no inputs")
+            raise _make_frontend_json_error(f"node {name!r} of the frontend graph has no inputs")
         rank = max(tensor.rank for tensor in inputs)
         full = [tensor for tensor in inputs if tensor.rank == rank]
         dims = tuple(max(sizes) for sizes in zip(*(tensor.dims for tensor in full), strict=True))
@@ -162,7 +162,7 @@ class _FrontendGraphReader:
         )
 
     def _read_reduction(self, node: dict[str, Any], name: str) -> Reduction:
-        operator = _enum_member(ReduceTensorOp, node.get("mode"), f"the mode of {name!r}")
+        operator = _find_enum_member(ReduceTensorOp, node.get("mode"), f"the mode of {name!r}")
         assert isinstance(operator, ReduceTensorOp)
         return Reduction(
             name=name,
@@ -178,33 +178,33 @@ class _FrontendGraphReader:
 
     # tensors
 
-    def _tensor_names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    def _list_tensor_names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         found = node.get(key)
         return found if isinstance(found, dict) else {}
 
     def _find_input(self, node: Mapping[str, Any], port: str) -> Tensor | None:
-        name = self._tensor_names(node, "inputs").get(port)
+        name = self._list_tensor_names(node, "inputs").get(port)
         return None if name is None else self._read_tensor(name)
 
     def _get_input(self, node: Mapping[str, Any], port: str) -> Tensor:
         found = self._find_input(node, port)
         if found is None:
-            raise _frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
+            raise _make_frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
         return found
 
     def _get_output(
         self, node: Mapping[str, Any], port: str, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()
     ) -> Tensor:
-        name = self._tensor_names(node, "outputs").get(port)
+        name = self._list_tensor_names(node, "outputs").get(port)
         if name is None:
-            raise _frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
+            raise _make_frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
         return self._read_tensor(name, dims, strides)
 
-    def _tensor_record(self, name: Any) -> Mapping[str, Any]:
+    def _find_tensor_record(self, name: Any) -> Mapping[str, Any]:
         key = str(name) if isinstance(name, int) else name
         record = self.records.get(key) if isinstance(key, str) else None
         if not isinstance(record, dict):
-            raise _frontend_json_error(f"the frontend graph has no tensor {str(name)[:60]!r}")
+            raise _make_frontend_json_error(f"the frontend graph has no tensor {str(name)[:60]!r}")
         return record
 
     def _read_tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
@@ -212,10 +212,10 @@ class _FrontendGraphReader:
         key = str(name)
         if key in self.tensors:
             return self.tensors[key]
-        record = self._tensor_record(name)
+        record = self._find_tensor_record(name)
         given, stride = _read_integers(record, "dim", key) or dims, _read_integers(record, "stride", key) or strides
         if not given:
-            raise _frontend_json_error(
+            raise _make_frontend_json_error(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after building it"
             )
         virtual = record.get("is_virtual", False)
@@ -247,7 +247,7 @@ class _FrontendGraphReader:
         chosen = value if value is not None else self.context.get(default)
         if chosen is None and default != "io_data_type":
             return DataType.FLOAT
-        found = _enum_member(DataType, chosen, f"a type ({default})")
+        found = _find_enum_member(DataType, chosen, f"a type ({default})")
         assert isinstance(found, DataType)
         return found
 
@@ -256,7 +256,7 @@ class _FrontendGraphReader:
     def read_attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
         if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
-            raise _frontend_json_error(f"the frontend graph is {tag[:60]}, which cannot be read")
+            raise _make_frontend_json_error(f"the frontend graph is {tag[:60]}, which cannot be read")
         backward = tag == "SDPA_BWD"
         options = self._read_shapes(node, backward) | self._read_masks(node) | self._read_options(node, backward)
         if backward:
@@ -264,20 +264,20 @@ class _FrontendGraphReader:
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
         known = {"composite": "composite", "unified": "unified", "auto": "auto"}
         if wanted not in known:
-            raise _frontend_json_error(f"{tag} has the unknown implementation {wanted[:40]!r}")
+            raise _make_frontend_json_error(f"{tag} has the unknown implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
     def _read_rank_4(
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and data type of a tensor [b, h, s, d]."""
-        record = self._tensor_record(self._tensor_names(node, key).get(port))
+        record = self._find_tensor_record(self._list_tensor_names(node, key).get(port))
         _reject_ragged_tensor(record, port)
         dims, strides = record.get("dim"), record.get("stride")
         for what in (dims, strides):
             fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)
             if not fits:
-                raise _frontend_json_error(
+                raise _make_frontend_json_error(
                     f"dims and strides of {port} of {node['tag']} must be four ints, got {str(what)[:60]}"
                 )
         assert isinstance(dims, list)
@@ -295,7 +295,7 @@ class _FrontendGraphReader:
             layout["do"] = self._read_rank_4(node, "dO")[1]
         for name, record in (("stats", "Stats"),):
             side = "inputs" if backward else "outputs"
-            if self._tensor_names(node, side).get(record) is not None:
+            if self._list_tensor_names(node, side).get(record) is not None:
                 _, layout[name], _ = self._read_rank_4(node, record, side)
         return {
             "batch": q[0],
@@ -326,10 +326,10 @@ class _FrontendGraphReader:
         }
 
     def _read_options(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
-        inputs, outputs = self._tensor_names(node, "inputs"), self._tensor_names(node, "outputs")
+        inputs, outputs = self._list_tensor_names(node, "inputs"), self._list_tensor_names(node, "outputs")
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
-            raise _frontend_json_error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
+            raise _make_frontend_json_error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
         found: dict[str, Any] = {
             "scale": self._read_scale(node, inputs),
             "sink": inputs.get("SINK_TOKEN") is not None,
@@ -358,7 +358,7 @@ class _FrontendGraphReader:
             return _read_float(value, "attn_scale_value")
         if inputs.get("Attn_scale") is None:
             return "none"
-        record = self._tensor_record(inputs["Attn_scale"])
+        record = self._find_tensor_record(inputs["Attn_scale"])
         if not record.get("is_pass_by_value"):
             return "tensor"
         return parse_number(record.get("pass_by_value"))
@@ -372,7 +372,7 @@ def _read_integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int
     """Return the dims or strides of a tensor; empty if its record has none."""
     value = record.get(what) or []
     if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
-        raise _frontend_json_error(
+        raise _make_frontend_json_error(
             f"{what} of tensor {name[:60]!r} must be at most {DIM_MAX} integers, got {str(value)[:60]}"
         )
     return tuple(value)
@@ -383,9 +383,9 @@ def _read_version(text: Any) -> Version | None:
     return Version.from_text(match[0]) if match else None
 
 
-def _enum_member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
+def _find_enum_member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _frontend_json_error(f"{where} is {str(name)[:60]!r}, which is not a {enum.__name__}")
+        raise _make_frontend_json_error(f"{where} is {str(name)[:60]!r}, which is not a {enum.__name__}")
     return enum[name]
 
 
@@ -393,20 +393,20 @@ def _read_reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _frontend_json_error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
+        raise _make_frontend_json_error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
     return TensorReordering[name]
 
 
 def _read_integer(value: Any, what: str) -> int | None:
     if value is not None and type(value) is not int:
-        raise _frontend_json_error(f"{what} must be an int, got {str(value)[:60]}")
+        raise _make_frontend_json_error(f"{what} must be an int, got {str(value)[:60]}")
     return value
 
 
 def _read_float(value: Any, what: str) -> float:
     number = parse_number(value)
     if number is None:
-        raise _frontend_json_error(f"{what} must be a number, got {str(value)[:60]}")
+        raise _make_frontend_json_error(f"{what} must be a number, got {str(value)[:60]}")
     return float(number)
 
 

@@ -162,7 +162,7 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
     reader = _GraphReader()
     for item in read_log_items(source):
         reader.add_item(item)
-        yield from reader.pop_overflow()
+        yield from reader.pop_graphs_beyond_limit()
     yield from reader.finish()
 
 
@@ -184,13 +184,13 @@ def _is_package_json(data: Any) -> bool:
     return isinstance(data, dict) and "schema" in data
 
 
-def _graph_from_package_json(data: Any) -> Graph:
+def _read_package_json(data: Any) -> Graph:
     from ..plans import record  # few logs have a plan
 
     return record.parse_record(data, "the JSON").read_graph() if record.is_plan_file(data) else graph_from_json(data)
 
 
-def _log_graph_error(headline: str, fix: str | None = None) -> GraphError:
+def _make_log_graph_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -226,7 +226,7 @@ class _GraphReader:
         self.devices: LruDict[int, dict[str, int | str]] = LruDict(MAX_STREAMS)
         self.operations = 0
 
-    def pop_overflow(self) -> Iterator[LoggedGraph]:
+    def pop_graphs_beyond_limit(self) -> Iterator[LoggedGraph]:
         while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
             oldest = self.graphs.popitem(last=False)[1]
             self.operations -= len(oldest.graph.ops) if oldest.graph is not None else 0
@@ -237,7 +237,9 @@ class _GraphReader:
             self._count_pending_graph(thread)
             for record, _ in thread.subgraphs:
                 self._add_graph(
-                    record, _log_graph_error("the log has this sub-graph, but not the graph that contains it"), "json"
+                    record,
+                    _make_log_graph_error("the log has this sub-graph, but not the graph that contains it"),
+                    "json",
                 )
         yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
 
@@ -263,7 +265,7 @@ class _GraphReader:
         thread = self.threads.get((item.process, item.thread))
         if thread is None:
             thread = _ThreadState()
-            if (lost := self.threads.put((item.process, item.thread), thread)) is not None:
+            if (lost := self.threads.store((item.process, item.thread), thread)) is not None:
                 self._count_pending_graph(lost)
         return thread
 
@@ -284,7 +286,7 @@ class _GraphReader:
         `mark` distinguishes graphs that cannot be rebuilt for the same reason.
         """
         number = record.version if isinstance(record, LogRecord) else None
-        said = _version_text(number) if version is None else version
+        said = _format_version(number) if version is None else version
         fault = graph if isinstance(graph, GraphError) else None
         key = (said, source == "frontend", graph if fault is None else str(fault) + f" {mark}" * (mark is not None))
         entry = self.graphs.get(key)
@@ -304,12 +306,12 @@ class _GraphReader:
         entry.count += made
         return key
 
-    def _note_finalized(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
+    def _record_finalized(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
         thread.made_at = record.time
         self.graphs[key].made_at = self.graphs[key].made_at or record.time
-        self.latest.put(record.process, key)
+        self.latest.store(record.process, key)
 
     def _find_graph(self, record: LogRecord, thread: _ThreadState) -> LoggedGraph | None:
         """Return the graph that a record refers to: the last one of its thread, else of its process, else None."""
@@ -326,7 +328,7 @@ class _GraphReader:
         if unknown and isinstance(graph, Graph):
             text = f"the log has no calls that built {unknown} tensors: reordering and ragged offsets are unknown"
             self.graphs[key].notes = (text,)
-        self._note_finalized(record, thread, key)
+        self._record_finalized(record, thread, key)
 
     # JSON
 
@@ -338,10 +340,10 @@ class _GraphReader:
             graph: Graph | GraphError
             if "operationGraph" in fields or "finalizeMode" in fields:
                 graph = graph_from_log_json(_drop_scalar_values(fields))
-                source, version = "json", _version_text(fields.get("cudnnVersion"))
+                source, version = "json", _format_version(fields.get("cudnnVersion"))
             elif _is_package_json(data):
                 source = "own"
-                graph = _graph_from_package_json(data)
+                graph = _read_package_json(data)
             else:
                 graph = graph_from_frontend_json(data)
         except GraphError as error:
@@ -375,7 +377,7 @@ class _GraphReader:
         function = record.function or ""
         if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return
-        fault = _log_graph_error(
+        fault = _make_log_graph_error(
             "the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off"
         )
         if "FinalizeGraph" in function:
@@ -384,9 +386,9 @@ class _GraphReader:
                 self._count_pending_graph(thread)
             else:
                 thread.pending = None
-                self._note_finalized(record, thread, self._add_graph(record, fault, "json", mark=mark))
+                self._record_finalized(record, thread, self._add_graph(record, fault, "json", mark=mark))
             if thread.graph is not None:
-                thread.texts.put(mark, thread.graph)
+                thread.texts.store(mark, thread.graph)
             return
         key = thread.texts.get(mark)
         if key is None or key not in self.graphs:
@@ -400,7 +402,7 @@ class _GraphReader:
             return False
         entry.executions += 1
         if entry.executions == 1:
-            entry.run_s = _seconds_between(entry.made_at, record.time)
+            entry.run_s = _compute_seconds_between(entry.made_at, record.time)
         return True
 
     def _add_finalized_graph(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any], body: str) -> None:
@@ -416,13 +418,13 @@ class _GraphReader:
                 return
             graph = pending[1] if pending is not None and isinstance(pending[1], Graph) else error
         thread.subgraphs = []
-        key = self._add_graph(record, graph, "json", _version_text(data.get("cudnnVersion")))
-        if inner is None and _hides_subgraph(graph, data):
+        key = self._add_graph(record, graph, "json", _format_version(data.get("cudnnVersion")))
+        if inner is None and _may_lack_subgraph(graph, data):
             self.graphs[key].notes = (
                 "cuDNN logs the sub-graph of SDPA_BWD separately, and the log does not contain it",
             )
-        thread.texts.put(hash(body), key)
-        self._note_finalized(record, thread, key)
+        thread.texts.store(hash(body), key)
+        self._record_finalized(record, thread, key)
 
     def _find_graph_of_config(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any]) -> _Key:
         """Return the key of the graph that an engine config belongs to; add the graph if it is new."""
@@ -431,12 +433,12 @@ class _GraphReader:
             graph = graph_from_log_json(_drop_scalar_values(data))
         except GraphError as error:
             graph = error
-        version = _version_text(data.get("cudnnVersion"))
+        version = _format_version(data.get("cudnnVersion"))
         last = thread.graph
         if (
             last is not None
             and last in self.graphs
-            and (self.graphs[last].graph == graph or _hides_subgraph(graph, data))
+            and (self.graphs[last].graph == graph or _may_lack_subgraph(graph, data))
         ):
             return last
         key = (version, False, str(graph) if isinstance(graph, GraphError) else graph)
@@ -449,7 +451,7 @@ class _GraphReader:
         for key, value in _DEVICE.findall(record.text):
             number = value.lstrip("-")
             found[key] = int(value) if number.isdecimal() and len(number) < 20 else value.strip('"')[:200]
-        self.devices.put(record.process, found)
+        self.devices.store(record.process, found)
         entry = self.graphs.get(self.latest.get(record.process) or ("", False, ""))
         if entry is not None and not entry.device:
             entry.device = found
@@ -462,7 +464,7 @@ class _GraphReader:
         entry = self._find_graph(record, thread)
         if entry is None:
             text = "the log has reasons of cuDNN, but not the graph that they refer to"
-            key = self._add_graph(record, _log_graph_error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
+            key = self._add_graph(record, _make_log_graph_error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
             entry = self.graphs[key]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
@@ -484,17 +486,17 @@ class _GraphReader:
             kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
             if kind in TRACKED:
                 self._count_pending_graph(thread)
-                thread.calls.add_create(kind)
+                thread.calls.record_create_call(kind)
         elif function == "cudnnBackendFinalize":
             self._read_finalize(record, thread)
         elif function == "cudnnBackendDestroyDescriptor":
             dump = read_dump(text) if getattr(record, "whole", True) else None
             if dump is not None and dump.kind in TRACKED:
-                thread.calls.add_destroy(dump)
+                thread.calls.record_destroy_call(dump)
 
     def _read_set_attribute(self, record: LogRecord, thread: _ThreadState, attribute: str, text: str) -> None:
         if attribute in FIELD_OF and FIELD_OF[attribute][0] in TRACKED:
-            thread.calls.add_set_attribute(attribute, text)
+            thread.calls.record_set_attribute_call(attribute, text)
             return
         if not attribute.startswith("CUDNN_ATTR_ENGINEHEUR_"):
             return
@@ -503,15 +505,15 @@ class _GraphReader:
         entry = self._find_graph(record, thread)
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
-            self._note_finalized(
+            self._record_finalized(
                 record,
                 thread,
                 self._add_graph(
-                    record, _log_graph_error(text, "log from the start of the program"), "none", made=False
+                    record, _make_log_graph_error(text, "log from the start of the program"), "none", made=False
                 ),
             )
         elif attribute.endswith("_MODE") and entry is not None:
-            mode = _heuristics_mode(value)
+            mode = _read_heuristics_mode(value)
             if mode not in entry.modes and len(entry.modes) < len(HeurMode.__members__):
                 entry.modes += (mode,)
 
@@ -520,7 +522,7 @@ class _GraphReader:
             done = "val=CUDNN_STATUS_SUCCESS" in record.text
             thread.asked = None if done else thread.asked
             entry, thread.planning = self.graphs.get(thread.planning or ("", False, "")), None
-            took = _seconds_between(thread.made_at, record.time)
+            took = _compute_seconds_between(thread.made_at, record.time)
             if done and entry is not None and entry.plan_s and took is not None:
                 entry.plan_s = (*entry.plan_s[:-1], took)  # where the log has it, the end of the building
             return
@@ -532,14 +534,14 @@ class _GraphReader:
             return
         if kind not in TRACKED or not whole:
             if kind is DescriptorType.OPERATIONGRAPH:
-                thread.pending = (record, _log_graph_error("the dump of a graph is cut off in the log"), 0)
+                thread.pending = (record, _make_log_graph_error("the dump of a graph is cut off in the log"), 0)
             return
         self._count_pending_graph(thread)
         dump = read_dump(record.text)
         if dump is None:
             return
         if kind is not DescriptorType.OPERATIONGRAPH:
-            thread.calls.add_finalize(dump, record.text)
+            thread.calls.record_finalize_call(dump, record.text)
             return
         graph: Graph | GraphError
         try:
@@ -558,14 +560,16 @@ class _GraphReader:
         if entry is None and is_plan:
             text = "the log has a plan, but not its graph"
             key = self._add_graph(
-                record, _log_graph_error(text, "log from the start of the program"), "none", made=False
+                record, _make_log_graph_error(text, "log from the start of the program"), "none", made=False
             )
             entry = self.graphs[key]
         if entry is None:
             return
         if is_plan:
             entry.plans += 1
-            if (took := _seconds_between(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
+            if (took := _compute_seconds_between(thread.made_at, record.time)) is not None and len(
+                entry.plan_s
+            ) < MAX_GRAPHS:
                 entry.plan_s += (took,)
                 thread.planning = thread.graph or self.latest.get(record.process)
         if engine is None:
@@ -575,14 +579,14 @@ class _GraphReader:
         _merge_config(entry, thread.asked)
 
 
-def _version_text(number: Any) -> str:
+def _format_version(number: Any) -> str:
     """Return ``9.19.0`` for 91900."""
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1_000_000:
         return ""
     return str(Version.from_number(number))
 
 
-def _seconds_between(begin: str | None, end: str | None) -> float | None:
+def _compute_seconds_between(begin: str | None, end: str | None) -> float | None:
     """Return the seconds between two log times; None if one is missing or invalid."""
     try:
         return (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
@@ -590,7 +594,7 @@ def _seconds_between(begin: str | None, end: str | None) -> float | None:
         return None
 
 
-def _heuristics_mode(value: str) -> str:
+def _read_heuristics_mode(value: str) -> str:
     return next((mode.name for mode in HeurMode if value == str(mode.value)), value[:20])
 
 
@@ -629,13 +633,13 @@ def _drop_scalar_values(data: dict[str, Any]) -> dict[str, Any]:
 
 def _add_scalar_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
     """Insert the values of host scalars, which cuDNN logs on execution."""
-    if entry.executions > 1 or entry.graph is None or _hides_subgraph(entry.graph, data):
+    if entry.executions > 1 or entry.graph is None or _may_lack_subgraph(entry.graph, data):
         return
     with contextlib.suppress(GraphError):
         entry.graph = graph_from_log_json(data)
 
 
-def _hides_subgraph(graph: Graph | GraphError, data: dict[str, Any]) -> bool:
+def _may_lack_subgraph(graph: Graph | GraphError, data: dict[str, Any]) -> bool:
     """Return whether cuDNN may have omitted a sub-graph from the JSON, as for backward attention since 9.21."""
     number = data.get("cudnnVersion")
     if not isinstance(number, int) or number < 92100 or isinstance(graph, GraphError):

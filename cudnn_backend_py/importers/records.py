@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..generated.enums import Severity
 from ..native.log import LogRecord
 
-__all__ = ["FileRecord", "ForeignJson", "LruDict", "Source", "read_log", "scan_log"]
+__all__ = ["ForeignJson", "LogFileRecord", "LruDict", "Source", "read_log", "scan_log"]
 
 MAX_LINE = 1 << 20  # characters
 MAX_RECORD = 1 << 18
@@ -57,7 +57,7 @@ class LruDict(Generic[K, V]):
             self.items.move_to_end(key)
         return self.items.get(key)
 
-    def put(self, key: K, value: V) -> V | None:
+    def store(self, key: K, value: V) -> V | None:
         """Store the value, and return an evicted one."""
         self.items[key] = value
         self.items.move_to_end(key)
@@ -65,7 +65,7 @@ class LruDict(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class FileRecord(LogRecord):
+class LogFileRecord(LogRecord):
     """A record of a log file: ``line`` is its first line, counted from 1; ``whole`` is False if truncated.
 
     ``thread`` and ``process`` are 0 where the end of the record, which names them, is missing.
@@ -76,7 +76,7 @@ class FileRecord(LogRecord):
 
 
 @dataclass(slots=True)
-class _OpenRecord:
+class _IncompleteRecord:
     """A record that is not complete yet."""
 
     severity: Severity
@@ -92,13 +92,13 @@ class _OpenRecord:
         self.lines.append(text)
         self.size += len(text) + 1
 
-    def finish(self, end: re.Match[str] | None = None) -> FileRecord:
+    def finish(self, end: re.Match[str] | None = None) -> LogFileRecord:
         thread, process = (int(end["thread"][:18]), int(end["process"][:18])) if end else (0, 0)
         whole = end is not None and not self.cut and bool(_FUNCTION.search(self.lines[0]))
-        return FileRecord(self.severity, "\n".join(self.lines), thread, process, self.line, whole)
+        return LogFileRecord(self.severity, "\n".join(self.lines), thread, process, self.line, whole)
 
 
-def read_log(source: Source) -> Iterator[FileRecord]:
+def read_log(source: Source) -> Iterator[LogFileRecord]:
     """Yield the records of a cuDNN log, in constant memory.
 
     Lines of several writers may be mixed if they differ in what is before ``I!`` (``[rank1]: ``, a container's
@@ -114,7 +114,7 @@ def read_log(source: Source) -> Iterator[FileRecord]:
     UsageError
         ``log-file`` if the file cannot be read.
     """
-    return (item for item in scan_log(source) if isinstance(item, FileRecord))
+    return (item for item in scan_log(source) if isinstance(item, LogFileRecord))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +125,17 @@ class ForeignJson:
     line: int
 
 
-def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
+def scan_log(source: Source) -> Iterator[LogFileRecord | ForeignJson]:
     """Yield the records of a log and the JSON between them."""
-    opened: LruDict[str, _OpenRecord] = LruDict(MAX_STREAMS)
-    whole_file: _OpenRecord | None = None
+    opened: LruDict[str, _IncompleteRecord] = LruDict(MAX_STREAMS)
+    whole_file: _IncompleteRecord | None = None
     begun = False
     for number, (line, is_cut) in enumerate(_iterate_lines(source), 1):
         found = _parse_log_line(line)
         if found is None:
             if not begun and line.strip():
                 begun = True
-                whole_file = _OpenRecord(Severity.INFO, number) if line.lstrip().startswith("{") else None
+                whole_file = _IncompleteRecord(Severity.INFO, number) if line.lstrip().startswith("{") else None
             if whole_file is not None:
                 whole_file.add(line, MAX_FILE)
             elif (at := line.find(_FRONTEND)) >= 0:
@@ -149,8 +149,8 @@ def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
                 continue
             if current is not None:
                 yield current.finish()
-            current = _OpenRecord(_SEVERITIES[letter.upper()], number)
-            if (lost := opened.put(stream, current)) is not None:
+            current = _IncompleteRecord(_SEVERITIES[letter.upper()], number)
+            if (lost := opened.store(stream, current)) is not None:
                 yield lost.finish()
         current.add(text)
         current.cut = current.cut or is_cut

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, ReduceTensorOp
 from ..graph.data_types import HALF_TYPES
-from ..graph.formats import largest_finite
+from ..graph.formats import get_largest_finite
 from ..graph.ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
 from .run import Handler, Numbers, Run, refuse_generic_operation
@@ -95,7 +95,7 @@ def run_reduction(run: Run, op: Reduction) -> None:
     reduced = _reduce(op.operator, x, op.y)
     if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
         # cuDNN begins with the largest finite number and its negative; fused attention does not
-        end = largest_finite(op.compute_type)
+        end = get_largest_finite(op.compute_type)
         is_max = op.operator is ReduceTensorOp.MAX
         reduced = np.maximum(reduced, -end) if is_max else np.minimum(reduced, end)
     run.write(op.y, run.round_to_type(reduced, op.compute_type))

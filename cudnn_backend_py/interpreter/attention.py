@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
 from ..generated.operations import DEFAULTS
-from ..graph.formats import round_to
+from ..graph.formats import round_to_data_type
 from ..graph.ir import Graph, Operation, Tensor
 from .arithmetic import append_dims, mask_below, matmul
 from .layout import dequantize, read_pages
@@ -247,7 +247,7 @@ def _dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | 
     drop = op.fields.get("dropout_probability", DEFAULTS[op.kind]["dropout_probability"])
     if not drop:
         return None
-    keep = 1.0 - float(round_to(drop, DataType.FLOAT))
+    keep = 1.0 - float(round_to_data_type(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
     given = run.read_extra_input(name) if dump is None else run.read_given(dump)

@@ -18,12 +18,12 @@ from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DescriptorType
 from ..generated.operations import CONVOLUTIONS
 from ..graph.data_types import DATA_TYPES
-from ..graph.formats import is_integer, strided_view
+from ..graph.formats import is_integer, make_strided_view
 from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
-from ..graph.replace import all_ops, repack, replace_tensors
+from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
 from ..rewrite.changes import Change
-from ..rewrite.shapes import view_of
-from ..rewrite.solution import Solution
+from ..rewrite.shapes import find_equivalent_view
+from ..rewrite.solution import ChangeSequence
 from . import interpret
 from .data import make_inputs
 
@@ -64,7 +64,7 @@ _ROUNDED = 1e-9
 _CHEAP, _MOST = 1 << 21, 1 << 28
 
 
-def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = True) -> Comparison:
+def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bool = True) -> Comparison:
     """Compare a graph with the graphs of a solution, assuming that the caller does what the change titles say.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
@@ -90,13 +90,13 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
         return Comparison("not compared", error.headline)
 
 
-def _replay(graph: Graph, solution: Solution) -> list[State]:
+def _replay(graph: Graph, solution: ChangeSequence) -> list[State]:
     """Return the graphs before the first step and after each step."""
     states: list[State] = [(graph,)]
-    found = Solution.of(solution.steps[0])
+    found = ChangeSequence.from_change(solution.steps[0])
     states.append(found.graphs)
     for member, change in zip(solution.members[1:], solution.steps[1:], strict=True):
-        following = found.then(member, change)
+        following = found.apply_change(member, change)
         assert following is not None
         found = following
         states.append(found.graphs)
@@ -105,22 +105,22 @@ def _replay(graph: Graph, solution: Solution) -> list[State]:
 
 def _check_random(states: list[State]) -> None:
     """Refuse graphs that draw random numbers, if a tensor gets other dims or operations change."""
-    ops = list(all_ops(states[0][0]))
+    ops = list(iterate_all_ops(states[0][0]))
     if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
-    kinds = [sorted(op.kind.name for graph in state for op in all_ops(graph)) for state in states]
+    kinds = [sorted(op.kind.name for graph in state for op in iterate_all_ops(graph)) for state in states]
     described = {(tensor.uid, tensor.dims) for state in states for graph in state for tensor in graph.tensors}
     if kinds[0] != kinds[-1] or len(described) != len({uid for uid, _ in described}):
         raise _CannotError("the graph draws random numbers, which depend on the positions of the elements")
 
 
-def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) -> Comparison:
+def _compare_first(sizes: Iterable[list[State]], solution: ChangeSequence, seed: int) -> Comparison:
     """Compare with the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
     for small in sizes:
-        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in all_ops(graph)) > _MOST:
+        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MOST:
             continue
         try:
             wanted = [_run_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
@@ -146,7 +146,7 @@ def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[S
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
+def _run_changed(states: list[State], solution: ChangeSequence, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
     """Return the results of the changed graphs by name, with the dims of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
@@ -259,7 +259,7 @@ def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
     for op in before.ops if change.kind == "view" else ():
-        found = view_of(op) if isinstance(op, Operation) else None
+        found = find_equivalent_view(op) if isinstance(op, Operation) else None
         if found is not None and (found[0].uid, found[0].dims) == (new.uid, new.dims) and op not in change.graph.ops:
             return found[1]
     return None
@@ -267,8 +267,8 @@ def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -
 
 def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     memory = np.zeros(old.span_elements, values.dtype)
-    strided_view(memory, old.dims, old.strides)[...] = values
-    return strided_view(memory[start:], new.dims, new.strides).copy()
+    make_strided_view(memory, old.dims, old.strides)[...] = values
+    return make_strided_view(memory[start:], new.dims, new.strides).copy()
 
 
 def _flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
@@ -316,7 +316,7 @@ def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list
 
 def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
     """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
-    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
+    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP:
         yield states
         return
     left = _find_unaffected_dims(states)
@@ -374,7 +374,7 @@ def _replace_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State]
         for tensor in graph.tensors:
             dims = tuple(sizes.get(dim, dim) for dim in tensor.dims)
             if dims != tensor.dims:
-                new[tensor.uid] = repack(tensor, dims)
+                new[tensor.uid] = make_packed_tensor(tensor, dims)
         return replace_tensors(graph, new) if new else graph
 
     try:
@@ -404,7 +404,7 @@ def _estimate_cost(op: Op) -> int:
 _LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes with titles that say that outputs are no longer written
 
 
-def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
+def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
     """Describe the outputs that are no longer written; empty if there are none or the change titles announce it."""
     if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
         return ""

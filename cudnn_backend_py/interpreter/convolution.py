@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..generated.operations import CONVOLUTIONS
-from ..graph.ir import Operation, convolved_size
+from ..graph.ir import Operation, compute_convolved_size
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS", "refuse_nonzero_beta"]
@@ -87,7 +87,7 @@ class _TapPositions:
         inner = (slice(before, before + size) for size, (before, _) in zip(image[2:], self._padding, strict=True))
         self.inner: Index = (slice(None), slice(None), *inner)
         sides = zip(self.sizes, self._taps, self._strides, self._dilations, strict=True)
-        fits = tuple(convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
+        fits = tuple(compute_convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
         if fits != self._out or (image[0], weights[0]) != response[:2]:
             raise GraphError(
                 f"{op.name!r} has a response of {list(response)}, {[image[0], weights[0], *fits]} is needed",

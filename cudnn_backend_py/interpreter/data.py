@@ -33,10 +33,19 @@ from ..generated.enums import (
 )
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
-from ..graph.formats import decode, encode, from_128x4, is_integer, largest_finite, storage_type, strided_view, to_128x4
+from ..graph.formats import (
+    decode,
+    encode,
+    from_f8_128x4_order,
+    get_largest_finite,
+    get_storage_type,
+    is_integer,
+    make_strided_view,
+    to_f8_128x4_order,
+)
 from ..graph.ir import Graph, Op, Operation, Tensor
-from ..system.memory import memory_error
-from ..system.nearest import did_you_mean
+from ..system.memory import explain_missing_memory
+from ..system.nearest import suggest_nearest
 from . import interpret
 from .forward_pass import compute_forward_inputs
 from .npz import ArrayHeader, read_arrays, read_headers
@@ -91,10 +100,10 @@ def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
     elif codes.shape != tensor.dims:
         raise UsageError(f"{tensor.name!r} has dims {tensor.dims}, data of {codes.shape} are given", code="trial-data")
     elif tensor.reordering is TensorReordering.F8_128x4:
-        image = to_128x4(codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes)
+        image = to_f8_128x4_order(codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes)
     else:
         image = np.zeros(tensor.span_elements, codes.dtype)
-        strided_view(image, tensor.dims, tensor.strides)[...] = codes
+        make_strided_view(image, tensor.dims, tensor.strides)[...] = codes
     return _pack(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
 
 
@@ -105,10 +114,10 @@ def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
         codes = flat
     elif tensor.reordering is TensorReordering.F8_128x4:
         dims = (*tensor.dims[:-2], tensor.dims[-1], tensor.dims[-2]) if _is_transposed(tensor) else tensor.dims
-        codes = from_128x4(flat[: math.prod(dims)], dims)
+        codes = from_f8_128x4_order(flat[: math.prod(dims)], dims)
         codes = codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes
     else:
-        codes = strided_view(flat, tensor.dims, tensor.strides)
+        codes = make_strided_view(flat, tensor.dims, tensor.strides)
     if is_integer(tensor.data_type):
         return codes.astype(np.int64)
     return decode(codes, tensor.data_type)
@@ -199,7 +208,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
 
 def _check_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
-        kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
+        kinds = f"{', '.join(KINDS)}, or of an .npz file{suggest_nearest(str(path), KINDS)}"
         raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
     return path
 
@@ -232,7 +241,7 @@ def make_inputs(
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if problem := memory_error(needed, "data for the graph"):
+    if problem := explain_missing_memory(needed, "data for the graph"):
         raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
     maker = _InputMaker(graph, kind, seed)
     found: dict[str | int, Numbers] = {}
@@ -305,7 +314,7 @@ def known_values(graph: Graph) -> dict[int, Any]:
         offset = tensor.ragged_offset
         if offset is not None and offset.uid not in known:
             starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
-            known[offset.uid] = starts.astype(storage_type(offset.data_type))
+            known[offset.uid] = starts.astype(get_storage_type(offset.data_type))
     use = read_attention(graph)
     if use is None:
         return known
@@ -321,7 +330,7 @@ def known_values(graph: Graph) -> dict[int, Any]:
     }
     for tensor in graph.variant_pack_tensors:
         if tensor.name in ("page_table_k", "page_table_v"):
-            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
+            known[tensor.uid] = np.arange(tensor.span_elements).astype(get_storage_type(tensor.data_type))
         elif tensor.name in by_name:
             known.setdefault(tensor.uid, by_name[tensor.name])
     return known
@@ -433,7 +442,7 @@ def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Rando
         low, high = (0, 4) if data_type in (DataType.UINT8, DataType.UINT32, DataType.UINT4) else (-3, 4)
         values: Numbers = random.integers(low, high, dims)
         if kind == "hostile" and ELEMENT_BITS[data_type] <= 8:
-            values = np.where(random.random(dims) < 0.1, int(largest_finite(data_type)) * np.sign(values), values)
+            values = np.where(random.random(dims) < 0.1, int(get_largest_finite(data_type)) * np.sign(values), values)
         return values
     if kind == "integers":
         return random.integers(-3, 4, dims).astype(np.float64)
@@ -459,7 +468,7 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: f
     rows = whole.shape[0]
     pick = random.integers(0, 9, rows) if rows > 1 else np.array([random.integers(0, 9)])
     data_type = tensor.data_type
-    top = min(largest_finite(data_type), 1e30)
+    top = min(get_largest_finite(data_type), 1e30)
     tiny = 1e-7 if data_type is DataType.HALF else 1e-39 if top > 1e20 else 0.0
     factors = {4: 100.0, 5: 0.0, 6: tiny, 7: top * 0.9}
     for number, factor in factors.items():

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
-from ..graph.formats import largest_finite
+from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
-from ..graph.shapes import block_axes
+from ..graph.shapes import find_block_sizes
 from .arithmetic import append_dims, mask_below
 from .run import Handler, Numbers, Run, find_places
 
@@ -143,7 +143,7 @@ def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[i
     """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
-    order = block_axes(dims, sizes, scale.dims)
+    order = find_block_sizes(dims, sizes, scale.dims)
     if order is None:
         raise GraphError(
             f"scale {scale.name!r} has dims {scale.dims}, which do not fit blocks of {sizes} in {dims}",
@@ -169,8 +169,8 @@ def run_block_scale_dequantize(run: Run, op: Operation) -> None:
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
     """Scale each block so that its largest absolute value is y's largest number; a zero block stays zero.
 
-    scale = amax / largest_finite(y), and y = x / scale. In a run that rounds, an E8M0 scale is the next power of two
-    above.
+    scale = amax / largest finite number of y's type, and y = x / scale. In a run that rounds, an E8M0 scale is the
+    next power of two above.
     """
     y, scale = op.fields["y"], op.fields["scale"]
     x = run.floats(op.fields["x"])
@@ -181,7 +181,7 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     split: list[Any] = [part for pair in zip(counts, blocks, strict=True) for part in pair]
     amax = whole.reshape(split).max(axis=tuple(range(1, len(split), 2)))
     factors = np.zeros(scale.dims)
-    factors[tuple(map(slice, counts))] = amax / largest_finite(y.data_type)
+    factors[tuple(map(slice, counts))] = amax / get_largest_finite(y.data_type)
     run.write(scale, factors)
     spread = dequantize(run, op, np.ones(x.shape), scale)
     run.write(y, np.divide(x, spread, out=np.zeros_like(x), where=spread != 0))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, NormFwdPhase, NormMode
 from ..graph.ir import Operation, Tensor
-from ..graph.shapes import per_channel_dims, statistics_dims
+from ..graph.shapes import infer_statistics_dims, make_per_channel_dims
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -57,7 +57,7 @@ def _find_statistics_dims(op: Operation) -> tuple[int, ...]:
             return tuple(op.fields[name].dims)
     several = sum(size != 1 for size in x.dims[1:]) > 1
     open_axes = scale is None and several and op.fields["mode"] in _BY_SCALE
-    sets = None if open_axes else statistics_dims(op.fields["mode"], x.dims, () if scale is None else scale.dims)
+    sets = None if open_axes else infer_statistics_dims(op.fields["mode"], x.dims, () if scale is None else scale.dims)
     if sets is None:
         raise GraphError(
             f"the dims that {op.fields['mode'].name} normalizes are unknown without mean or inv_variance",
@@ -205,7 +205,7 @@ def run_bn_backward_weights(run: Run, op: Operation) -> None:
     """
     fields, kind = op.fields, op.fields["math_prec"]
     x, dy, mean, inverse, scale = (run.floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
-    sets = per_channel_dims(x.shape)
+    sets = make_per_channel_dims(x.shape)
     members = x.size // math.prod(sets)
     bias = run.round_to_type(_sum_of_sets(dy, sets), kind)
     slope = run.round_to_type(_sum_of_sets(dy * (x - mean) * inverse, sets), kind)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, UsageError
 from ..system.archives import ARCHIVE_ERRORS
-from ..system.memory import memory_error
+from ..system.memory import explain_missing_memory
 
 __all__ = ["ArrayHeader", "read_arrays", "read_headers"]
 
@@ -82,7 +82,7 @@ def read_arrays(
         members = _find_members(file)
         headers = {name: _read_header(file, info) for name, info in members.items()}
         check(headers)
-        if problem := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
+        if problem := explain_missing_memory(sum(header.size_bytes for header in headers.values()), "what it holds"):
             raise ValueError(problem)
         return {name: _read_array(file, info) for name, info in members.items()}
 

@@ -26,7 +26,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, PointwiseMode
 from ..generated.operations import CONVOLUTIONS, DEFAULTS
 from ..graph.data_types import DATA_TYPES, FP8_TYPES
-from ..graph.formats import is_integer, largest_finite
+from ..graph.formats import get_largest_finite, is_integer
 from ..graph.ir import Graph, Pointwise, Tensor
 from .run import Run, refuse_generic_operation
 
@@ -262,7 +262,7 @@ def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Float
     FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and NaN for finite numbers beyond 73728.
     """
     if holds and kind in FP8_TYPES:
-        return np.clip(values, -largest_finite(kind), largest_finite(kind))
+        return np.clip(values, -get_largest_finite(kind), get_largest_finite(kind))
     size = np.abs(values)
     if kind is DataType.FP8_E4M3:
         return np.where(size > 464, np.nan, values)

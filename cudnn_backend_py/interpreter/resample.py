@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
-from ..graph.formats import is_integer, largest_finite
+from ..graph.formats import get_largest_finite, is_integer
 from ..graph.ir import Operation
 from .convolution import refuse_nonzero_beta
 from .run import Handler, Run
@@ -132,7 +132,7 @@ def run_resample_forward(run: Run, op: Operation) -> None:
     if pool.mode is _R.MAXPOOL:
         made, index = pool.largest(x)
         if run.rounding and not is_integer(op.fields["y"].data_type):
-            made = np.maximum(made, -largest_finite(op.fields["y"].data_type))
+            made = np.maximum(made, -get_largest_finite(op.fields["y"].data_type))
         if "idx" in op.fields:
             run.write(op.fields["idx"], index)
     elif "idx" in op.fields:

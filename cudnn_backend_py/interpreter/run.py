@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType
 from ..graph.data_types import BOOLEAN_TYPES
-from ..graph.formats import encode, is_integer, round_to
+from ..graph.formats import encode, is_integer, round_to_data_type
 from ..graph.ir import Graph, Op, Tensor
 
 __all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "refuse_generic_operation"]
@@ -148,7 +148,7 @@ class Run:
 
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
         """Return values rounded to `data_type` if this run rounds, else unchanged."""
-        return round_to(values, data_type) if self.rounding else values
+        return round_to_data_type(values, data_type) if self.rounding else values
 
     def row_sum_factors(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the factor of rounded probabilities: their row sums, over the growth of the
@@ -163,7 +163,7 @@ class Run:
     ) -> NDArray[np.float64]:
         """Return quotients with numerators rounded to `data_type` if this run rounds; a row sum of 0 counts as 1."""
         sums = np.where(sums > 0, sums, 1.0)
-        return round_to(values * sums, data_type) / sums if self.rounding else values
+        return round_to_data_type(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return an operation's result before its conversion to its data type; subclasses change it."""
@@ -205,7 +205,7 @@ class Run:
                 return encode(values, data_type).astype(np.int64)
             return encode(values, DataType.INT64)
         exact = values.astype(np.float64)
-        return round_to(exact, data_type) if self.rounding else exact
+        return round_to_data_type(exact, data_type) if self.rounding else exact
 
     # inputs
 

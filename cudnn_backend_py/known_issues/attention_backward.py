@@ -9,7 +9,7 @@ from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..graph.attention.known_issues import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KERNELS
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .look import has_unpacked_stats, is_half_attention
 from .sources import BLACKWELL, MEASURED_ON_GPU, ON_SM90
@@ -122,7 +122,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         ),
         fix="use 9.15.1 or later, or padding (seq_len_q, seq_len_kv)",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0",
-        versions=Window(until=(9, 15, 1)),
+        versions=VersionRange(until=(9, 15, 1)),
         attention=_is_backward_with_key_tail,
     ),
     KnownIssue(
@@ -135,7 +135,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/pytorch/pytorch/issues/196678",
         evidence="measured with 9.19.0 on sm_90: 84 of 84 graphs, float16 from scores of -20 on; random graphs find it",
         sm=(90,),
-        versions=Window(since=(9, 19, 0), until=(9, 26, 0)),
+        versions=VersionRange(since=(9, 19, 0), until=(9, 26, 0)),
         attention=lambda use: (
             _is_backward_with_key_tail(use)
             and use.problem.seq_kv % 128 == 64
@@ -152,7 +152,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/1072",
         evidence="measured with 9.19.0 on sm_90: 24 of 24 graphs, float16 from scores of -20 on, bfloat16 from -120 on",
         sm=(90,),
-        versions=Window(since=(9, 19, 0)),
+        versions=VersionRange(since=(9, 19, 0)),
         attention=lambda use: (
             use.backward and use.problem.seq_q == 1 and not use.problem.padding and use.problem.right_bound != 0
         ),
@@ -164,7 +164,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.18.0 or later, for which the fix was announced",
         source="https://github.com/NVIDIA/TransformerEngine/issues/2186",
         sm=(90,),
-        versions=Window(until=(9, 18, 0)),
+        versions=VersionRange(until=(9, 18, 0)),
         attention=lambda use: use.backward and use.problem.ragged,
     ),
     KnownIssue(
@@ -174,7 +174,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="give the statistics dims [b, h, s_q, 1] without ragged offsets",
         source="https://github.com/NVIDIA/TransformerEngine/issues/3333",
         sm=(120,),
-        versions=Window(since=(9, 18, 1)),
+        versions=VersionRange(since=(9, 18, 1)),
         attention=lambda use: use.backward and use.problem.ragged and use.problem.ragged_stats,
     ),
     KnownIssue(
@@ -184,7 +184,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.26.0 or later, or packed stats",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         sm=SM80_KERNELS,
-        versions=Window(until=(9, 26, 0)),
+        versions=VersionRange(until=(9, 26, 0)),
         attention=lambda use: use.backward and has_unpacked_stats(use),
     ),
     KnownIssue(
@@ -194,7 +194,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.13.0 or later, or pad the head dims to 192 and 128",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.14.1",
         sm=(90,),
-        versions=Window(since=(9, 11, 0), until=(9, 13, 0)),
+        versions=VersionRange(since=(9, 11, 0), until=(9, 13, 0)),
         attention=_has_hopper_training_head_dims,
     ),
     KnownIssue(
@@ -204,7 +204,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="pad the smaller head dim with zeros to the larger one",
         source="https://github.com/NVIDIA/TransformerEngine/blob/d0067d0d/transformer_engine/common/fused_attn/fused_attn.cpp#L349",
         sm=(90,),
-        versions=Window(since=(9, 11, 0)),
+        versions=VersionRange(since=(9, 11, 0)),
         attention=_has_unequal_training_head_dims,
     ),
     KnownIssue(
@@ -214,7 +214,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.26.0 or later, or packed stats",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         sm=BLACKWELL,
-        versions=Window(until=(9, 26, 0)),
+        versions=VersionRange(until=(9, 26, 0)),
         attention=lambda use: use.backward and use.problem.dbias and has_unpacked_stats(use),
     ),
     KnownIssue(
@@ -223,7 +223,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         effect="the release notes call it unsupported; it is accepted all the same",
         fix="pad K and V, with padding (seq_len_q, seq_len_kv)",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html#cudnn-9-18-1",
-        versions=Window(since=(9, 18, 0)),
+        versions=VersionRange(since=(9, 18, 0)),
         attention=lambda use: use.backward and use.problem.seq_kv == 1,
     ),
     KnownIssue(
@@ -234,7 +234,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.24.1",
         evidence="measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless",
         sm=BLACKWELL,
-        versions=Window(since=(9, 23, 0)),
+        versions=VersionRange(since=(9, 23, 0)),
         attention=_is_backward_with_head_dim_256,
         step="build",
     ),
@@ -255,7 +255,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         effect="an illegal memory access",
         fix="split the heads or the batch",
         source="https://github.com/openxla/xla/issues/36454",
-        versions=Window(since=(9, 13, 1)),
+        versions=VersionRange(since=(9, 13, 1)),
         attention=_has_bias_gradient_above_2_31,
     ),
     KnownIssue(
@@ -264,7 +264,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         effect="gradients of rows beyond the lengths are NaN",
         fix="use 9.10.0 or later, or mask after stats are subtracted",
         source=FRONTEND_NODE,
-        versions=Window(until=(9, 10, 0)),
+        versions=VersionRange(until=(9, 10, 0)),
         graph=_masks_padding_before_stats,
     ),
     KnownIssue(

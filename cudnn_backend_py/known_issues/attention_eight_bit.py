@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..generated.enums import DataType
 from ..graph.attention.known_issue import AttentionUse, KnownIssue
-from ..system.version import Window
+from ..system.version import VersionRange
 from .look import is_decoding
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
@@ -49,7 +49,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         effect="known issues, not named further; NVIDIA's own callers refuse it with this version",
         fix="use 9.10.1 or later",
         source=FRONTEND_SURFACE,
-        versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
+        versions=VersionRange(since=(9, 10, 0), until=(9, 10, 1)),
         attention=lambda use: use.problem.is_fp8,
     ),
     KnownIssue(
@@ -58,7 +58,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         effect="Inf and NaN in the results",
         fix="use 9.23.2 or later",
         source="https://github.com/NVIDIA/TransformerEngine/pull/3173",
-        versions=Window(since=(9, 23, 0), until=(9, 23, 2)),
+        versions=VersionRange(since=(9, 23, 0), until=(9, 23, 2)),
         attention=lambda use: use.problem.mx,
     ),
     KnownIssue(
@@ -74,7 +74,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             100,
             103,
         ),
-        versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
+        versions=VersionRange(since=(9, 24, 0), until=(9, 25, 0)),
         attention=_is_fp8_with_long_keys_to_bfloat16,
     ),
     KnownIssue(
@@ -84,7 +84,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         fix="leave the left bound or the lengths out, or use float16 or bfloat16",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1069",
         sm=(90,),
-        versions=Window(since=(9, 25, 0)),
+        versions=VersionRange(since=(9, 25, 0)),
         attention=lambda use: (
             not use.backward
             and use.problem.is_fp8
@@ -102,7 +102,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless; NVIDIA says so of 9.26 to 9.28 on sm_107"
         ),
         sm=(100, 103, 107),
-        versions=Window(since=(9, 24, 0)),
+        versions=VersionRange(since=(9, 24, 0)),
         attention=_is_mx_decoding,
         step="build",
     ),
@@ -117,7 +117,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "sm_103, deviceless"
         ),
         sm=BLACKWELL,
-        versions=Window(since=(9, 24, 0)),
+        versions=VersionRange(since=(9, 24, 0)),
         attention=_has_wide_mx_heads,
         step="build",
     ),
@@ -131,7 +131,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "measured with 9.24.0, 9.26.0, 9.27.0 and 9.28.0 on sm_100, deviceless, with head dims of 64, 96 and 128"
         ),
         sm=(100,),
-        versions=Window(since=(9, 24, 0)),
+        versions=VersionRange(since=(9, 24, 0)),
         attention=lambda use: use.backward and use.problem.mx,
         step="build",
     ),
@@ -145,7 +145,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
         ),
         sm=(100, 103),
-        versions=Window(since=(9, 14, 0)),
+        versions=VersionRange(since=(9, 14, 0)),
         attention=lambda use: is_decoding(use) and use.problem.is_fp8 and not use.problem.mx,
         step="build",
     ),
@@ -156,7 +156,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         fix="use a cuDNN for CUDA 13, or leave the pages out",
         source="https://github.com/flashinfer-ai/flashinfer/pull/2963",
         sm=(100, 103),
-        versions=Window(since=(9, 17, 1)),
+        versions=VersionRange(since=(9, 17, 1)),
         attention=lambda use: use.problem.is_fp8
         and not use.backward
         and use.problem.page_size is not None
@@ -173,7 +173,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "versions between were not measured"
         ),
         sm=(90,),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         attention=_is_ragged_fp8_forward,
         depends_on="lengths of 0",
     ),
@@ -191,7 +191,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             "the versions between were not measured"
         ),
         sm=(90,),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         attention=_is_fp8_backward_with_key_tail,
         depends_on="stats far below 0",
     ),

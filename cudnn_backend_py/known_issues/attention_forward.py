@@ -9,7 +9,7 @@ from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..graph.attention.known_issues import FRONTEND_NODE
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .look import has_unpacked_stats, is_decoding, is_half_attention
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
@@ -160,7 +160,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="known issues, not named further; NVIDIA's own callers refuse attention with these versions",
         fix="use 9.10.2 or later",
         source=FRONTEND_SURFACE,
-        versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
+        versions=VersionRange(since=(9, 10, 0), until=(9, 10, 2)),
         attention=is_half_attention,
     ),
     KnownIssue(
@@ -169,7 +169,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="a known issue; NVIDIA's own callers refuse it with this version",
         fix="use 9.14.1 or later, or a causal mask",
         source=FRONTEND_SURFACE,
-        versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
+        versions=VersionRange(since=(9, 14, 0), until=(9, 14, 1)),
         attention=_has_long_window_without_causal_mask,
     ),
     KnownIssue(
@@ -178,7 +178,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="an illegal address where the plan is replayed from a CUDA graph; NVIDIA's own callers refuse it there",
         fix="use 9.15.0 or later, or a causal mask",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
-        versions=Window(since=(9, 13, 0), until=(9, 15, 0)),
+        versions=VersionRange(since=(9, 13, 0), until=(9, 15, 0)),
         attention=_has_long_keys_without_plain_causal_mask,
         depends_on="whether the plan runs from a CUDA graph",
     ),
@@ -188,7 +188,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="the heuristics refuse graphs they should not, and the caller fails",
         fix="use 9.14.0 or later, or 9.10.2",
         source="https://github.com/pytorch/pytorch/pull/163903",
-        versions=Window(since=(9, 11, 0), until=(9, 14, 0)),
+        versions=VersionRange(since=(9, 11, 0), until=(9, 14, 0)),
         attention=lambda use: use.problem.dropout > 0,
     ),
     KnownIssue(
@@ -204,7 +204,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
             107,
             110,
         ),
-        versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
+        versions=VersionRange(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
         attention=is_decoding,
     ),
     KnownIssue(
@@ -214,7 +214,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.27.0 or later, or dense stats [b, h, 1, 1], which are the same bytes where every length is 1",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/1083",
         evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
-        versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
+        versions=VersionRange(since=(9, 19, 0), until=(9, 27, 0)),
         attention=_is_grouped_decoding_with_ragged_stats,
     ),
     KnownIssue(
@@ -223,7 +223,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="listed as a known issue of the version: decoding should be queried without a causal mask",
         fix="leave the causal mask out: the only query sees every key anyway",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
-        versions=Window(since=(9, 18, 1)),
+        versions=VersionRange(since=(9, 18, 1)),
         attention=lambda use: (
             is_decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
         ),
@@ -237,7 +237,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use padding instead of ragged sequences, or 9.27.0 or later with ragged_stats",
         source="https://github.com/NVIDIA/TransformerEngine/issues/3249",
         evidence="measured with 9.19.0 on sm_90: dsink is off by orders of magnitude",
-        versions=Window(since=(9, 18, 0), until=(9, 26, 0)),
+        versions=VersionRange(since=(9, 18, 0), until=(9, 26, 0)),
         attention=lambda use: (
             use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
         ),
@@ -250,7 +250,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.9.0 and 9.10.2; 9.14.0 compiles for sm_103a",
         sm=(103, 110),
-        versions=Window(until=(9, 11, 0)),
+        versions=VersionRange(until=(9, 11, 0)),
         attention=is_half_attention,
         depends_on="the engine config",
         step="build",
@@ -261,7 +261,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="a sequence of length 0 gives NaN: in rows of O without any key, and in gradients",
         fix="use 9.25.0 or later, or leave such sequences out",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/943",
-        versions=Window(until=(9, 25, 0)),
+        versions=VersionRange(until=(9, 25, 0)),
         attention=lambda use: use.problem.ragged,
         depends_on="lengths of 0",
     ),
@@ -279,7 +279,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="wrong numbers",
         fix="use 9.3.0 or later",
         source="https://github.com/NVIDIA/TransformerEngine/pull/975",
-        versions=Window(since=(9, 1, 0), until=(9, 3, 0)),
+        versions=VersionRange(since=(9, 1, 0), until=(9, 3, 0)),
         attention=lambda use: use.problem.ragged,
     ),
     KnownIssue(
@@ -288,7 +288,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="stats are wrong where Q and K are large, so gradients are",
         fix="use 9.3.0 or later",
         source="https://github.com/pytorch/pytorch/issues/139298",
-        versions=Window(until=(9, 3, 0)),
+        versions=VersionRange(until=(9, 3, 0)),
         attention=lambda use: not use.backward and use.problem.stats and is_half_attention(use),
     ),
     KnownIssue(
@@ -314,7 +314,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="leave the pages out",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2185",
         sm=(89, 120),
-        versions=Window(since=(9, 4, 0)),
+        versions=VersionRange(since=(9, 4, 0)),
         attention=lambda use: use.problem.page_size is not None,
     ),
     KnownIssue(
@@ -324,7 +324,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="split K and V, or use another version",
         source="https://github.com/NVIDIA/TransformerEngine/issues/3285",
         sm=(103,),
-        versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
+        versions=VersionRange(since=(9, 21, 0), until=(9, 22, 0)),
         attention=_has_very_long_causal_keys,
     ),
     KnownIssue(
@@ -333,7 +333,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="they are written as if they were packed: at wrong places, or beyond the buffer",
         fix="use 9.12.0 or later, or packed stats",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
-        versions=Window(until=(9, 12, 0)),
+        versions=VersionRange(until=(9, 12, 0)),
         attention=lambda use: not use.backward and has_unpacked_stats(use),
     ),
     KnownIssue(
@@ -366,7 +366,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.26.0 or later, or a bias instead of the block mask",
         source=FRONTEND_SURFACE,
         sm=BLACKWELL,
-        versions=Window(since=(9, 14, 0), until=(9, 26, 0)),
+        versions=VersionRange(since=(9, 14, 0), until=(9, 26, 0)),
         attention=lambda use: use.problem.block_mask,
     ),
     KnownIssue(
@@ -379,7 +379,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
             "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only"
         ),
         sm=(90,),
-        versions=Window(since=(9, 14, 0)),
+        versions=VersionRange(since=(9, 14, 0)),
         graph=_has_8_bit_bias,
         step="build",
     ),
@@ -390,7 +390,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.28.0 or later, take the next plan, or repeat the query row (s_q of 2)",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1181",
         sm=(107,),
-        versions=Window(since=(9, 26, 0), until=(9, 28, 0)),
+        versions=VersionRange(since=(9, 26, 0), until=(9, 28, 0)),
         attention=lambda use: is_decoding(use)
         and use.form == "unified"
         and use.problem.ragged
@@ -411,7 +411,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="rows without any key become NaN; cudnn-frontend masks with the lowest float instead",
         fix="use 9.10.0 or later, or mask with -3.4028235e38",
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
-        versions=Window(until=(9, 10, 0)),
+        versions=VersionRange(until=(9, 10, 0)),
         graph=_has_infinite_mask,
     ),
     KnownIssue(
@@ -440,7 +440,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source=FRONTEND_NODE,
         evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
         sm=(100, 103),
-        versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
+        versions=VersionRange(since=(9, 15, 0), until=(9, 26, 0)),
         graph=_has_bias_with_inner_stride,
         step="check",
     ),
@@ -457,7 +457,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
             "measured with 9.19.0 on sm_90: 39 of 50 changes of shape; right were the "
             "lengths of ragged sequences, and batches with the engines that are not proposed first"
         ),
-        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        versions=VersionRange(since=(9, 18, 0), until=(9, 21, 0)),
         attention=lambda use: not use.backward,
         sharing="kernel cache",
     ),
@@ -476,7 +476,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
             "measured on sm_90 with 9.27.0, and with 9.28.0: 128 of 136 changes of shape, with the tensors in memory "
             "or all tensors overridden; ragged: 18 of 18 right"
         ),
-        versions=Window(since=(9, 21, 0)),
+        versions=VersionRange(since=(9, 21, 0)),
         attention=lambda use: not use.backward and not use.problem.ragged,
         sharing="override shapes",
     ),

@@ -13,7 +13,7 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTen
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import ELEMENT_BITS, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Op, Pointwise, Reduction, Tensor
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
@@ -279,7 +279,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="wrong results",
         fix="use 9.15.0 or later, or lay the tensors out channels last",
         source="https://github.com/pytorch/pytorch/pull/166480",
-        versions=Window(since=(9, 8, 0), until=(9, 15, 0)),
+        versions=VersionRange(since=(9, 8, 0), until=(9, 15, 0)),
         graph=_has_half_convolution_3d,
     ),
     KnownIssue(
@@ -288,7 +288,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="wrong results by engines that compute in TF32; reported of 9.10.2 to 9.15",
         fix="use 9.16.0 or later, or an engine without tensor cores (true float32)",
         source="https://github.com/pytorch/pytorch/pull/167024",
-        versions=Window(since=(9, 10, 2), until=(9, 16, 0)),
+        versions=VersionRange(since=(9, 10, 2), until=(9, 16, 0)),
         graph=_has_float_convolution_3d,
     ),
     KnownIssue(
@@ -297,7 +297,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="wrong results",
         fix="use 9.15.0 or later, split the batch, or use 9.10.2",
         source="https://github.com/pytorch/pytorch/pull/168364",
-        versions=Window(since=(9, 11, 0), until=(9, 15, 0)),
+        versions=VersionRange(since=(9, 11, 0), until=(9, 15, 0)),
         graph=_has_large_depthwise_convolution,
     ),
     KnownIssue(
@@ -306,7 +306,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="wrong results where depthwise convolutions of other spatial dims ran before it in the same process",
         fix="use 9.24.0 or later",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
-        versions=Window(until=(9, 24, 0)),
+        versions=VersionRange(until=(9, 24, 0)),
         graph=lambda graph: any(item.depthwise for item in look.find_convolutions(graph)),
         depends_on="what ran before in the process",
     ),
@@ -317,7 +317,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.24.0 or later, or an engine other than 5",
         source="https://github.com/pytorch/pytorch/pull/188318",
         sm=(86,),
-        versions=Window(since=(9, 23, 1), until=(9, 24, 0)),
+        versions=VersionRange(since=(9, 23, 1), until=(9, 24, 0)),
         graph=lambda graph: any(item.depthwise and item.forward for item in look.find_convolutions(graph)),
     ),
     KnownIssue(
@@ -326,7 +326,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="offsets overflow 32 bits: an illegal address, or NaN without any error",
         fix="use 9.24.0 or later, or split the filter",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
-        versions=Window(until=(9, 24, 0)),
+        versions=VersionRange(until=(9, 24, 0)),
         graph=lambda graph: any(
             item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in look.find_convolutions(graph)
         ),
@@ -350,7 +350,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "with 9.28.0 a scale, and a scale and a ReLU, too"
         ),
         sm=(100, 103),
-        versions=Window(since=(9, 19, 0)),
+        versions=VersionRange(since=(9, 19, 0)),
         graph=_has_weight_gradient_after_partial_norm,
         step="check",
     ),
@@ -365,7 +365,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "not asked"
         ),
         sm=(100, 103),
-        versions=Window(since=(9, 19, 0), until=(9, 28, 0)),
+        versions=VersionRange(since=(9, 19, 0), until=(9, 28, 0)),
         graph=_has_weight_gradient_after_scale_and_bias,
         step="check",
     ),
@@ -376,7 +376,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="take another engine, or write 16 bits",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.28.0 on sm_90; engines 2, 4 and 7 hold them",
-        versions=Window(since=(9, 21, 0)),
+        versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         engines=(8,),
         graph=_has_8_bit_result_with_product,

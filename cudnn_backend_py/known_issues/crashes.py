@@ -9,7 +9,7 @@ from ..generated.descriptors import DescriptorValue
 from ..graph.ir import Graph
 from ..native.crashing_graphs import CRASHING_GRAPHS, NestedDescriptor
 from ..plans.lower import lower
-from ..system.version import Window
+from ..system.version import VersionRange
 
 __all__ = ["make_crash_predicate", "versions_of_crash"]
 
@@ -29,7 +29,7 @@ def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
     return would_crash
 
 
-def versions_of_crash(issue: str) -> Window:
+def versions_of_crash(issue: str) -> VersionRange:
     """Return the cuDNN versions in which the crash guard of this known issue refuses graphs."""
     return _BY_CODE[issue].versions
 

@@ -6,7 +6,7 @@ from ..generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -54,7 +54,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         fix="use INT64 indices, or 9.21.0 or later",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90; kernels of 9.18.0 and 9.20.0 read 64 bits too, those of 9.21.0 do not",
-        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        versions=VersionRange(since=(9, 18, 0), until=(9, 21, 0)),
         graph=_has_gather_by_32_bit_indices,
     ),
     KnownIssue(
@@ -64,7 +64,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         fix="use 9.21.0 or later",
         source="https://github.com/flashinfer-ai/flashinfer/issues/3792",
         sm=(120,),
-        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        versions=VersionRange(since=(9, 18, 0), until=(9, 21, 0)),
         graph=_has_fp8_expert_matmul,
     ),
     KnownIssue(
@@ -88,7 +88,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
             "measured on sm_90: with 9.19.0 operands [1, 1, n], [1, rows, n] and [1, 1, 1]; with 9.28.0 the second of "
             "them; numbers by value and [1, rows, 1] are right"
         ),
-        versions=Window(since=(9, 18, 0)),
+        versions=VersionRange(since=(9, 18, 0)),
         sm=(90,),
         engines=(7,),
         graph=_has_operand_after_expert_matmul,
@@ -103,7 +103,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         fix="scatter the rows in a kernel of your own",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.28.0 on sm_90; 9.21.0 is the first to take it there; in order, and 8 rows, are right",
-        versions=Window(since=(9, 21, 0)),
+        versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         depends_on="token_index",
         graph=_has_scattered_rows,

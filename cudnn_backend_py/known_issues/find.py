@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 from ..graph.attention.known_issue import AttentionUse, KnownIssue, Sharing
-from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, issue_applies, refuse_use
+from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, is_issue_applicable, refuse_use
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
-from ..graph.replace import attempt
+from ..graph.replace import try_to_make_graph
 from ..system.version import VersionTuple
 from .table import FAULTS
 
@@ -65,7 +65,7 @@ def name_failure(
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _find_upstream_graph(graph, name)
-        says = [issue for issue in met if issue.graph is None or part is None or issue_applies(issue, None, part)]
+        says = [issue for issue in met if issue.graph is None or part is None or is_issue_applicable(issue, None, part)]
         if not says:
             return []
         found += [issue for issue in says if issue not in found]
@@ -80,7 +80,7 @@ def _find_upstream_graph(graph: Graph, name: str) -> Graph | None:
         if any(tensor.uid in needed for tensor in op.outputs().values()):
             ops.append(op)
             needed |= {tensor.uid for tensor in op.inputs().values()}
-    return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
+    return try_to_make_graph(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
 def warn_of(issues: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:

@@ -6,7 +6,7 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, TensorReo
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -177,7 +177,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         effect="one plan that runs on several GPUs gives wrong results where cuBLASLt of CUDA 12.9 and later serves it",
         fix="use 9.10.1 or later, or a plan for each GPU",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
-        versions=Window(until=(9, 10, 1)),
+        versions=VersionRange(until=(9, 10, 1)),
         graph=lambda graph: look.find_only_matmul(graph) is not None,
         depends_on="the GPUs that the plan runs on",
     ),
@@ -187,7 +187,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         effect="wrong results by engine 11",
         fix="use 9.24.0 or later, tensors without gaps, or an engine other than 11",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
-        versions=Window(until=(9, 24, 0)),
+        versions=VersionRange(until=(9, 24, 0)),
         graph=_is_fused_matmul_with_gaps,
     ),
     KnownIssue(
@@ -197,7 +197,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.23.1 or later",
         source="https://github.com/flashinfer-ai/flashinfer/issues/3566",
         sm=(120, 121),
-        versions=Window(until=(9, 23, 1)),
+        versions=VersionRange(until=(9, 23, 1)),
         graph=_is_fp8_matmul_of_few_rows,
     ),
     KnownIssue(
@@ -208,7 +208,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/flashinfer-ai/flashinfer/pull/3974",
         sm=(90,),
         engines=(7,),
-        versions=Window(since=(9, 23, 0), until=(9, 23, 1)),
+        versions=VersionRange(since=(9, 23, 0), until=(9, 23, 1)),
         graph=_is_half_matmul,
     ),
     KnownIssue(
@@ -218,7 +218,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="give the scales dims of whole tiles: blocks a multiple of 4, rows or columns one of 128",
         source="https://github.com/JuliaGPU/CUDA.jl/pull/3230",
         sm=(100, 101, 103, 107, 110, 120, 121),
-        versions=Window(since=(9, 7, 0), until=(9, 25, 0)),
+        versions=VersionRange(since=(9, 7, 0), until=(9, 25, 0)),
         graph=_has_scales_of_partial_tiles,
     ),
     KnownIssue(
@@ -228,7 +228,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.13.0 or later, or multiply in a graph of its own",
         source="https://github.com/openxla/xla/pull/32525",
         sm=(100, 101, 103, 107, 110, 120, 121),
-        versions=Window(since=(9, 7, 0), until=(9, 13, 0)),
+        versions=VersionRange(since=(9, 7, 0), until=(9, 13, 0)),
         graph=_is_block_scaled_matmul_with_factor,
     ),
     KnownIssue(
@@ -238,7 +238,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.10.1 or later, or one thread",
         source="https://github.com/openxla/xla/pull/34309",
         sm=(100, 101, 103, 107, 110, 120, 121),
-        versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
+        versions=VersionRange(since=(9, 7, 0), until=(9, 10, 0)),
         graph=_is_block_scaled_matmul,
         depends_on="the GPUs and threads",
     ),
@@ -248,7 +248,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         effect="this version numbers the block-scale data types otherwise: they are read as other types",
         fix="use 9.10.1 or later",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
-        versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
+        versions=VersionRange(since=(9, 10, 0), until=(9, 10, 1)),
         graph=lambda graph: any(tensor.data_type in (DataType.FP4_E2M1, DataType.FP8_E8M0) for tensor in graph.tensors),
     ),
     KnownIssue(
@@ -310,7 +310,7 @@ MATMUL: tuple[KnownIssue, ...] = (
             "16 of 16 plans; an ABS instead of the IDENTITY is right, 16 of 16, and 9.28.0, 16 of 16; the versions "
             "between were not measured"
         ),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         sm=(90,),
         engines=(4, 7),
         graph=_reads_matmul_and_its_copy,
@@ -322,7 +322,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="take another engine, or pack the second operand",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.28.0 on sm_90: 14 of 15 graphs; 9.19.0 is right and has no engine 8, 9.21.0 has one",
-        versions=Window(since=(9, 21, 0)),
+        versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         engines=(8, 2),
         graph=_multiplies_row_by_tensor_with_gaps,
@@ -354,7 +354,7 @@ MATMUL: tuple[KnownIssue, ...] = (
             "wherever that engine answers: with one operation more in some graphs, with five more in others; without "
             "BINARY_SELECT it builds"
         ),
-        versions=Window(since=(9, 28, 0)),
+        versions=VersionRange(since=(9, 28, 0)),
         engines=(8,),
         graph=_selects_vector_product_among_many,
         step="build",

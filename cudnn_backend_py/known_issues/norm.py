@@ -6,7 +6,7 @@ from ..generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode, 
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Tensor
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -67,7 +67,7 @@ NORM: tuple[KnownIssue, ...] = (
         fix="use 9.10.1 or later, or quantize in a graph of its own",
         source="https://github.com/NVIDIA/TransformerEngine/pull/1700",
         sm=(100, 101, 103, 107, 110, 120, 121),
-        versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
+        versions=VersionRange(since=(9, 7, 0), until=(9, 10, 0)),
         graph=_has_block_scaled_norm,
     ),
     KnownIssue(
@@ -132,7 +132,7 @@ NORM: tuple[KnownIssue, ...] = (
             "measured with 9.28.0 on sm_90, layer, RMS and ada-layer norms: 43 of 84 plans; 9.22.0 to 9.28.0 do not "
             "compile the second, 9.16.0 to 9.21.0 do, and 9.19.0 is right"
         ),
-        versions=Window(since=(9, 22, 0)),
+        versions=VersionRange(since=(9, 22, 0)),
         sm=(90,),
         engines=(4, 5),
         depends_on="what was built before",

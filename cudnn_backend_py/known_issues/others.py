@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..generated.enums import DescriptorType
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .sources import MEASURED_ON_GPU
 
@@ -30,7 +30,7 @@ OTHERS: tuple[KnownIssue, ...] = (
         fix="leave the signal out, and order the kernels by a stream or an event",
         source="tests/torture/graphs.py",
         evidence="measured with 9.28.0, deviceless, in random graphs asked in two processes each",
-        versions=Window(since=(9, 28, 0)),
+        versions=VersionRange(since=(9, 28, 0)),
         graph=lambda graph: any(look.operations_of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
         step="check",
     ),

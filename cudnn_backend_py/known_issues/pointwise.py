@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..generated.enums import PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph, Pointwise, Reduction, Tensor
-from ..system.version import Window
+from ..system.version import VersionRange
 from . import look
 from .sources import MEASURED_ON_GPU, ON_SM90
 
@@ -106,7 +106,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         fix="describe the tensors with three dims, the first of them 1",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90: 26 of 26 random graphs; refused from 9.20.0 on",
-        versions=Window(until=(9, 20, 0)),
+        versions=VersionRange(until=(9, 20, 0)),
         sm=(90,),
         engines=(1,),
         graph=_writes_matrix,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
-from ..system.version import Window
+from ..system.version import VersionRange
 
 __all__ = ["CRASHING_GRAPHS", "AttributeValues", "CrashingGraph", "NestedDescriptor"]
 
@@ -150,7 +150,7 @@ class CrashingGraph(NamedTuple):
     code: str
     description: str
     fix: str
-    versions: Window
+    versions: VersionRange
     kinds: Callable[[Sequence[DescriptorType]], bool]
     condition: Callable[[Sequence[NestedDescriptor]], bool]
 
@@ -164,7 +164,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "norm-activation-gradient",
         "a row norm in float32 followed by an activation gradient that reads its virtual result",
         "move the gradient to a separate graph",
-        Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
+        VersionRange(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
         lambda kinds: sorted(kinds) == sorted((_NORM, _POINTWISE)),
         _has_norm_with_activation_gradient,
     ),
@@ -172,7 +172,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "experts-and-matmul",
         "a grouped matmul of experts together with another matmul",
         "move the other matmul to a separate graph",
-        Window(since=(9, 18, 0)),  # to 9.28.0
+        VersionRange(since=(9, 18, 0)),  # to 9.28.0
         lambda kinds: {_EXPERT_MATMUL, _MATMUL} <= set(kinds),
         lambda ops: True,
     ),
@@ -180,7 +180,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "bilinear-one-dim",
         "BILINEAR resampling over one dim",
         "describe the tensors with an additional dim of 1",
-        Window(),  # 9.16.0 to 9.28.0
+        VersionRange(),  # 9.16.0 to 9.28.0
         lambda kinds: _RESAMPLE in kinds,
         _has_bilinear_over_one_dim,
     ),
@@ -188,7 +188,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "max-pool-gradient-of-both",
         "the gradient of max pooling, channels last, computed from image and result instead of an index",
         "give it the index tensor that the forward pass writes",
-        Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
+        VersionRange(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_without_index,
     ),
@@ -196,7 +196,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "max-pool-gradient-one-dim",
         "the gradient of max pooling over one dim, channels last",
         "describe the tensors with an additional dim of 1",
-        Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
+        VersionRange(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
         _has_max_pool_gradient_over_one_dim,
     ),
@@ -204,7 +204,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "vector-product-select",
         "a matrix-vector product followed by BINARY_SELECT with a full-size mask",
         "use cuDNN 9.28.0 or later, or move the selection to a separate graph",
-        Window(since=(9, 21, 0), until=(9, 28, 0)),
+        VersionRange(since=(9, 21, 0), until=(9, 28, 0)),
         lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},
         _has_select_after_matrix_vector_product,
     ),

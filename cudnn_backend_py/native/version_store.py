@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
-from ..system.nearest import nearest
+from ..system.nearest import find_nearest
 from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 
@@ -120,7 +120,7 @@ class VersionRequest(NamedTuple):
             )
         match = _REQUEST_PATTERN.fullmatch(text)
         if match is None or (match["numbers"] == "latest" and not latest):
-            near = nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
+            near = find_nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
                 code="cudnn-version-malformed",

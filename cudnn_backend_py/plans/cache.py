@@ -20,7 +20,7 @@ from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
 from ..native.variables import list_library_variables
 from ..system.interruption import pass_interruption
-from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder, user_folder
+from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
 from ..target import Target
 from .plan import Plan, restore_plan
 from .record import PlanRecord
@@ -296,7 +296,7 @@ def default_cache() -> PlanCache | None:
     return None if os.environ.get(VARIABLE) == "" else PlanCache()
 
 
-def open_plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
+def open_plan_files(folder: str | os.PathLike[str], max_bytes: int) -> KeyedRecordFolder:
     """Return the :class:`PlanCache` files as a folder, without reading plans."""
     private = PrivateFolder(
         folder,
@@ -305,4 +305,6 @@ def open_plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFold
         code="cache-folder-not-private",
         otherwise=f"set {VARIABLE} to a folder of this user, or to nothing to have no cache",
     )
-    return EntryFolder(private, schema=_ENTRY_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning)
+    return KeyedRecordFolder(
+        private, schema=_ENTRY_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning
+    )

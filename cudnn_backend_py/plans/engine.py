@@ -49,10 +49,10 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
         return mode
     known = [name for name in HeurMode.__members__ if name != "MODES_COUNT"]
     if mode.upper() not in known:
-        from ..system.nearest import did_you_mean  # for this error alone
+        from ..system.nearest import suggest_nearest  # for this error alone
 
         raise UsageError(
-            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}{did_you_mean(mode, known)}",
+            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}{suggest_nearest(mode, known)}",
             code="unknown-enumerator",
         )
     return HeurMode[mode.upper()]

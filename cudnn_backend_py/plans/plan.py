@@ -12,7 +12,7 @@ from ..generated.enums import CudaGraphRetention, DescriptorType
 from ..graph import Graph
 from ..native import Descriptor, library
 from ..printable import brief
-from ..system.notebook import ShownAsHtml
+from ..system.notebook import HtmlDisplay
 from ..target import Target, open_target
 from .engine import EngineConfig
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "build_plan", "load_plan"]
 
 
-class Plan(ShownAsHtml):
+class Plan(HtmlDisplay):
     """A finalized execution plan: one engine config, compiled for one target.
 
     C: ``CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR``. Owns: its descriptor. Borrows: the target's handle.

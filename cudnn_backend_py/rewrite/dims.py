@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..graph.replace import all_ops, attempt, repack, replace_tensors
-from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, relation_of
+from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors, try_to_make_graph
+from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_relation
 
-__all__ = ["DimClass", "dim_classes", "is_exact", "resize"]
+__all__ = ["DimClass", "find_dim_classes", "is_exact", "resize_dims"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
@@ -28,24 +28,24 @@ class DimClass:
         return axis in self.axes
 
 
-def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
+def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     """Return the class of every dim of every tensor, by uid and axis."""
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     groups = AxisGroups(tensors.values())
     fixed: set[Axis] = set()
-    for op in all_ops(graph):
-        links = relation_of(op).equal_axes(tensors)
+    for op in iterate_all_ops(graph):
+        links = find_relation(op).pair_equal_axes(tensors)
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
             if one in groups and other in groups:
-                groups.join(one, other)
+                groups.merge(one, other)
             else:  # of ranks that do not fit to each other
                 fixed |= {axis for axis in (one, other) if axis in groups}
     fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
     return {
         axis: one
-        for members in groups.members().values()
+        for members in groups.list_axes_by_group().values()
         for one in (_make_class(set(members), tensors, fixed),)
         for axis in members
     }
@@ -56,23 +56,23 @@ def _make_class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]
     return DimClass(size, frozenset(members), bool(members & fixed))
 
 
-def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
+def resize_dims(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
     """Return the graph with the dims of these classes set to a size; None if impossible."""
     chosen = list(classes)
     if any(item.fixed for item in chosen):
         return None
-    return attempt(lambda: _resize(graph, chosen, size))
+    return try_to_make_graph(lambda: _replace_dims(graph, chosen, size))
 
 
-def _resize(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
+def _replace_dims(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
     axes = {axis for item in chosen for axis in item.axes}
     new = {}
     for tensor in graph.tensors:
         dims = tuple(size if (tensor.uid, axis) in axes else dim for axis, dim in enumerate(tensor.dims))
         if dims != tensor.dims:
-            new[tensor.uid] = repack(tensor, dims)
+            new[tensor.uid] = make_packed_tensor(tensor, dims)
     for tensor, dims in _iterate_peer_tensors(graph, new):
-        new[tensor.uid] = repack(tensor, dims)
+        new[tensor.uid] = make_packed_tensor(tensor, dims)
     return replace_tensors(graph, new) if new else None
 
 
@@ -100,7 +100,7 @@ _MAY_BREAK = {_P.LOG, _P.RECIPROCAL, _P.RSQRT, _P.POW, _P.MOD, _P.FLOOR_MOD, _P.
 _KEEPS_SUM = {_R.ADD, _R.AMAX, _R.NORM1, _R.NORM2}
 
 
-class _InexactError(Exception):
+class _PaddingAffectsResultsError(Exception):
     """Raised if the padded part of a tensor affects the results."""
 
 
@@ -114,44 +114,44 @@ def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
     state: dict[int, str] = {}
     try:
         for op in graph.users({uid for uid, _ in axes}):
-            _advance_state(op, axes, state)
-    except _InexactError:
+            _update_padding_state(op, axes, state)
+    except _PaddingAffectsResultsError:
         return False
     return True
 
 
-def _advance_state(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
-    def touches(tensor: Tensor) -> bool:
+def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
+    def has_padded_axis(tensor: Tensor) -> bool:
         return any((tensor.uid, axis) in axes for axis in range(tensor.rank))
 
-    if not any(touches(tensor) for _, tensor in op.ports()):
+    if not any(has_padded_axis(tensor) for _, tensor in op.ports()):
         return
-    states = {tensor.uid: state.get(tensor.uid, _ZERO) for tensor in op.inputs().values() if touches(tensor)}
+    states = {tensor.uid: state.get(tensor.uid, _ZERO) for tensor in op.inputs().values() if has_padded_axis(tensor)}
     found: str
     if isinstance(op, Matmul):
-        found = _matmul_state(op, axes, states)
+        found = _find_matmul_padding(op, axes, states)
     elif isinstance(op, Reduction):
         found = states.get(op.x.uid, _FINITE)
         for axis in range(op.x.rank):
             gone = (op.x.uid, axis) in axes and op.y.dims[axis] != op.x.dims[axis]
             if gone and not (op.operator in _KEEPS_SUM and found == _ZERO):
-                raise _InexactError
+                raise _PaddingAffectsResultsError
     elif isinstance(op, Pointwise):
-        found = _pointwise_state(op, states)
+        found = _find_pointwise_padding(op, states)
     else:
         assert isinstance(op, Operation)
-        found = _operation_state(op, axes, states)
+        found = _find_operation_padding(op, axes, states)
     for tensor in op.outputs().values():
         state[tensor.uid] = found
 
 
-def _matmul_state(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_matmul_padding(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
     a, b, last = op.a, op.b, op.a.rank - 1
     sides = [states.get(side.uid) for side in (a, b)]
     if (a.uid, last) in axes:
         masked = op.k_override is not None
         if not masked and (_ZERO not in sides or _ANY in sides):
-            raise _InexactError
+            raise _PaddingAffectsResultsError
     if _ANY in sides:
         return _ANY
     rows, columns = (a.uid, last - 1) in axes, (b.uid, last) in axes
@@ -159,7 +159,7 @@ def _matmul_state(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
     return _ZERO if zero else _FINITE
 
 
-def _pointwise_state(op: Pointwise, states: dict[int, str]) -> str:
+def _find_pointwise_padding(op: Pointwise, states: dict[int, str]) -> str:
     given = list(states.values())
     if _ANY in given:
         return _ANY
@@ -181,15 +181,15 @@ def _pointwise_state(op: Pointwise, states: dict[int, str]) -> str:
     return _ANY if op.mode in _MAY_BREAK else _FINITE
 
 
-def _operation_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_operation_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     rule = _RULES.get(op.kind)
     return _ANY if rule is None else rule(op, axes, states)
 
 
-def _convolution_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_convolution_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     if _ANY in states.values():
-        raise _InexactError
+        raise _PaddingAffectsResultsError
     if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
         read, summed = (image, response), None
     elif op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
@@ -198,37 +198,37 @@ def _convolution_state(op: Operation, axes: set[Axis], states: dict[int, str]) -
         read, summed = (weights, response), (weights.uid, 0)
     sides = [states.get(tensor.uid) for tensor in read]
     if summed in axes and _ZERO not in sides:
-        raise _InexactError
+        raise _PaddingAffectsResultsError
     return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
 
 
-def _softmax_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_softmax_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["x"].uid, op.fields["x"].rank - 1) in axes:
-        raise _InexactError
+        raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _attention_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_attention_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["k"].uid, 2) in axes and "seq_len_kv" not in op.fields:
-        raise _InexactError
+        raise _PaddingAffectsResultsError
     return _FINITE if (op.fields["q"].uid, 2) in axes else _ZERO
 
 
-def _norm_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_norm_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if not all(axis == 1 for uid, axis in axes if uid == op.fields["x"].uid):
-        raise _InexactError
+        raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _reordered_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_reordered_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     return next(iter(states.values()), _FINITE)
 
 
 # What is in the padded part of what an operation writes; any number for operations that are not here.
 _RULES: dict[DescriptorType, Callable[[Operation, set[Axis], dict[int, str]], str]] = {
-    **dict.fromkeys(CONVOLUTIONS, _convolution_state),
-    _D.OPERATION_SOFTMAX: _softmax_state,
-    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _attention_state),
-    **dict.fromkeys(NORMS, _norm_state),
-    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _reordered_state),
+    **dict.fromkeys(CONVOLUTIONS, _find_convolution_padding),
+    _D.OPERATION_SOFTMAX: _find_softmax_padding,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _find_attention_padding),
+    **dict.fromkeys(NORMS, _find_norm_padding),
+    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _find_reordered_padding),
 }

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ..graph.attention.backward import composite_backward
+from ..graph.attention.backward import build_composite_backward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from ..graph.replace import all_ops, free_uids, replace_tensors_in
+from ..graph.replace import iterate_all_ops, iterate_unused_uids, replace_tensors_in
 
 __all__ = [
     "add_row_statistics",
-    "as_composite",
-    "as_composite_backward",
-    "as_unified",
     "expand_softmax",
-    "is_in_float",
-    "scale_scores",
+    "expand_to_composite",
+    "expand_to_composite_backward",
+    "fuse_to_unified",
+    "is_computed_in_float32",
+    "move_scale_to_scores",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -43,7 +43,7 @@ class _TensorMaker:
     """Makes virtual tensors with uids and names that the graph does not use."""
 
     def __init__(self, graph: Graph) -> None:
-        self._uids = free_uids(graph)
+        self._uids = iterate_unused_uids(graph)
         self._names = {tensor.name for tensor in graph.tensors}
         self._numbers: dict[str, int] = {}
 
@@ -57,7 +57,7 @@ class _TensorMaker:
         return Tensor(name=name, uid=next(self._uids), dims=dims, strides=strides, data_type=data_type, virtual=True)
 
 
-def as_unified(graph: Graph) -> Graph | None:
+def fuse_to_unified(graph: Graph) -> Graph | None:
     """Return a forward pass of two matmuls and a softmax as one SDPA operation; None if it is something else.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
@@ -65,7 +65,12 @@ def as_unified(graph: Graph) -> Graph | None:
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     softmax = _find_softmax(graph)
-    if len(matmuls) != 2 or softmax is None or matmuls[1].a.uid != softmax.y.uid or any(map(_has_lengths, matmuls)):
+    if (
+        len(matmuls) != 2
+        or softmax is None
+        or matmuls[1].a.uid != softmax.y.uid
+        or any(map(_has_sequence_lengths, matmuls))
+    ):
         return None
     first, second = matmuls
     q, k, v, o = first.a, first.b, second.b, second.c
@@ -75,8 +80,8 @@ def as_unified(graph: Graph) -> Graph | None:
     if (
         any(tensor.virtual for tensor in (q, k, v, o))
         or q.rank != 4
-        or _rounds_between(fused)
-        or not _is_modifier(inner)
+        or _has_rounding_between(fused)
+        or not _is_score_modifier(inner)
     ):
         return None
     score = first.c if scaling is None else scaling.y
@@ -84,7 +89,13 @@ def as_unified(graph: Graph) -> Graph | None:
     if not inner and softmax.x.uid != score.uid:
         return None
     names = _TensorMaker(graph)
-    fields: dict[str, Any] = {"q": q, "k": _swap_last_two(k), "v": v, "o": o, "scale": _scale_tensor(scaling, names)}
+    fields: dict[str, Any] = {
+        "q": q,
+        "k": _swap_last_two(k),
+        "v": v,
+        "o": o,
+        "scale": _get_scale_tensor(scaling, names),
+    }
     if inner:
         fields |= {
             "subgraph": Graph(inner, "scores", is_subgraph=True),
@@ -97,24 +108,24 @@ def as_unified(graph: Graph) -> Graph | None:
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
 
 
-def _has_lengths(op: Matmul) -> bool:
+def _has_sequence_lengths(op: Matmul) -> bool:
     return (op.m_override, op.n_override, op.k_override) != (None, None, None)
 
 
-def _rounds_between(ops: list[Op]) -> bool:
+def _has_rounding_between(ops: list[Op]) -> bool:
     """Return whether operations round between them to types other than floats, which one operation would not."""
     kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
     kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
     return not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}
 
 
-def _is_modifier(ops: Sequence[Op]) -> bool:
+def _is_score_modifier(ops: Sequence[Op]) -> bool:
     """Return whether operations can form attention's sub-graph: only pointwise operations and masks, no outputs."""
     others = [op for op in ops if isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK]
     return not others and all(tensor.virtual for op in ops for tensor in op.outputs().values())
 
 
-def is_in_float(graph: Graph) -> bool:
+def is_computed_in_float32(graph: Graph) -> bool:
     """Return whether virtual tensors apart from matmul operands, and all computation, are float32 or indices."""
     computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
     if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
@@ -134,7 +145,7 @@ def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
     return None
 
 
-def _scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
+def _get_scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     if scaling is not None:
         assert scaling.b is not None
         return scaling.b
@@ -160,17 +171,17 @@ def _find_softmax_chain(graph: Graph) -> _Softmax | None:
     """Return the softmax that ends in a division of exponentials by their sum."""
     producer = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
 
-    def find_maker(tensor: Tensor | None, mode: PointwiseMode | ReduceTensorOp) -> Any:
+    def find_producer(tensor: Tensor | None, mode: PointwiseMode | ReduceTensorOp) -> Any:
         op: Any = producer.get(tensor.uid) if tensor is not None else None
         return op if getattr(op, "mode", getattr(op, "operator", None)) is mode else None
 
     for op in graph.ops:
         if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y is not None):
             continue
-        exp: Any = find_maker(op.x, _P.EXP)
-        total: Any = find_maker(op.b, _R.ADD)
-        shifted: Any = find_maker(exp.x, _P.SUB) if exp else None
-        top: Any = find_maker(shifted.b, _R.MAX) if shifted else None
+        exp: Any = find_producer(op.x, _P.EXP)
+        total: Any = find_producer(op.b, _R.ADD)
+        shifted: Any = find_producer(exp.x, _P.SUB) if exp else None
+        top: Any = find_producer(shifted.b, _R.MAX) if shifted else None
         if not (total and top and total.x.uid == exp.y.uid and top.x.uid == shifted.x.uid):
             continue
         log = [o for o in graph.ops if isinstance(o, Pointwise) and o.mode is _P.LOG and o.x == total.y]
@@ -216,7 +227,7 @@ def _make_softmax_chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], nam
     ]
 
 
-def scale_scores(graph: Graph) -> Graph | None:
+def move_scale_to_scores(graph: Graph) -> Graph | None:
     """Return attention with the scores scaled instead of an operand of the first matmul; S stays virtual."""
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) != 2:
@@ -242,7 +253,7 @@ def scale_scores(graph: Graph) -> Graph | None:
 _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph_input_uid", "subgraph_output_uid"}
 
 
-def as_composite(graph: Graph) -> Graph | None:
+def expand_to_composite(graph: Graph) -> Graph | None:
     """Return a forward SDPA operation as several operations; None where they cannot express it.
 
     Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
@@ -309,7 +320,7 @@ def _scale_by_product(op: Op, scores: Tensor) -> Op:
     return dataclasses.replace(op, mode=_P.MUL, b=dataclasses.replace(op.b, value=1 / op.b.value))
 
 
-def as_composite_backward(graph: Graph) -> Graph | None:
+def expand_to_composite_backward(graph: Graph) -> Graph | None:
     """Return an SDPA_BWD operation as several operations; None if its options cannot be read completely.
 
     Tensors of the caller keep their names, uids and memory; scratch tensors are added.
@@ -326,12 +337,12 @@ def as_composite_backward(graph: Graph) -> Graph | None:
     if bias is None:
         return None
     given = {_OURS.get(name, name): value for name, value in op.fields.items() if isinstance(value, Tensor)}
-    return _restore_tensors(graph, composite_backward(use.problem, None), given | bias)
+    return _restore_tensors(graph, build_composite_backward(use.problem, None), given | bias)
 
 
 def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:
     """Return the bias that attention adds in its sub-graph; None if the sub-graph does more."""
-    inner = [one for sub in op.subgraphs() for one in all_ops(sub)]
+    inner = [one for sub in op.subgraphs() for one in iterate_all_ops(sub)]
     read = [tensor for one in inner for tensor in one.inputs().values()]
     if any(tensor.by_value and tensor.value is None for tensor in read):
         return None  # a bound that is not known
@@ -356,7 +367,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
 
     K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.
     """
-    uids, names = free_uids(graph), {tensor.name for tensor in graph.tensors}
+    uids, names = iterate_unused_uids(graph), {tensor.name for tensor in graph.tensors}
     far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
     moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
     made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
@@ -365,7 +376,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
-        like = _rename_if_used(tensor, next(uids), names) if mine is None else _with_dims_of(tensor, mine)
+        like = _rename_if_used(tensor, next(uids), names) if mine is None else _reshape_like(tensor, mine)
         if like is None:
             return None
         if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
@@ -383,7 +394,7 @@ def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
     return dataclasses.replace(tensor, uid=uid, name=name)
 
 
-def _with_dims_of(tensor: Tensor, mine: Tensor) -> Tensor | None:
+def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the caller's tensor with the dims of `tensor`; None if the number of elements differs."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)

@@ -18,10 +18,10 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import DATA_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
-from ..graph.replace import all_ops, repack, replace_tensors
-from .relations import Axis, AxisGroups, name_operation_in_errors, relation_of
+from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
+from .relations import Axis, AxisGroups, find_relation, name_operation_in_errors
 
-__all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
+__all__ = ["apply_settings", "describe_scale", "find_type", "override", "set_data_types", "set_dims"]
 
 _D = DescriptorType
 _ROUNDS = 20  # in which dims follow from each other
@@ -47,16 +47,16 @@ def override(
     types
         Names of data types by tensor name; ``*`` means all tensors in memory that hold short floats.
     settings
-        As for :func:`with_settings`.
+        As for :func:`apply_settings`.
 
     Raises
     ------
     GraphError
         ``override``: there is no such thing here, or the graph cannot have it; what building a graph refuses.
     """
-    graph = with_settings(graph, settings or {})
-    graph = with_types(graph, types or {})
-    return with_dims(graph, dims) if dims else graph
+    graph = apply_settings(graph, settings or {})
+    graph = set_data_types(graph, types or {})
+    return set_dims(graph, dims) if dims else graph
 
 
 # data types
@@ -77,7 +77,7 @@ def find_type(name: str) -> DataType:
     )
 
 
-def with_types(graph: Graph, types: Mapping[str, str]) -> Graph:
+def set_data_types(graph: Graph, types: Mapping[str, str]) -> Graph:
     """Return a graph with other data types for the named tensors."""
     new: dict[int, Tensor] = {}
     for name, kind in types.items():
@@ -97,7 +97,7 @@ def _find_short_floats(graph: Graph) -> list[Tensor]:
 # dims
 
 
-def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
+def set_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
     """Return a graph with other dims for the named tensors; the dims of all other tensors are inferred."""
     sizes = _DimInference(graph)
     for name, wanted in dims.items():
@@ -121,22 +121,22 @@ class _DimInference:
         self._tensors = {tensor.uid: tensor for tensor in graph.tensors}
         self._dims = {uid: list(tensor.dims) for uid, tensor in self._tensors.items()}
         self._groups = AxisGroups(graph.tensors)
-        for op in all_ops(graph):
+        for op in iterate_all_ops(graph):
             with name_operation_in_errors(op):
-                relation = relation_of(op)
-                links = (*(relation.equal_axes(self._tensors) or ()), *relation.likely_equal_axes())
+                relation = find_relation(op)
+                links = (*(relation.pair_equal_axes(self._tensors) or ()), *relation.pair_likely_equal_axes())
             for one, other in links:
                 if one in self._groups and other in self._groups and self._find_size(one) == self._find_size(other):
-                    self._groups.join(one, other)
+                    self._groups.merge(one, other)
         self._fixed: dict[Axis, int] = {}
-        self._members = self._groups.members()
+        self._members = self._groups.list_axes_by_group()
 
     def _find_size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
     def request_size(self, axis: Axis, size: int) -> None:
         """Set a dim, and all dims equal to it, to a requested size."""
-        root = self._groups.root(axis)
+        root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _make_error(
@@ -148,7 +148,7 @@ class _DimInference:
     def _set_size(self, axis: Axis, size: int) -> bool:
         if self._find_size(axis) == size:
             return False
-        root = self._groups.root(axis)
+        root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _make_error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")
@@ -160,9 +160,9 @@ class _DimInference:
         """Infer the dims of operations' outputs from those of their inputs, until no dim changes."""
         for _ in range(_ROUNDS):
             changed = False
-            for op in all_ops(self._graph):
+            for op in iterate_all_ops(self._graph):
                 with name_operation_in_errors(op):
-                    following = relation_of(op).computed_dims(self._dims)
+                    following = find_relation(op).compute_dims(self._dims)
                 for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue
@@ -180,12 +180,12 @@ class _DimInference:
             if min(dims) < 1:
                 raise _make_error(f"{tensor.name!r} would have dims {list(dims)}, 1 or more is needed")
             if dims != tensor.dims:
-                new[uid] = repack(tensor, dims)
+                new[uid] = make_packed_tensor(tensor, dims)
         for tensor in self._tensors.values():
             offset = tensor.ragged_offset
             if offset is not None and (changed := new.get(tensor.uid)) is not None:
                 held = new.get(offset.uid, offset)
-                new[offset.uid] = repack(held, (changed.dims[0] + 1, *held.dims[1:]))
+                new[offset.uid] = make_packed_tensor(held, (changed.dims[0] + 1, *held.dims[1:]))
         for uid, tensor in list(new.items()):
             if tensor.ragged_offset is not None and tensor.ragged_offset.uid in new:
                 new[uid] = dataclasses.replace(tensor, ragged_offset=new[tensor.ragged_offset.uid])
@@ -208,7 +208,7 @@ def _extend_slice_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
 # settings
 
 
-def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
+def apply_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
     """Return a graph with other attributes, by-value numbers, or attention options.
 
     Parameters
@@ -246,7 +246,7 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
 
 def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
     made = Graph(tuple(new if op is old else op for op in graph.ops), graph.name, graph.is_subgraph)
-    return with_dims(made, {})
+    return set_dims(made, {})
 
 
 def _read_number(text: str) -> float:
@@ -280,7 +280,7 @@ def _set_field(op: Op, name: str, text: str) -> Op:
             if item.name in names and not isinstance(getattr(op, item.name), Tensor) and item.name != "name":
                 value = _read_value(text, getattr(op, item.name), str(item.type))
                 return dataclasses.replace(op, **{item.name: value})  # type: ignore[type-var]
-        raise _no_field_error(op, name)
+        raise _make_missing_field_error(op, name)
     fields = dict(op.fields)
     found = False
     for key, value in op.fields.items():
@@ -291,11 +291,11 @@ def _set_field(op: Op, name: str, text: str) -> Op:
             found |= any(field in names for field in value.fields)
             fields[key] = Parameters(value.kind, inner)
     if not found:
-        raise _no_field_error(op, name)
+        raise _make_missing_field_error(op, name)
     return Operation(op.kind, op.name, fields)
 
 
-def _no_field_error(op: Op, name: str) -> GraphError:
+def _make_missing_field_error(op: Op, name: str) -> GraphError:
     known: set[str] = set()
     for key, value in op.parameters().items():
         known |= set(value.fields) if isinstance(value, Parameters) else {key}
@@ -353,7 +353,7 @@ def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
         raise _make_error(
             "attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph"
         )
-    options["scale"] = scale_of(graph)
+    options["scale"] = describe_scale(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
@@ -436,7 +436,7 @@ def _set_option(options: dict[str, Any], key: str, text: str) -> None:
     if key == "ragged" and value:
         options["padding"] = True
     if key in _LAID_OUT:
-        options["layout"] = _name_layouts(options)
+        options["layout"] = _find_layout_names(options)
     if key in _SCORES and options["bias"] is not None:
         place = _SCORES.index(key)
         follows = options["bias"][place] == before != 1
@@ -447,7 +447,7 @@ def _set_option(options: dict[str, Any], key: str, text: str) -> None:
         )
 
 
-def _name_layouts(options: Mapping[str, Any]) -> Any:
+def _find_layout_names(options: Mapping[str, Any]) -> Any:
     """Return the layout name of each attention tensor, from its strides over heads and tokens."""
     layout = options["layout"]
     if isinstance(layout, str):
@@ -462,11 +462,11 @@ def _name_layouts(options: Mapping[str, Any]) -> Any:
     return named or "bshd"
 
 
-def scale_of(graph: Graph) -> Any:
+def describe_scale(graph: Graph) -> Any:
     """Return the scale factor of the scores: a number, or ``tensor``, or ``none``."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-            return _factor_value(op.fields.get("scale"))
+            return _read_factor(op.fields.get("scale"))
     score = next((op.c for op in graph.ops if isinstance(op, Matmul)), None)
     for op in graph.ops:
         if (
@@ -479,11 +479,11 @@ def scale_of(graph: Graph) -> Any:
         ):
             other = op.b if op.x.uid == score.uid else op.x
             if math.prod(other.dims) == 1:
-                return _factor_value(other)
+                return _read_factor(other)
     return "none"
 
 
-def _factor_value(tensor: Tensor | None) -> Any:
+def _read_factor(tensor: Tensor | None) -> Any:
     if tensor is None:
         return "none"
     return float(tensor.value) if tensor.by_value and tensor.value is not None else "tensor"

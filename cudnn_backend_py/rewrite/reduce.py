@@ -21,14 +21,21 @@ from ..generated.enums import DataType
 from ..graph import Graph, Op, Operation, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.ir import Parameters
-from ..graph.replace import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
+from ..graph.replace import (
+    drop_operation_fields,
+    iterate_all_ops,
+    keep_only_ops,
+    replace_tensors,
+    replace_tensors_in,
+    try_to_make_graph,
+)
 from ..graph.strides import channels_last, packed_strides
-from .changes import changes
-from .dims import dim_classes
-from .relations import WindowRelation, name_operation_in_errors, relation_of
+from .changes import iterate_changes
+from .dims import find_dim_classes
+from .relations import WindowRelation, find_relation, name_operation_in_errors
 from .shapes import set_dims
 
-__all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
+__all__ = ["SIMPLER", "Fails", "ReducedFailure", "reduce_failure"]
 
 Fails = Callable[[Graph, str], bool]
 """Whether a graph fails with data of a kind; False also where it cannot be queried."""
@@ -41,7 +48,7 @@ _WINDOWS = {
 
 
 @dataclass
-class Reduced:
+class ReducedFailure:
     """The smallest graph and simplest data found for a failure, with the steps taken.
 
     Attributes
@@ -63,7 +70,7 @@ class Reduced:
     complete: bool = False
 
 
-def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
+def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> ReducedFailure:
     """Return a smaller graph and simpler data for which `fails` is still true.
 
     Parameters
@@ -75,10 +82,10 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
     budget_s, most
         Seconds, and questions, after which what was found so far is returned.
     """
-    found, deadline = Reduced(graph, data), time.monotonic() + budget_s
+    found, deadline = ReducedFailure(graph, data), time.monotonic() + budget_s
     refused: set[tuple[Graph, str]] = set()
 
-    def still_fails(graph: Graph, data: str) -> bool:
+    def has_same_failure(graph: Graph, data: str) -> bool:
         if (graph, data) in refused:
             return False
         found.tried += 1
@@ -88,7 +95,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         return held
 
     for kind in SIMPLER[: SIMPLER.index(data)] if data in SIMPLER else ():
-        if still_fails(graph, kind):
+        if has_same_failure(graph, kind):
             found.data = kind
             found.steps.append(f"data: {data} -> {kind}")
             break
@@ -96,7 +103,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         for title, smaller in _iterate_steps(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
-            if _measure_size(smaller) < _measure_size(found.graph) and still_fails(smaller, found.data):
+            if _measure_size(smaller) < _measure_size(found.graph) and has_same_failure(smaller, found.data):
                 found.graph = smaller
                 found.steps.append(title)
                 break
@@ -107,9 +114,9 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
 
 def _measure_size(graph: Graph) -> tuple[Any, ...]:
     """Return a measure of a graph's size and complexity, which every step must reduce."""
-    ops = list(all_ops(graph))
+    ops = list(iterate_all_ops(graph))
     windows = sum(
-        abs(float(_to_float(part)) - plain)
+        abs(float(_convert_to_float32(part)) - plain)
         for op in ops
         for value in op.parameters().values()
         if isinstance(value, Parameters)
@@ -126,18 +133,18 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     return (len(ops), fields, windows, elements, odd, last, types)
 
 
-def _to_float(part: Any) -> float:
+def _convert_to_float32(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
 def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs, each with a title; those with the largest parts removed come first."""
     yield from _iterate_parts(graph)
-    yield from _without_fields(graph)
-    yield from _without_options(graph)
-    yield from _smaller_dims(graph)
-    yield from _with_default_windows(graph)
-    yield from _with_plain_tensors(graph)
+    yield from _remove_optional_fields(graph)
+    yield from _remove_options(graph)
+    yield from _reduce_dims(graph)
+    yield from _set_default_windows(graph)
+    yield from _simplify_tensors(graph)
 
 
 # operations
@@ -147,14 +154,14 @@ def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs: each operation alone, with its dependencies, replaced by inputs, or left out."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
-        alone = attempt(partial(_keep_operations, graph, [op]))
-        before = attempt(partial(_keep_dependencies, graph, op))
-        after = attempt(partial(_replace_results_by_inputs, graph, op))
+        alone = try_to_make_graph(partial(_keep_operations, graph, [op]))
+        before = try_to_make_graph(partial(_keep_dependencies, graph, op))
+        after = try_to_make_graph(partial(_replace_results_by_inputs, graph, op))
         for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
     yield from ((title, part) for _, title, part in sorted(found, key=lambda item: item[0]))
-    yield from ((change.title, change.graph) for change in changes(graph, ("drop_operation",)) if change.graphs)
+    yield from ((change.title, change.graph) for change in iterate_changes(graph, ("drop_operation",)) if change.graphs)
 
 
 def _keep_dependencies(graph: Graph, op: Op) -> Graph:
@@ -176,7 +183,7 @@ def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
         if len(kept) == len(rest):
             break
         rest = kept
-    new = {tensor.uid: _to_memory(tensor) for tensor in op.outputs().values()}
+    new = {tensor.uid: _move_to_memory(tensor) for tensor in op.outputs().values()}
     return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
@@ -186,11 +193,11 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
     tensors = {**read, **written}
-    new = {uid: _to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
+    new = {uid: _move_to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
     return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
 
 
-def _to_memory(tensor: Tensor) -> Tensor:
+def _move_to_memory(tensor: Tensor) -> Tensor:
     """Return the tensor in memory; refuse boolean tensors, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
@@ -200,77 +207,77 @@ def _to_memory(tensor: Tensor) -> Tensor:
 # options
 
 
-def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _remove_optional_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph without each optional field of an operation in turn."""
     for op in graph.ops:
         if not isinstance(op, Operation):
-            yield from _without_optional_parameters(graph, op)
+            yield from _remove_optional_parameters(graph, op)
             continue
         optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
         groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
         for names in (*groups, *({name} for name in sorted(optional))):
-            made = attempt(partial(_replace_operation, graph, op, drop_fields(op, names)))
+            made = try_to_make_graph(partial(_replace_operation, graph, op, drop_operation_fields(op, names)))
             if names and made is not None:
                 yield f"{op.name} without {', '.join(sorted(names))}", made
 
 
-def _without_optional_parameters(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
+def _remove_optional_parameters(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
     keep = ("mode", "operator", "compute_type", "axis")
     for name, value in op.parameters().items():
         if value is not None and name not in keep:
-            made = attempt(partial(_without_parameter, graph, op, name))
+            made = try_to_make_graph(partial(_remove_parameter, graph, op, name))
             if made is not None:
                 yield f"{op.name} without {name}", made
 
 
-def _without_parameter(graph: Graph, op: Op, name: str) -> Graph:
+def _remove_parameter(graph: Graph, op: Op, name: str) -> Graph:
     return _replace_operation(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
 
 
 def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
     ops = [new if op is old else op for op in graph.ops]
-    return keep_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
+    return keep_only_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
 
 
-def _without_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
+def _remove_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    yield from ((change.title, change.graph) for change in iterate_changes(graph, _OPTIONS) if change.graphs)
 
 
 # sizes
 
 
-def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _reduce_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph with related dims reduced to a fourth or a half."""
-    classes = {item.axes: item for item in dim_classes(graph).values() if item.size > 1}
+    classes = {item.axes: item for item in find_dim_classes(graph).values() if item.size > 1}
     for item in sorted(classes.values(), key=lambda one: -one.size):
         if item.fixed:
             continue
         names = sorted({tensor.name for tensor in graph.tensors for uid, _ in item.axes if uid == tensor.uid})
-        for size in _smaller_sizes(item.size):
-            made = attempt(partial(_resize, graph, dict.fromkeys(item.axes, size)))
+        for size in _list_smaller_sizes(item.size):
+            made = try_to_make_graph(partial(_resize_tensors, graph, dict.fromkeys(item.axes, size)))
             if made is not None:
                 yield f"{item.size} -> {size} in {', '.join(names[:4])}", made
     for size in sorted({dim for tensor in graph.tensors for dim in tensor.dims if dim > 1}, reverse=True):
         every = {(t.uid, axis): size for t in graph.tensors for axis, dim in enumerate(t.dims) if dim == size}
-        for less in _smaller_sizes(size):
-            made = attempt(partial(_resize, graph, dict.fromkeys(every, less)))
+        for less in _list_smaller_sizes(size):
+            made = try_to_make_graph(partial(_resize_tensors, graph, dict.fromkeys(every, less)))
             if made is not None:
                 yield f"{size} -> {less} everywhere", made
 
 
-def _smaller_sizes(size: int) -> list[int]:
+def _list_smaller_sizes(size: int) -> list[int]:
     found = [size // 4, size // 2] if size % 2 == 0 else [1 << (size.bit_length() - 2), 1 << (size.bit_length() - 1)]
     return [one for one in dict.fromkeys(found) if 1 <= one < size]
 
 
-def _resize(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
+def _resize_tensors(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
     """Return the graph with other dims, and with the image sizes that convolutions and pooling compute from them."""
     made = _set_dims(graph, sizes)
     for _ in range(len(graph.ops) + 1):
         follows = {key: size for op in made.ops for key, size in _find_wrong_spatial_sizes(op).items()}
         if not follows:
             return made
-        classes = dim_classes(made)
+        classes = find_dim_classes(made)
         spread = {
             axis: size for key, size in follows.items() for axis in (classes[key].axes if key in classes else {key})
         }
@@ -291,11 +298,11 @@ def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
 
 def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
     """Return the output sizes that a convolution or pooling computes, where the tensor has other sizes."""
-    relation = relation_of(op)
+    relation = find_relation(op)
     if not isinstance(relation, WindowRelation):
         return {}
     with name_operation_in_errors(op):
-        tensors, sizes = relation.window_outputs({tensor.uid: tensor.dims for _, tensor in op.ports()})
+        tensors, sizes = relation.find_window_outputs({tensor.uid: tensor.dims for _, tensor in op.ports()})
     return {
         (tensor.uid, axis + 2): size
         for tensor in tensors
@@ -307,7 +314,7 @@ def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
 # windows and layouts
 
 
-def _with_default_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _set_default_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph with one window parameter of an operation at its default: padding, stride or dilation."""
     for op in graph.ops:
         for key, value in op.parameters().items():
@@ -319,16 +326,16 @@ def _with_default_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
                     continue
                 fields = {**value.fields, name: (plain,) * len(parts)}
                 new = Operation(op.type, op.name, {**op.fields, key: Parameters(value.kind, fields)})
-                made = attempt(partial(_with_window, graph, op, new))
+                made = try_to_make_graph(partial(_replace_window, graph, op, new))
                 if made is not None:
                     yield f"{op.name} with {name} {plain}", made
 
 
-def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
-    return _resize(_replace_operation(graph, old, new), {})
+def _replace_window(graph: Graph, old: Op, new: Op) -> Graph | None:
+    return _resize_tensors(_replace_operation(graph, old, new), {})
 
 
-def _with_plain_tensors(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _simplify_tensors(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph with simpler tensors: row-major or channels last strides, or float32 for half types."""
     wanted: list[tuple[str, list[Tensor], Callable[[Tensor], Tensor]]] = []
 
@@ -350,6 +357,6 @@ def _with_plain_tensors(graph: Graph) -> Iterator[tuple[str, Graph]]:
     ]
     wanted += [(f"{tensor.name} row-major", [tensor], make_row_major) for tensor in odd]
     for title, tensors, change in wanted:
-        made = attempt(partial(replace_tensors, graph, {tensor.uid: change(tensor) for tensor in tensors}))
+        made = try_to_make_graph(partial(replace_tensors, graph, {tensor.uid: change(tensor) for tensor in tensors}))
         if tensors and made is not None:
             yield title, made

@@ -1,4 +1,4 @@
-"""`relation_of`: how the dims of an operation's tensors depend on each other; one class per kind of operation.
+"""`find_relation`: how the dims of an operation's tensors depend on each other; one class per kind of operation.
 
 Changes of dims, overrides and reductions all take from here which dims change together and what follows from them. The
 sizes themselves are computed by `graph/shapes.py`, as in builders.
@@ -17,13 +17,13 @@ from ..generated.enums import DescriptorType, NormMode
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Matmul, Op, Operation, Tensor
 from ..graph.shapes import (
-    block_axes,
-    concatenated_dims,
-    convolution_input,
-    convolution_output,
-    permuted_dims,
-    pooled_size,
-    scale_dims,
+    compute_concatenated_dims,
+    compute_pooled_size,
+    compute_scale_dims,
+    find_block_sizes,
+    infer_convolution_input_dims,
+    infer_convolution_output_dims,
+    permute_dims,
 )
 
 __all__ = [
@@ -35,8 +35,8 @@ __all__ = [
     "Link",
     "Relation",
     "WindowRelation",
+    "find_relation",
     "name_operation_in_errors",
-    "relation_of",
 ]
 
 _D = DescriptorType
@@ -58,22 +58,22 @@ class AxisGroups:
     def __contains__(self, axis: Axis) -> bool:
         return axis in self._parent
 
-    def root(self, axis: Axis) -> Axis:
+    def find_representative(self, axis: Axis) -> Axis:
         """Return the axis that represents the group of an axis."""
         parent = self._parent
         while parent[axis] != axis:
             parent[axis] = axis = parent[parent[axis]]
         return axis
 
-    def join(self, one: Axis, other: Axis) -> None:
+    def merge(self, one: Axis, other: Axis) -> None:
         """Merge the groups of two axes."""
-        self._parent[self.root(one)] = self.root(other)
+        self._parent[self.find_representative(one)] = self.find_representative(other)
 
-    def members(self) -> dict[Axis, list[Axis]]:
+    def list_axes_by_group(self) -> dict[Axis, list[Axis]]:
         """Return the axes of each group by its representative."""
         found: dict[Axis, list[Axis]] = {}
         for axis in self._parent:
-            found.setdefault(self.root(axis), []).append(axis)
+            found.setdefault(self.find_representative(axis), []).append(axis)
         return found
 
 
@@ -84,7 +84,7 @@ class Relation:
         self.op = op
         self.fields: Mapping[str, Any] = op.fields if isinstance(op, Operation) else {}
 
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         """Return pairs of axes that are always the same dim; None if further dims may be related.
 
         Parameters
@@ -95,22 +95,22 @@ class Relation:
         del tensors
         return None
 
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         """Return further pairs of axes that are probably the same dim, by their positions and sizes."""
         return ()
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         """Return by uid the dims that the operation computes if its other tensors have `dims`."""
         del dims
         return {}
 
-    def required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         """Return by uid the dims that cuDNN requires if the other tensors have `dims`."""
-        return self.computed_dims(dims)
+        return self.compute_dims(dims)
 
 
 class _ElementwiseRelation(Relation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         outputs = list(self.op.outputs().values())
         first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
         for _, tensor in self.op.ports():
@@ -122,7 +122,7 @@ class _ElementwiseRelation(Relation):
 
 
 class _MatmulRelation(Relation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         assert isinstance(self.op, Matmul)
         a, b, c = self.op.a, self.op.b, self.op.c
         m, n = c.rank - 2, c.rank - 1
@@ -134,7 +134,7 @@ class _MatmulRelation(Relation):
 
 
 class _RandomRelation(Relation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         return ()
 
 
@@ -143,7 +143,7 @@ class WindowRelation(Relation):
 
     image: Tensor
 
-    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         """Return the tensors with one element per window, and their spatial dims."""
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class _ConvolutionRelation(WindowRelation):
         super().__init__(op)
         self.image, self.weights, self.response = (self.fields[port] for port in CONVOLUTIONS[op.kind])
 
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         image, weights, response = self.image, self.weights, self.response
         if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
             return None  # groups
@@ -163,29 +163,29 @@ class _ConvolutionRelation(WindowRelation):
             ((weights.uid, 0), (response.uid, 1)),
         )
 
-    def _window_parameters(self) -> list[Any]:
+    def _read_window_parameters(self) -> list[Any]:
         facts = self.fields["convolution"].fields
         return [facts[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
 
-    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
-        return [self.response], convolution_output(
-            dims[self.image.uid], dims[self.weights.uid], self._window_parameters()
+    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+        return [self.response], infer_convolution_output_dims(
+            dims[self.image.uid], dims[self.weights.uid], self._read_window_parameters()
         )[2:]
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         x, w, y = (dims[tensor.uid] for tensor in (self.image, self.weights, self.response))
         if self.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:
-            return {self.image.uid: (*x[:2], *self._image_sizes(w, y))}
-        _, sizes = self.window_outputs(dims)
+            return {self.image.uid: (*x[:2], *self._compute_image_sizes(w, y))}
+        _, sizes = self.find_window_outputs(dims)
         if self.op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
             return {self.response.uid: (x[0], w[0], *sizes)}
         return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
 
-    def _image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
+    def _compute_image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
         """Return the image's spatial dims: the smallest that fit, plus the same excess as before."""
-        sides, groups = self._window_parameters(), self.image.dims[1] // self.weights.dims[1]
-        before = convolution_input(self.response.dims, self.weights.dims, sides, groups)
-        now = convolution_input(response, weights, sides, groups)
+        sides, groups = self._read_window_parameters(), self.image.dims[1] // self.weights.dims[1]
+        before = infer_convolution_input_dims(self.response.dims, self.weights.dims, sides, groups)
+        now = infer_convolution_input_dims(response, weights, sides, groups)
         sizes = zip(self.image.dims[2:], before[2:], now[2:], strict=True)
         return tuple(size + new - old for size, old, new in sizes)
 
@@ -195,42 +195,42 @@ class _PoolingRelation(WindowRelation):
         super().__init__(op)
         self.image = self.fields["x" if op.kind is _D.OPERATION_RESAMPLE_FWD else "dx"]
 
-    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         facts = self.fields["resample"].fields
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        sides = zip(*([_to_float(part) for part in facts[name]] for name in names), strict=True)
+        sides = zip(*([_convert_to_float(part) for part in facts[name]] for name in names), strict=True)
         sizes = zip(dims[self.image.uid][2:], sides, strict=True)
-        found = tuple(pooled_size(size, *side) for size, side in sizes)
+        found = tuple(compute_pooled_size(size, *side) for size, side in sizes)
         return [self.fields[port] for port in ("y", "idx", "dy") if port in self.fields], found
 
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         return _pair_axes((tensor for _, tensor in self.op.ports()), (0, 1))
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
-        tensors, sizes = self.window_outputs(dims)
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        tensors, sizes = self.find_window_outputs(dims)
         return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
 
 
-def _to_float(part: Any) -> Any:
+def _convert_to_float(part: Any) -> Any:
     return Fraction(*part) if isinstance(part, tuple) else part
 
 
 class _BlockScaleRelation(Relation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         x, scale = self.fields["x"], self.fields["scale"]
         given = self.fields.get("block_size", 32)
-        sizes = block_axes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
+        sizes = find_block_sizes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
         if sizes is None:
             return {}
-        return {scale.uid: scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
+        return {scale.uid: compute_scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
 
 
 class _ReshapeRelation(Relation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         x, y = self.fields["x"], self.fields["y"]
         if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
             return None  # without gaps, as they would be with other dims, they may not describe the same memory
@@ -253,17 +253,17 @@ def _is_transposed(tensor: Tensor) -> bool:
 
 
 class _ConcatenationRelation(Relation):
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         axes = [axis for axis in range(self.fields["output"].rank) if axis != self.fields["axis"]]
         return _pair_axes((tensor for _, tensor in self.op.ports()), axes)
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         inputs = [dims[item.uid] for item in self.fields["input"]]
-        return {self.fields["output"].uid: concatenated_dims(inputs, self.fields["axis"])}
+        return {self.fields["output"].uid: compute_concatenated_dims(inputs, self.fields["axis"])}
 
 
 class _SliceRelation(Relation):
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         names = ("start_indices", "limit_indices", "strides")
         parts = zip(*(self.fields[name] for name in names), x.dims, strict=True)
@@ -271,16 +271,16 @@ class _SliceRelation(Relation):
 
 
 class _TransposeRelation(Relation):
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
 
-    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
-        return {self.fields["y"].uid: permuted_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
+    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        return {self.fields["y"].uid: permute_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
 
 
 class _ExpertsRelation(Relation):
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
         yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
         yield (weight.uid, 0), (self.fields["first_token_offset"].uid, 0)
@@ -294,7 +294,7 @@ class _ExpertsRelation(Relation):
 class _AttentionRelation(Relation):
     _RANK: ClassVar[int] = 4
 
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         return None if "page_table_k" in self.fields else self._iterate_equal_axes(tensors)
 
     def _iterate_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterator[Link]:
@@ -321,11 +321,11 @@ class _AttentionRelation(Relation):
                     if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
                 )
 
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         inner = [tensor for graph in self.op.subgraphs() for item in graph.ops for _, tensor in item.ports()]
         return _pair_axes([*(tensor for _, tensor in self.op.ports()), *inner], (0, 1))
 
-    def required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         ports = dict(self.op.ports())
         if {ports[name].rank for name in ("q", "k", "v")} != {self._RANK}:
             return {}
@@ -344,17 +344,17 @@ class _AttentionRelation(Relation):
 class _LargestTensorRelation(Relation):
     """Relations of operations with dims that equal those of the largest tensor, or are 1."""
 
-    def likely_equal_axes(self) -> Iterable[Link]:
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
         first = max(tensors, key=lambda tensor: math.prod(tensor.dims))
         return _pair_axes([first, *tensors], range(first.rank))
 
 
 class _NormRelation(_LargestTensorRelation):
-    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        return self._pair_equal_axes() if self.fields.get("mode") is NormMode.BATCH_NORM else None
+    def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        return self._pair_axes_of_norm() if self.fields.get("mode") is NormMode.BATCH_NORM else None
 
-    def _pair_equal_axes(self) -> Iterator[Link]:
+    def _pair_axes_of_norm(self) -> Iterator[Link]:
         x = self.fields["x"]
         for _, tensor in self.op.ports():
             if tensor.rank == x.rank:
@@ -395,7 +395,7 @@ _RELATIONS: dict[DescriptorType, type[Relation]] = {
 }
 
 
-def relation_of(op: Op) -> Relation:
+def find_relation(op: Op) -> Relation:
     """Return the relations between the dims of an operation's tensors."""
     return _RELATIONS.get(op.kind, Relation)(op)
 

@@ -10,25 +10,31 @@ from collections.abc import Iterator
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
-from ..graph.replace import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
+from ..graph.replace import (
+    iterate_all_ops,
+    iterate_unused_uids,
+    make_packed_tensor,
+    replace_tensors,
+    replace_tensors_in,
+)
 from ..graph.shapes import SCALE_TILE
 from ..graph.strides import channels_last, packed_strides
-from .relations import BLOCK_SCALES, Dims, name_operation_in_errors, relation_of
+from .relations import BLOCK_SCALES, Dims, find_relation, name_operation_in_errors
 
 __all__ = [
-    "add_leading",
-    "as_rows_and_columns",
+    "add_batch_dim",
+    "add_missing_ports",
     "find_biases",
+    "find_equivalent_view",
     "find_lengths_of_other_rank",
     "find_whole_scale_dims",
     "find_wrong_dims",
-    "flatten_leading",
-    "give_ports",
+    "insert_relu_before",
+    "merge_leading_axes",
     "pad_image",
-    "relu_before",
+    "reshape_reduction_to_matrix",
     "set_channels",
     "set_dims",
-    "view_of",
     "widen_groups",
 ]
 
@@ -41,7 +47,7 @@ _RANK = 4  # of attention
 # leading axes
 
 
-def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
+def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
     """Return the graph with leading axes merged so that tensors have `rank` dims, and the tensors to copy for it.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
@@ -84,7 +90,7 @@ def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
     return replace_tensors_in((op,), new)[0]
 
 
-def add_leading(graph: Graph) -> Graph | None:
+def add_batch_dim(graph: Graph) -> Graph | None:
     """Return a matrix product with a batch dim of 1 added, in the same memory; None for other graphs."""
     if any(tensor.rank != _MATRIX for tensor in graph.tensors) or not any(isinstance(op, Matmul) for op in graph.ops):
         return None
@@ -97,7 +103,7 @@ def add_leading(graph: Graph) -> Graph | None:
     return Graph(tuple(_shift_axes(op, new, -1) for op in graph.ops), graph.name)
 
 
-def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
+def reshape_reduction_to_matrix(graph: Graph) -> Iterator[Graph]:
     """Yield a row or column reduction with its tensors as [rows, columns, 1, 1], channels last, in the same memory.
 
     For graphs of pointwise operations and reductions whose tensors are row-major and have all or none of their first
@@ -111,14 +117,14 @@ def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
         return
     whole = max((tensor.dims for tensor in graph.tensors), key=math.prod)
     for split in range(1, len(whole)):
-        new = {tensor.uid: _view_in_two(tensor, whole, split) for tensor in graph.tensors}
+        new = {tensor.uid: _view_as_matrix(tensor, whole, split) for tensor in graph.tensors}
         known = {uid: tensor for uid, tensor in new.items() if tensor is not None}
         if len(known) == len(new) and any(known[t.uid] != t for t in graph.tensors):
             yield replace_tensors(graph, known)
             return
 
 
-def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
+def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
     """Return the tensor as [rows, columns, 1, 1]; None if its merged axes do not match those sides."""
     sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
     if any(own != full and math.prod(own) > 1 for own, full in sides):
@@ -133,7 +139,7 @@ def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor |
 def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets that have other dims."""
     found: dict[int, tuple[int, ...]] = {}
-    for op in all_ops(graph):
+    for op in iterate_all_ops(graph):
         tensors = [tensor for port, tensor in op.inputs().items() if "seq_len" in port or port.endswith("_override")]
         tensors += [tensor.ragged_offset for _, tensor in op.ports() if tensor.ragged_offset is not None]
         for tensor in tensors:
@@ -146,13 +152,15 @@ def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
 def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
     """Return the graph with other dims for tensors by uid; row-major where the rank changes."""
     new = {}
-    for tensor in (tensor for op in all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)):
+    for tensor in (
+        tensor for op in iterate_all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)
+    ):
         if tensor is None or tensor.uid not in dims:
             continue
         wanted = dims[tensor.uid]
         same = len(wanted) == tensor.rank
         plain = dataclasses.replace(tensor, dims=wanted, strides=packed_strides(wanted))
-        new[tensor.uid] = repack(tensor, wanted) if same else plain
+        new[tensor.uid] = make_packed_tensor(tensor, wanted) if same else plain
     return replace_tensors(graph, new)
 
 
@@ -164,7 +172,7 @@ def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Te
     by_dims: dict[tuple[int, ...], list[Tensor]] = {}
     for tensor in _find_bias_gradients(graph):
         by_dims.setdefault(tensor.dims, []).append(tensor)
-    for op in all_ops(graph):
+    for op in iterate_all_ops(graph):
         if not isinstance(op, Pointwise) or op.mode is not _P.ADD or op.x is None or op.b is None or op.y is None:
             continue
         for bias in (op.x, op.b):
@@ -201,7 +209,7 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
     spatial = (dim + left + right for dim, left, right in zip(image.dims[2:], before, after, strict=True))
     none = (0,) * len(before)
     plain = Parameters(parameters.kind, {**parameters.fields, "pre_paddings": none, "post_paddings": none})
-    larger = repack(image, (*image.dims[:2], *spatial))
+    larger = make_packed_tensor(image, (*image.dims[:2], *spatial))
     port = CONVOLUTIONS[op.kind][0]
     return Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger}), larger
 
@@ -251,7 +259,7 @@ def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) 
 def find_wrong_dims(op: Op) -> dict[int, Dims]:
     """Return by uid the dims that an operation requires of its tensors, where they have other dims."""
     with name_operation_in_errors(op):
-        found = relation_of(op).required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})
+        found = find_relation(op).compute_required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})
     tensors = {tensor.uid: tensor for _, tensor in op.ports()}
     fitting = {uid: dims for uid, dims in found.items() if len(dims) == tensors[uid].rank and min(dims) > 0}
     return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}
@@ -280,7 +288,7 @@ def find_whole_scale_dims(graph: Graph) -> dict[int, tuple[int, ...]]:
 # operations that only describe memory in another way
 
 
-def view_of(op: Operation) -> tuple[Tensor, int] | None:
+def find_equivalent_view(op: Operation) -> tuple[Tensor, int] | None:
     """Return a tensor in memory with the strides that give the result of a transpose or slice of it.
 
     Also from which of its elements on; None for other operations, or where the tensor is virtual.
@@ -304,10 +312,10 @@ def view_of(op: Operation) -> tuple[Tensor, int] | None:
     return dataclasses.replace(x, dims=dims, strides=strides), start
 
 
-def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
+def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
     """Return the graph with a ReLU of a tensor inserted before one operation that reads it."""
     name = f"{image.name}_relu"
-    made = dataclasses.replace(image, name=name, uid=next(free_uids(graph)))
+    made = dataclasses.replace(image, name=name, uid=next(iterate_unused_uids(graph)))
     relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
     at = graph.ops.index(op)
     reading = replace_tensors_in((op,), {image.uid: made})
@@ -317,9 +325,9 @@ def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
 # tensors that an operation lacks
 
 
-def give_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
+def add_missing_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
     """Return the graph with missing tensors of a norm added: epsilon, statistics, scale, bias; None if impossible."""
-    uids, x = free_uids(graph), op.fields.get("x")
+    uids, x = iterate_unused_uids(graph), op.fields.get("x")
     pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}
     given = {}
     for name in names:

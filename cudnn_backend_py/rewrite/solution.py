@@ -1,4 +1,4 @@
-"""`Solution`: a sequence of changes of a graph, with the graphs that replace the original."""
+"""`ChangeSequence`: a sequence of changes of a graph, with the graphs that replace the original."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..graph.ir import Graph, Tensor
-from ..graph.replace import attempt, replace_tensors
-from .changes import Change, Effect, changes
+from ..graph.replace import replace_tensors, try_to_make_graph
+from .changes import Change, Effect, iterate_changes
 
-__all__ = ["EFFECTS", "Solution", "find_solution"]
+__all__ = ["EFFECTS", "ChangeSequence", "find_change_sequence"]
 
 #: The effects of changes, that of the least consequence first.
 EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
 
 
 @dataclass(frozen=True)
-class Solution:
+class ChangeSequence:
     """One or more graphs that together compute the same as the original graph.
 
     Parameters
@@ -35,18 +35,18 @@ class Solution:
     graphs: tuple[Graph, ...]
 
     @classmethod
-    def of(cls, change: Change) -> Solution:
+    def from_change(cls, change: Change) -> ChangeSequence:
         """Return the solution that consists of one change."""
         return cls((change,), (0,), change.graphs)
 
-    def then(self, member: int, change: Change) -> Solution | None:
+    def apply_change(self, member: int, change: Change) -> ChangeSequence | None:
         """Return the solution with one of its graphs changed further; None if its graphs no longer fit together.
 
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
         change.
         """
-        graphs = attempt(lambda: _change_member(self.graphs, member, change))
-        return None if graphs is None else Solution((*self.steps, change), (*self.members, member), graphs)
+        graphs = try_to_make_graph(lambda: _change_one_graph(self.graphs, member, change))
+        return None if graphs is None else ChangeSequence((*self.steps, change), (*self.members, member), graphs)
 
     @property
     def title(self) -> str:
@@ -69,21 +69,23 @@ class Solution:
         return tuple(dict.fromkeys(name for step in self.steps for name in step.tensors))
 
 
-def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]) -> Solution | None:
+def find_change_sequence(
+    graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]
+) -> ChangeSequence | None:
     """Return the solution with steps of these kinds and titles; None if the graph has no such changes."""
-    found: Solution | None = None
+    found: ChangeSequence | None = None
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]
-        change = next((one for one in changes(before, (kind,)) if one.title == title), None)
+        change = next((one for one in iterate_changes(before, (kind,)) if one.title == title), None)
         if change is None or not change.graphs:
             return None
-        found = Solution.of(change) if found is None else found.then(member, change)
+        found = ChangeSequence.from_change(change) if found is None else found.apply_change(member, change)
         if found is None:
             return None
     return found
 
 
-def _change_member(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
+def _change_one_graph(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
     """Return the graphs with one of them changed, and the tensors it shares changed in the others as well."""
     if not change.graphs:
         return None

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["after_import"]
+__all__ = ["call_after_import"]
 
 
-def after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
+def call_after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
     """Call `action` once the module `name` is imported: now if it is, else right after its execution.
 
     What the action raises ends the import. The function that is returned forgets an action that was not called yet.

@@ -37,15 +37,15 @@ __all__ = [
     "AnswerWriter",
     "Child",
     "LastingChild",
-    "call_command",
     "describe_ending",
     "end_with_parent",
-    "loading_program",
-    "module_command",
+    "make_call_command",
+    "make_loading_program",
+    "make_module_command",
+    "make_script_command",
     "poll_process",
     "run_command",
     "run_undisturbed",
-    "script_command",
     "serve",
 ]
 
@@ -71,7 +71,7 @@ Result = TypeVar("Result")
 # how a child is started
 
 
-def loading_program() -> str:
+def make_loading_program() -> str:
     """Return a program that imports this copy of the package, whatever else is installed."""
     return f"""\
 import sys
@@ -102,7 +102,7 @@ call()
 """
 
 
-def call_command(function: str, *arguments: str, program: str = "cudnn-backend") -> list[str]:
+def make_call_command(function: str, *arguments: str, program: str = "cudnn-backend") -> list[str]:
     """Return the command that calls a function of this package in a new Python.
 
     Parameters
@@ -113,20 +113,20 @@ def call_command(function: str, *arguments: str, program: str = "cudnn-backend")
         ``sys.argv[1:]`` and ``sys.argv[0]`` of the new process.
     """
     call = _CALL.format(package=_PACKAGE, function=function, program=program, not_begun=NOT_BEGUN)
-    return [*_python_command(), "-c", loading_program() + call, *arguments]
+    return [*_make_python_command(), "-c", make_loading_program() + call, *arguments]
 
 
-def script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:
+def make_script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:
     """Return the command that runs a Python file in a new Python with this copy of the package."""
-    return call_command(f"{__name__}:run_script", *arguments, program=os.path.abspath(script))
+    return make_call_command(f"{__name__}:run_script", *arguments, program=os.path.abspath(script))
 
 
-def module_command(module: str, *arguments: str) -> list[str]:
+def make_module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of another package (``pytest``) in a new Python."""
-    return [*_python_command(), "-m", module, *arguments]
+    return [*_make_python_command(), "-m", module, *arguments]
 
 
-def _python_command() -> list[str]:
+def _make_python_command() -> list[str]:
     """Return the command of this Python without the working folder on its import path."""
     flags = sys.flags
     return [sys.executable, "-P", *(["-E"] * bool(flags.ignore_environment)), *(["-s"] * bool(flags.no_user_site))]
@@ -291,7 +291,7 @@ class Child:
                 self._lifeline = lifeline.ours
                 undo.callback(self._lifeline.close)
                 self._process = lifeline.start(
-                    call_command(function),
+                    make_call_command(function),
                     environment,
                     stdin=theirs.fileno(),
                     stdout=self._errors,
@@ -325,11 +325,11 @@ class Child:
         self.end()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether the process can be queried: alive, a child of this process, without a query in progress."""
-        return self._is_ready() and poll_process(self._process) is None
+        return self._is_ready_for_query() and poll_process(self._process) is None
 
-    def _is_ready(self) -> bool:
+    def _is_ready_for_query(self) -> bool:
         return self._release_child.alive and not self._asked and not self.ending
 
     def end(self) -> None:
@@ -351,11 +351,11 @@ class Child:
         except (OSError, ValueError):
             if self._release_child.alive:
                 raise
-            raise _not_usable_error() from None  # what it is queried through was closed in a fork
+            raise _make_not_usable_error() from None  # what it is queried through was closed in a fork
 
     def _send_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        if not self._is_ready():
-            raise _not_usable_error()
+        if not self._is_ready_for_query():
+            raise _make_not_usable_error()
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)
@@ -370,10 +370,10 @@ class Child:
                 self._asked = False
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
-        self.last_words = self._last_output()
+        self.last_words = self._read_last_output()
         self.ending = self._describe_ending_until(deadline)
 
-    def _last_output(self) -> str:
+    def _read_last_output(self) -> str:
         errors = self._errors.fileno()
         text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
         return text[-_SAID:].strip()
@@ -398,7 +398,9 @@ class Child:
                 continue
             searched = len(self._read)
             if searched > _LONGEST_BYTES:
-                raise _damaged_answer_error(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
+                raise _make_damaged_answer_error(
+                    f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID])
+                )
             waiting = select.poll()
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
             if not waiting.poll(min(left, _ALIVE_S) * 1000) and poll_process(self._process) is None:
@@ -420,7 +422,7 @@ class Child:
                     return
                 self._read += piece
 
-    def _disown(self) -> None:
+    def _release_in_fork(self) -> None:
         """In a forked process: close the copied file descriptors; the child belongs to the parent."""
         self._release_child.detach()
         for held in (self._socket, self._errors, self._lifeline):
@@ -458,9 +460,9 @@ class LastingChild:
         self.end()
 
     @property
-    def usable(self) -> bool:
-        """Whether the next query goes to the process that answered the previous one."""
-        return self._child is not None and self._child.usable
+    def is_usable(self) -> bool:
+        """Whether the process that answered the previous query can also answer the next one."""
+        return self._child is not None and self._child.is_usable
 
     def end(self) -> None:
         """End the process; harmless when repeated. The next query starts another one."""
@@ -476,7 +478,7 @@ class LastingChild:
         EnvironmentNotReady, CudnnBackendError, UsageError
             As :meth:`Child.start` and :meth:`Child.ask`.
         """
-        if not self.usable:
+        if not self.is_usable:
             self.end()
             self._child = Child.start(self._function, self._environment())
         child = self._child
@@ -500,14 +502,14 @@ def _release_child(owner: int, process: subprocess.Popen[bytes], held: tuple[soc
         process.wait(_PATIENCE_S)
 
 
-def _disown_children() -> None:
+def _release_children_in_fork() -> None:
     for held in list(_children):
         if (child := held()) is not None:
-            child._disown()
+            child._release_in_fork()
     _children.clear()
 
 
-os.register_at_fork(after_in_child=_disown_children)
+os.register_at_fork(after_in_child=_release_children_in_fork)
 
 
 def run_undisturbed(function: Callable[[], Result]) -> Result:
@@ -521,7 +523,7 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
     claim, done = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
 
-    def work() -> None:
+    def run_function() -> None:
         try:
             if claim.acquire(False):
                 results.append(function())
@@ -532,20 +534,20 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
 
     owner = os.getpid()
 
-    def wait() -> None:
+    def wait_for_thread() -> None:
         while not (results or errors or done.acquire(timeout=_ALIVE_S)):
             if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
-                raise _not_usable_error()
+                raise _make_not_usable_error()
 
     try:
         try:
-            _thread.start_new_thread(work, ())
+            _thread.start_new_thread(run_function, ())
         except RuntimeError:  # the interpreter ends and starts no thread
             return function()
-        wait()
+        wait_for_thread()
     except BaseException:
         if not claim.acquire(False):  # it has begun: who called must find it done
-            wait()
+            wait_for_thread()
         raise
     if errors:
         raise errors.pop()
@@ -557,21 +559,21 @@ def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise _damaged_answer_error("a line that is not JSON", line) from None
+        raise _make_damaged_answer_error("a line that is not JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
-        raise _damaged_answer_error(f"a line of the answer {found!r} instead of {number}", line)
+        raise _make_damaged_answer_error(f"a line of answer {found!r} instead of answer {number}", line)
     answer: dict[str, Any] = said
     return answer
 
 
-def _damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
+def _make_damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
         f"a child process sent {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
     )
 
 
-def _not_usable_error() -> UsageError:
+def _make_not_usable_error() -> UsageError:
     return UsageError(
         "the child process cannot be queried: a query was interrupted, or this process was forked meanwhile",
         code="child-not-usable",
@@ -648,8 +650,8 @@ def _end_like_forked(forked: int) -> None:
 
 
 def _make_writer(answers: IO[bytes], number: int) -> AnswerWriter:
-    def say(**line: Any) -> None:
+    def write_line(**line: Any) -> None:
         answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
         answers.flush()
 
-    return say
+    return write_line

@@ -23,19 +23,19 @@ from .interruption import pass_interruption
 
 __all__ = [
     "METADATA",
-    "Damage",
     "FileChangedError",
-    "FileRecord",
-    "Installation",
+    "FileDamage",
+    "InstalledFile",
     "Signature",
+    "WheelInstallation",
     "find_damage",
     "find_differences",
     "find_sha256",
-    "installations_of",
+    "make_signature",
     "read_installation",
+    "read_installations_of",
     "read_sha256",
     "remember_sha256",
-    "sign",
 ]
 
 METADATA = "installed.json"
@@ -47,7 +47,7 @@ _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
 
 
 @dataclass(frozen=True, slots=True)
-class FileRecord:
+class InstalledFile:
     """A file as installed; ``sha256`` in hex digits, ``mtime_ns`` None if not recorded."""
 
     sha256: str
@@ -56,7 +56,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Installation:
+class WheelInstallation:
     """The files of one wheel as installed.
 
     Attributes
@@ -74,13 +74,13 @@ class Installation:
     project: str
     version: str
     folder: Path
-    files: Mapping[str, FileRecord]
+    files: Mapping[str, InstalledFile]
     sealed: bool
     repair: str
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class FileDamage:
     """The changed files of an installation, one line each, and the command that repairs them."""
 
     headline: str
@@ -88,7 +88,7 @@ class Damage:
     repair: str
 
 
-def read_installation(folder: Path) -> Installation:
+def read_installation(folder: Path) -> WheelInstallation:
     """Return the record of a folder in the store.
 
     Raises
@@ -99,7 +99,7 @@ def read_installation(folder: Path) -> Installation:
     try:
         data = json.loads(_read_small_file(folder / METADATA))
         files = {
-            _resolve_inside(name): FileRecord(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
+            _resolve_inside(name): InstalledFile(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
             for name, fact in data["files"].items()
         }
         project, version = str(data["project"]), str(data["version"])
@@ -109,7 +109,7 @@ def read_installation(folder: Path) -> Installation:
     wanted = f" {name['version']} --cuda {name['cuda']}" if name else " VERSION"
     if folder.name.startswith("nvrtc-"):
         wanted = f" VERSION --cuda {folder.name.removeprefix('nvrtc-cu')}"
-    return Installation(project, version, folder, files, True, f"cudnn-backend cudnn install{wanted}")
+    return WheelInstallation(project, version, folder, files, True, f"cudnn-backend cudnn install{wanted}")
 
 
 def _read_small_file(path: Path) -> str:
@@ -132,7 +132,7 @@ def _resolve_inside(name: str) -> str:
     return name
 
 
-def installations_of(library: Path) -> list[Installation]:
+def read_installations_of(library: Path) -> list[WheelInstallation]:
     """Return the records of the wheel that contains a library; empty if it is outside any wheel.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
@@ -151,20 +151,20 @@ def installations_of(library: Path) -> list[Installation]:
         return []
 
 
-def _read_record(path: Path) -> Installation | None:
+def _read_record(path: Path) -> WheelInstallation | None:
     """Return the entries of a RECORD for ``nvidia/``, None if unreadable."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
-        files = dict(_record_lines(_read_small_file(path)))
+        files = dict(_parse_record_lines(_read_small_file(path)))
     except (OSError, ValueError, csv.Error) as error:
         pass_interruption(error)
         return None
     project = project.replace("_", "-")
     repair = f"pip install --force-reinstall --no-deps {project}=={version}"
-    return Installation(project, version, path.parents[1], files, False, repair)
+    return WheelInstallation(project, version, path.parents[1], files, False, repair)
 
 
-def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
+def _parse_record_lines(text: str) -> Iterator[tuple[str, InstalledFile]]:
     for row in csv.reader(text.splitlines()):
         if len(row) != 3 or not row[0].startswith("nvidia/"):
             continue
@@ -174,10 +174,10 @@ def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
                 sha256 = base64.urlsafe_b64decode(digest + "==").hex()
             except binascii.Error:
                 continue
-            yield _resolve_inside(row[0]), FileRecord(sha256, int(row[2]))
+            yield _resolve_inside(row[0]), InstalledFile(sha256, int(row[2]))
 
 
-def find_differences(installation: Installation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
+def find_differences(installation: WheelInstallation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
     """Return a line for each file that differs from the installed one.
 
     Parameters
@@ -199,7 +199,7 @@ def find_differences(installation: Installation, *, full: bool, remembered: bool
 
 
 def _describe_difference(
-    installation: Installation, name: str, record: FileRecord, full: bool, remembered: bool
+    installation: WheelInstallation, name: str, record: InstalledFile, full: bool, remembered: bool
 ) -> str | None:
     path = f"{installation.folder}/{name}"
     try:
@@ -210,7 +210,7 @@ def _describe_difference(
             return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
-        signature = sign(status) if remembered else None
+        signature = make_signature(status) if remembered else None
         sha256 = (signature and find_sha256(path, signature)) or read_sha256(path, signature)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
@@ -222,7 +222,7 @@ def _describe_difference(
     return None
 
 
-def sign(status: os.stat_result) -> Signature:
+def make_signature(status: os.stat_result) -> Signature:
     """Return the signature of a file: inode, size and times, which change with every change of its content.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
@@ -260,9 +260,9 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
         It has another signature than the one given.
     """
     with open(path, "rb") as file:
-        before = sign(os.fstat(file.fileno()))
+        before = make_signature(os.fstat(file.fileno()))
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        after = sign(os.fstat(file.fileno()))
+        after = make_signature(os.fstat(file.fileno()))
     if signature is None:
         return sha256
     if not before == after == signature:
@@ -279,19 +279,19 @@ def _list_files(folder: Path) -> set[str]:
     }
 
 
-def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None:
+def find_damage(library: str | os.PathLike[str], *, full: bool) -> FileDamage | None:
     """Return how the wheel of a library differs from the installed one; None if equal or unknown.
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """
-    for installation in installations_of(Path(library)):
+    for installation in read_installations_of(Path(library)):
         if differences := find_differences(installation, full=full, remembered=True):
             return make_damage(installation, differences)
     return None
 
 
-def make_damage(installation: Installation, differences: tuple[str, ...]) -> Damage:
+def make_damage(installation: WheelInstallation, differences: tuple[str, ...]) -> FileDamage:
     """Return the damage of an installation with these differences."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
-    return Damage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)
+    return FileDamage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

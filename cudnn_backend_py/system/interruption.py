@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from opcode import opmap
 from types import CodeType, FrameType, TracebackType
 
-__all__ = ["CALLED_BY_C", "ignoring", "is_interruption", "pass_interruption"]
+__all__ = ["CALLED_BY_C", "is_interruption", "pass_interruption", "suppress_errors"]
 
 _RAISING = {opmap["RAISE_VARARGS"], opmap["RERAISE"]}
 _VARARGS = 0x04  # CO_VARARGS
@@ -32,10 +32,10 @@ def is_interruption(error: BaseException) -> bool:
     if not isinstance(error, Exception):
         return True
     last: TracebackType | None = None
-    for last in _traceback_entries(error.__traceback__):
+    for last in _iterate_traceback_entries(error.__traceback__):
         if last.tb_frame.f_code in CALLED_BY_C or _is_given_frame(last.tb_frame):
             return True
-    return last is not None and _is_foreign(type(error)) and not _is_at_raise(last)
+    return last is not None and _is_foreign_class(type(error)) and not _is_at_raise_instruction(last)
 
 
 def pass_interruption(error: BaseException) -> None:
@@ -44,7 +44,7 @@ def pass_interruption(error: BaseException) -> None:
         raise error
 
 
-class ignoring:  # noqa: N801  # like contextlib.suppress
+class suppress_errors:  # noqa: N801  # like contextlib.suppress
     """Suppress exceptions of these types like ``contextlib.suppress``, except interruptions."""
 
     def __init__(self, *kinds: type[Exception]) -> None:
@@ -57,7 +57,7 @@ class ignoring:  # noqa: N801  # like contextlib.suppress
         return isinstance(error, self._kinds) and not is_interruption(error)
 
 
-def _traceback_entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+def _iterate_traceback_entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
@@ -74,13 +74,13 @@ def _is_given_frame(frame: FrameType) -> bool:
     )
 
 
-def _is_at_raise(entry: TracebackType) -> bool:
+def _is_at_raise_instruction(entry: TracebackType) -> bool:
     """Return whether a frame was at an instruction that raises."""
     code = entry.tb_frame.f_code.co_code
     return 0 <= entry.tb_lasti < len(code) and code[entry.tb_lasti] in _RAISING
 
 
-def _is_foreign(kind: type) -> bool:
+def _is_foreign_class(kind: type) -> bool:
     """Return whether a class comes neither from Python, nor from this package or its C dependencies."""
     module: object = vars(type)["__module__"].__get__(kind)  # without any code of a metaclass
     if not isinstance(module, str):

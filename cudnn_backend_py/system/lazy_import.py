@@ -21,7 +21,7 @@ def make_lazy_getattr(package: str, **names: str) -> Callable[[str], Any]:
         The module of the package that has a name, by the name; a name that is its module's own means the module.
     """
 
-    def find(name: str) -> Any:
+    def find_name(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f".{names[name]}", package)
@@ -29,4 +29,4 @@ def make_lazy_getattr(package: str, **names: str) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)  # found at once from now on
         return value
 
-    return find
+    return find_name

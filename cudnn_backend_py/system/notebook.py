@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["ShownAsHtml", "ShownAsSvg"]
+__all__ = ["HtmlDisplay", "SvgDisplay"]
 
 
 def _draw_for_notebook(value: object) -> str | None:
@@ -17,7 +17,7 @@ def _draw_for_notebook(value: object) -> str | None:
     return shown
 
 
-class ShownAsHtml:
+class HtmlDisplay:
     """A value that a notebook shows as HTML."""
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class ShownAsHtml:
         return _draw_for_notebook(self)
 
 
-class ShownAsSvg:
+class SvgDisplay:
     """A value that a notebook shows as a picture, or as text where a picture does not help."""
 
     __slots__ = ()

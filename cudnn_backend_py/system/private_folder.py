@@ -4,7 +4,7 @@ Code is loaded from such a folder, or what is in it is believed: so the folder m
 may write to it, and all is done through the file descriptor that was checked. Writers take turns by a lock that the
 system gives back when a process dies; what a killed one left is removed by the next.
 
-:class:`EntryFolder` keeps JSON records by key in such a folder: one line with schema and SHA-256, then the JSON.
+:class:`KeyedRecordFolder` keeps JSON records by key in such a folder: one line with schema and SHA-256, then the JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import EnvironmentNotReady, UsageError
 from .interruption import pass_interruption
 from .user_folder import user_folder
 
-__all__ = ["CacheWarning", "EntryFolder", "OpenFolder", "PrivateFolder", "user_folder"]
+__all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "user_folder"]
 
 LOCK, WRITING = ".lock", ".writing"
 _LOCK_WAIT_S = 10.0
@@ -99,25 +99,25 @@ class PrivateFolder:
         except OSError as error:
             pass_interruption(error)
             if self.path.is_symlink():
-                raise self._not_private_error(
+                raise self._make_not_private_error(
                     "is a symbolic link, a folder is needed", "name the folder it points to"
                 ) from None
             raise
         try:
-            self._check(os.fstat(descriptor))
+            self._check_privacy(os.fstat(descriptor))
             yield OpenFolder(descriptor, self.path)
         finally:
             os.close(descriptor)
 
-    def _check(self, status: os.stat_result) -> None:
+    def _check_privacy(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid():
             fault = f"belongs to user id {status.st_uid}, needed is {os.geteuid()}"
-            raise self._not_private_error(fault, "name another folder")
+            raise self._make_not_private_error(fault, "name another folder")
         if status.st_mode & 0o022:
             fault = f"has mode {stat.S_IMODE(status.st_mode):04o}, needed is 0700"
-            raise self._not_private_error(fault, f"check its content, then run chmod 700 {self.path}")
+            raise self._make_not_private_error(fault, f"check its content, then run chmod 700 {self.path}")
 
-    def _not_private_error(self, fault: str, fix: str) -> EnvironmentNotReady:
+    def _make_not_private_error(self, fault: str, fix: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
             f"the {self.title} {self.path} {fault}",
             code=self.code,
@@ -239,7 +239,7 @@ class OpenFolder:
             lock = os.open(LOCK, os.O_RDWR | _CREATE, 0o600, dir_fd=self.descriptor)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_the_lock(lock):
+                if self._is_current_lock_file(lock):
                     break
             except BlockingIOError:
                 pass
@@ -248,7 +248,7 @@ class OpenFolder:
                 raise
             os.close(lock)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"another process holds {self.path / LOCK}")
+                raise TimeoutError(f"another process holds the lock {self.path / LOCK}")
             time.sleep(0.005)
         try:
             yield lock
@@ -257,7 +257,7 @@ class OpenFolder:
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
-    def _is_the_lock(self, lock: int) -> bool:
+    def _is_current_lock_file(self, lock: int) -> bool:
         """Return whether the locked file is still the folder's lock file, which another process may have removed."""
         try:
             return os.path.samestat(os.fstat(lock), os.stat(LOCK, dir_fd=self.descriptor, follow_symlinks=False))
@@ -265,7 +265,7 @@ class OpenFolder:
             return False
 
 
-class EntryFolder:
+class KeyedRecordFolder:
     """JSON records by key, each in a file of its own in a private folder.
 
     What is wrong with an entry is a warning, and the entry counts as absent; so is an entry that cannot be written.
@@ -306,7 +306,7 @@ class EntryFolder:
         self._durable = durable
         self._warning = warning
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the folder if it does not exist.
 
         Raises
@@ -325,11 +325,11 @@ class EntryFolder:
         UsageError
             ``plan-cache-key``.
         """
-        return self.folder / self._entry_name(key)
+        return self.folder / self._make_entry_name(key)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """Return the record of a key if its hash matches, and update its time of use."""
-        name = self._entry_name(key)
+        name = self._make_entry_name(key)
         try:
             with self._private.open() as folder:
                 return self._read_entry(folder, name, touch=True)
@@ -365,8 +365,8 @@ class EntryFolder:
         EnvironmentNotReady
             As :meth:`PrivateFolder.open`.
         """
-        name = self._entry_name(key)
-        data = self._entry_bytes({"key": key, **record})
+        name = self._make_entry_name(key)
+        data = self._make_entry_bytes({"key": key, **record})
         if len(data) > self._max_read:
             return self.warn(f"{name} is not cached: it has {len(data)} bytes, the cache at most {self._max_read}")
         try:
@@ -403,20 +403,22 @@ class EntryFolder:
         """Issue a warning at the caller of the calling method."""
         warnings.warn(text, self._warning, stacklevel=4)
 
-    def _entry_name(self, key: str) -> str:
+    def _make_entry_name(self, key: str) -> str:
         name = f"{key}.{self._suffix}"
         if not self._name_of_any.fullmatch(name):
             raise UsageError(f"key {key!r} must be 64 hex digits", code="plan-cache-key")
         return name
 
-    def _entry_bytes(self, record: Mapping[str, Any]) -> bytes:
+    def _make_entry_bytes(self, record: Mapping[str, Any]) -> bytes:
         try:
             body = json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"the evidence for an entry is not JSON: {error}", code="plan-cache-evidence") from None
-        return self._first_line(body) + body
+            raise UsageError(
+                f"the record to store is not plain data for JSON: {error}", code="plan-cache-evidence"
+            ) from None
+        return self._make_first_line(body) + body
 
-    def _first_line(self, body: bytes) -> bytes:
+    def _make_first_line(self, body: bytes) -> bytes:
         return f"{self._schema} sha256 {hashlib.sha256(body).hexdigest()}\n".encode()
 
     def _read_entry(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
@@ -432,7 +434,7 @@ class EntryFolder:
         """Return the record of an entry or raise ValueError; its hash is compared before parsing."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
-        if first != self._first_line(body):
+        if first != self._make_first_line(body):
             ours = first.startswith(f"{self._schema} ".encode())
             raise ValueError(
                 "it was changed since it was written" if ours else f"it does not begin with {self._schema!r}"

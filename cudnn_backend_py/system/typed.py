@@ -24,7 +24,7 @@ _NOT_FINITE = ("inf", "-inf", "nan")  # how JSON of this package has floats that
 _MOST = 1 << 63  # integers are of 64 bits: others fit no field of cuDNN
 
 
-class _Mismatch(Exception):
+class _TypeMismatchError(Exception):
     """A value with a type that differs from its field's."""
 
 
@@ -51,7 +51,7 @@ def read_as(
     """
     try:
         return _read_value(kind, data, what, more)  # type: ignore[no-any-return]
-    except _Mismatch as mismatch:
+    except _TypeMismatchError as mismatch:
         raise error(f"{what} is damaged: {mismatch}", code=code) from None
 
 
@@ -68,9 +68,9 @@ def read_fields(
     try:
         record = _check_mapping(data, what)
         if missing := [name for name in hints if name not in record]:
-            raise _Mismatch(f"{what} lacks {', '.join(missing)}")
+            raise _TypeMismatchError(f"{what} lacks {', '.join(missing)}")
         return {name: _read_value(kind, record[name], name, more=True) for name, kind in hints.items()}
-    except _Mismatch as mismatch:
+    except _TypeMismatchError as mismatch:
         raise error(f"{what} is damaged: {mismatch}", code=code) from None
 
 
@@ -83,7 +83,7 @@ def _read_value(kind: Any, value: Any, where: str, more: bool) -> Any:
     if origin is Literal:
         if isinstance(value, str) and value in get_args(kind):
             return value
-        raise _mismatch_error(where, value, f"one of {', '.join(get_args(kind))}")
+        raise _make_mismatch_error(where, value, f"one of {', '.join(get_args(kind))}")
     if origin in (Union, types.UnionType):
         return _read_one_of(get_args(kind), value, where, more)
     if origin is tuple:
@@ -102,7 +102,7 @@ def _read_one_of(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> 
         return None
     *first, last = (kind for kind in kinds if kind is not type(None))
     for kind in first:
-        with suppress(_Mismatch):
+        with suppress(_TypeMismatchError):
             return _read_value(kind, value, where, more)
     return _read_value(last, value, where, more)
 
@@ -118,18 +118,18 @@ def _read_plain(kind: Any, value: Any, where: str) -> Any:
         for member in kind:
             if type(value) in (str, kind) and member.value == value:
                 return member
-        raise _mismatch_error(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
+        raise _make_mismatch_error(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
     names = {int: "an integer of 64 bits", float: "a number", str: "a text", bool: "true or false"}
-    raise _mismatch_error(where, value, names.get(kind, str(kind)))
+    raise _make_mismatch_error(where, value, names.get(kind, str(kind)))
 
 
 def _read_tuple(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _mismatch_error(where, value, "a list")
+        raise _make_mismatch_error(where, value, "a list")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = kinds[:1] * len(value)
     if len(value) != len(kinds):
-        raise _mismatch_error(where, value, f"a list of {len(kinds)}")
+        raise _make_mismatch_error(where, value, f"a list of {len(kinds)}")
     return tuple(
         _read_value(kind, item, f"{where}[{at}]", more)
         for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
@@ -142,29 +142,29 @@ def _read_key(kind: Any, key: Any, where: str) -> Any:
     text = key.removeprefix("-") if isinstance(key, str) else ""
     if kind is int and text.isascii() and text.isdecimal() and len(text) < 19:
         return int(key)
-    raise _mismatch_error(f"a key of {where}", key, "a text" if kind is str else "an integer")
+    raise _make_mismatch_error(f"a key of {where}", key, "a text" if kind is str else "an integer")
 
 
 def _read_dataclass(kind: Any, value: Any, where: str, more: bool) -> Any:
-    record, hints = _check_mapping(value, where), _type_hints_of(kind)
+    record, hints = _check_mapping(value, where), _get_type_hints(kind)
     needed = {item.name: item.default is MISSING and item.default_factory is MISSING for item in fields(kind)}
     if missing := [name for name, always in needed.items() if always and name not in record]:
-        raise _Mismatch(f"{where} lacks {', '.join(missing)}")
+        raise _TypeMismatchError(f"{where} lacks {', '.join(missing)}")
     if not more and (unknown := [str(name) for name in record if name not in needed]):
-        raise _Mismatch(f"{where} has {', '.join(unknown)}, which is unknown")
+        raise _TypeMismatchError(f"{where} has the unknown fields {', '.join(unknown)}")
     return kind(**{name: _read_value(hints[name], record[name], name, more) for name in needed if name in record})
 
 
 @cache
-def _type_hints_of(kind: Any) -> dict[str, Any]:
+def _get_type_hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
 def _check_mapping(value: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        raise _mismatch_error(where, value, "an object")
+        raise _make_mismatch_error(where, value, "an object")
     return value
 
 
-def _mismatch_error(where: str, value: Any, needed: str) -> _Mismatch:
-    return _Mismatch(f"{where} is {shown(value, 80)}, {needed} is needed")
+def _make_mismatch_error(where: str, value: Any, needed: str) -> _TypeMismatchError:
+    return _TypeMismatchError(f"{where} is {shown(value, 80)}, {needed} is needed")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 __all__ = [
     "JIT_SINCE",
     "Version",
+    "VersionRange",
     "VersionTuple",
-    "Window",
     "cuda_version_text",
     "leading_numbers",
     "version_numbers",
@@ -80,7 +80,7 @@ class Version(NamedTuple):
         return self.major * 10_000 + self.minor * 100 + self.patch
 
     @staticmethod
-    def of(version: VersionTuple) -> Version:
+    def from_numbers(version: VersionTuple) -> Version:
         """Return a tuple of three numbers as a Version."""
         return version if isinstance(version, Version) else Version(*version)
 
@@ -105,7 +105,7 @@ class Version(NamedTuple):
 _FIRST = Version(9, 0, 0)  # the oldest cuDNN this package serves
 
 
-class Window(NamedTuple):
+class VersionRange(NamedTuple):
     """A range of cuDNN versions: from ``since`` to before ``until``, without those in ``except_``.
 
     Where ``until`` is None it holds for all later ones.

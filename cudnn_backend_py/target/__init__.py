@@ -91,12 +91,12 @@ def open_target(name: str | Profile | Target | None = None, *, on: Library | Non
         return name
     lib = on or library()
     if name is None or name == "gpu":
-        return _open_live(lib)
+        return _open_gpu_target(lib)
     profile = name if isinstance(name, Profile) else find_profile(name)
-    return _open_described(profile, lib)
+    return _open_described_target(profile, lib)
 
 
-def _open_live(lib: Library) -> Target:
+def _open_gpu_target(lib: Library) -> Target:
     if lib.driver.kind != "real" or lib.driver.devices == 0:
         raise EnvironmentNotReady(
             "there is no GPU in this process",
@@ -107,7 +107,7 @@ def _open_live(lib: Library) -> Target:
     return Target(read_device_profile(current_device(), on=lib), handle=Handle(on=lib), library=lib)
 
 
-def _open_described(profile: Profile, lib: Library) -> Target:
+def _open_described_target(profile: Profile, lib: Library) -> Target:
     check_properties(profile.properties, profile.name)
     if lib.version < (9, 8, 0):
         raise EnvironmentNotReady(

@@ -22,7 +22,7 @@ from ..native.environment import (
     query_nvrtc,
 )
 from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
-from ..system.integrity import Damage, find_damage
+from ..system.integrity import FileDamage, find_damage
 from ..system.interruption import pass_interruption
 from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
 from . import Target
@@ -216,7 +216,7 @@ def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> E
     return next(_find_shadowing_libraries(library), None) if in_start and library else None
 
 
-def _make_damage_problem(damage: Damage) -> EnvironmentProblem:
+def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
     return EnvironmentProblem(
         "installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True
     )

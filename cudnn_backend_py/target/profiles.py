@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
-from ..system.nearest import nearest
+from ..system.nearest import find_nearest
 from ..system.strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
@@ -112,25 +112,25 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
 
 
 def _check_property(key: str, value: Any, where: str) -> None:
-    def fault(headline: str, code: str) -> GraphError:
+    def make_error(headline: str, code: str) -> GraphError:
         return GraphError(f"device property {key} is {value!r}, {headline}", code=code, where=where)
 
     kind = PROPERTY_TYPES.get(key)
     if kind is None and type(value) not in (int, str, list):
-        raise fault("int, str or list is needed", "device-property-type")
+        raise make_error("int, str or list is needed", "device-property-type")
     if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise fault(f"{kind.__name__} is needed", "device-property-type")
+        raise make_error(f"{kind.__name__} is needed", "device-property-type")
     if isinstance(value, list) and (len(value) != 3 or not all(type(item) is int for item in value)):
-        raise fault("three integers are needed", "device-property-type")
+        raise make_error("three integers are needed", "device-property-type")
     numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
     most = _PROPERTY_LIMITS.get(key, (1 << 31) - 1) if kind is not None else (1 << 63) - 1
     if any(not 0 <= number <= most for number in numbers):
-        raise fault(f"0 to {most} is possible", "device-property-range")
+        raise make_error(f"0 to {most} is possible", "device-property-range")
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise fault("which holds half a surrogate pair", "device-property-type") from None
+            raise make_error("which holds half a surrogate pair", "device-property-type") from None
 
 
 def load_profile(path: Path) -> Profile:
@@ -151,11 +151,11 @@ def load_profile(path: Path) -> Profile:
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
     if unknown := sorted(set(data) - {"schema", "properties", *_PROFILE_FIELDS}):
-        raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which is unknown", code="device-json")
+        raise GraphError(f"{path} has the unknown keys {', '.join(map(repr, unknown))}", code="device-json")
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
     for key, needed in _PROFILE_FIELDS.items():
-        if key in data and not _has_form(data[key], needed):
+        if key in data and not _is_valid_field(data[key], needed):
             raise GraphError(f"{path} has {key} {data[key]!r}, {needed} is needed", code="device-json")
     return Profile(
         name=data.get("name", path.stem),
@@ -178,7 +178,7 @@ _PROFILE_FIELDS = {
 _MAX_PROFILE_BYTES = 1 << 20
 
 
-def _has_form(value: Any, form: str) -> bool:
+def _is_valid_field(value: Any, form: str) -> bool:
     if form == "a text":
         return isinstance(value, str)
     kind, texts = (list, value) if form == "a list of texts" else (dict, getattr(value, "values", tuple)())
@@ -210,7 +210,7 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = "" if _find_unpublished_architecture(wanted) else nearest(wanted, names)
+    near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",

@@ -38,7 +38,7 @@ def assert_supported(
     __tracebackhide__ = True
     verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
     if not verdict.supported:
-        raise AssertionError(_text(verdict))
+        raise AssertionError(_format_verdict(verdict))
     return verdict
 
 
@@ -71,12 +71,12 @@ def assert_not_supported(
     __tracebackhide__ = True
     verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
-        raise AssertionError(f"expected: not supported\n{_text(verdict)}")
+        raise AssertionError(f"expected: not supported\n{_format_verdict(verdict)}")
     found = verdict.cause.code if verdict.cause is not None else "none"
     if cause not in (None, found):
-        raise AssertionError(f"expected cause: {cause}, found: {found}\n{_text(verdict)}")
+        raise AssertionError(f"expected cause: {cause}, found: {found}\n{_format_verdict(verdict)}")
     return verdict
 
 
-def _text(verdict: Verdict) -> str:
+def _format_verdict(verdict: Verdict) -> str:
     return format_summary(verdict).rstrip()

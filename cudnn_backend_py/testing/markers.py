@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from ..errors import CudnnBackendError
-from ..system.nearest import nearest
+from ..system.nearest import find_nearest
 from ..system.version import Version, version_numbers
 from ..target import find_profile, list_profiles
 
-__all__ = ["find_marker_error", "significant_numbers"]
+__all__ = ["find_marker_error", "get_significant_numbers"]
 
 
 def find_marker_error(marker: pytest.Mark) -> str:
@@ -21,7 +21,7 @@ def find_marker_error(marker: pytest.Mark) -> str:
     return "" if check is None else check(marker)
 
 
-def significant_numbers(version: str) -> tuple[int, ...]:
+def get_significant_numbers(version: str) -> tuple[int, ...]:
     """Return the three numbers of a version that cuDNN reports, without the wheel's fourth."""
     return version_numbers(version)[:3]
 
@@ -31,74 +31,74 @@ def _format_suggestion(suggestion: object) -> str:
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
 
-def _target_error(marker: pytest.Mark) -> str:
+def _find_target_error(marker: pytest.Mark) -> str:
     if not marker.args or marker.kwargs or not all(isinstance(name, str) for name in marker.args):
         given = [*marker.args, *marker.kwargs.values()]
-        instead = next((name for value in given if (name := _near_target(str(value)))), None)
+        instead = next((name for value in given if (name := _find_nearest_target(str(value)))), None)
         return f"names of targets are needed, such as 'sm90'{_format_suggestion(instead)}"
-    return next((fault for name in marker.args if (fault := _unknown_target(name))), "")
+    return next((fault for name in marker.args if (fault := _describe_unknown_target(name))), "")
 
 
-def _unknown_target(name: str) -> str:
+def _describe_unknown_target(name: str) -> str:
     """Describe the error in the name of a target; empty if it exists."""
     if name == "gpu":
         return ""
     try:
         find_profile(name)
     except CudnnBackendError as error:
-        return f"{error.headline}{_format_suggestion(_near_target(name))}"
+        return f"{error.headline}{_format_suggestion(_find_nearest_target(name))}"
     return ""
 
 
-def _near_target(name: str) -> str | None:
+def _find_nearest_target(name: str) -> str | None:
     known = [name for profile in list_profiles() for name in (profile.name, *profile.aliases)]
-    return nearest(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
+    return find_nearest(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
 
 
-def _sm_error(marker: pytest.Mark) -> str:
+def _find_architecture_error(marker: pytest.Mark) -> str:
     given = [*marker.args, *marker.kwargs.values()]
     if not marker.args or marker.kwargs or not all(type(number) is int for number in marker.args):
-        instead = next((number for value in given if (number := _near_architecture(str(value)))), None)
+        instead = next((number for value in given if (number := _find_nearest_architecture(str(value)))), None)
         return f"numbers of architectures are needed, such as 90{_format_suggestion(instead)}"
-    known = _known_architectures()
+    known = _list_known_architectures()
     # Newer ones than those described here are let through: up to where only ten times an architecture can be meant.
     unknown = [number for number in given if number not in known and not known[-1] < number < 10 * known[0]]
     return (
-        f"no GPU has architecture sm_{unknown[0]}{_format_suggestion(_near_architecture(str(unknown[0])))}"
+        f"no GPU has architecture sm_{unknown[0]}{_format_suggestion(_find_nearest_architecture(str(unknown[0])))}"
         if unknown
         else ""
     )
 
 
-def _known_architectures() -> list[int]:
+def _list_known_architectures() -> list[int]:
     return sorted({profile.sm for profile in list_profiles()})
 
 
-def _near_architecture(text: str) -> int | None:
+def _find_nearest_architecture(text: str) -> int | None:
     """Return the architecture nearest to the number in a text such as ``sm_90``, ``9.0`` or ``900``."""
-    known = _known_architectures()
+    known = _list_known_architectures()
     number = int("0" + "".join(character for character in text if character in "0123456789"))
     number = number * 10 if number < 20 else number // 10 if number >= 10 * known[0] else number
     return min(known, key=lambda sm: abs(sm - number)) if number else None
 
 
-def _cudnn_error(marker: pytest.Mark) -> str:
+def _find_version_error(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
-        instead = _format_suggestion(nearest(unknown[0], names))
+        instead = _format_suggestion(find_nearest(unknown[0], names))
         return f"{unknown[0]} is not one of its arguments, minimum and below{instead}"
     given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
     if not 0 < len(given) == len(marker.args) + len(marker.kwargs):
         return "minimum or below is needed, a version such as '9.20'"
     for name, value in given.items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,2}(\.[0-9]+){0,3}", value):
-            return f"{name} must be a version such as '9.20'{_format_suggestion(_near_version(str(value)))}"
-    if len(given) == 2 and not significant_numbers(given["minimum"]) < significant_numbers(given["below"]):
+            return f"{name} must be a version such as '9.20'{_format_suggestion(_find_nearest_version(str(value)))}"
+    if len(given) == 2 and not get_significant_numbers(given["minimum"]) < get_significant_numbers(given["below"]):
         return f"no version is at least {given['minimum']} and below {given['below']}"
     return ""
 
 
-def _near_version(text: str) -> str | None:
+def _find_nearest_version(text: str) -> str | None:
     """Return the version in a text such as ``v9.20``, ``>=9.20`` or ``92000`` (the header's form)."""
     if match := re.search(r"[0-9]+(\.[0-9]+)+", text):
         return match[0]
@@ -106,7 +106,7 @@ def _near_version(text: str) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[pytest.Mark], str]] = {
-    "cudnn_target": _target_error,
-    "requires_sm": _sm_error,
-    "requires_cudnn": _cudnn_error,
+    "cudnn_target": _find_target_error,
+    "requires_sm": _find_architecture_error,
+    "requires_cudnn": _find_version_error,
 }

@@ -93,18 +93,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         names = () if find_marker_error(marker) else marker.args
     if names:
-        chosen = {_canonical_name(name) for name in asked}
+        chosen = {_find_canonical_name(name) for name in asked}
         metafunc.parametrize("cudnn_target", [_make_parameter(name, chosen) for name in names])
 
 
 def _make_parameter(name: str, chosen: set[str]) -> Any:
-    if not chosen or _canonical_name(name) in chosen:
+    if not chosen or _find_canonical_name(name) in chosen:
         return pytest.param(name, id=name)
     reason = f"--cudnn-target leaves {name} out"
     return pytest.param(name, id=name, marks=pytest.mark.skip(reason=reason))
 
 
-def _canonical_name(name: str) -> str:
+def _find_canonical_name(name: str) -> str:
     """Return the canonical name of a target, so that sm90 and h100 are the same."""
     from ..errors import CudnnBackendError
     from ..target import find_profile
@@ -122,27 +122,29 @@ def pytest_make_collect_report(
     """Refuse to collect a file or class with invalid markers, with an error that explains them."""
     report = yield
     items = [node for node in report.result or () if isinstance(node, pytest.Item)]
-    faults = dict.fromkeys(fault for item in items for fault in _marker_errors(item))
+    faults = dict.fromkeys(fault for item in items for fault in _find_marker_errors(item))
     if not faults:
         return report
     return pytest.CollectReport(report.nodeid, "failed", "\n".join(faults), [], report.sections)
 
 
-def _marker_errors(item: pytest.Item) -> Iterator[str]:
+def _find_marker_errors(item: pytest.Item) -> Iterator[str]:
     ours = [marker for marker in item.iter_markers() if marker.name in _MARKERS]
     if not ours:
         return
     from .markers import find_marker_error
 
     name = getattr(item, "originalname", None) or item.name
-    if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixture_names(item):
+    if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _list_fixture_names(
+        item
+    ):
         yield f"{name} is marked with cudnn_target and does not take the fixture cudnn_target"
     for marker in ours:
         if fault := find_marker_error(marker):
             yield f"{name}: the marker {_format_marker(marker)} is wrong: {fault}"
 
 
-def _fixture_names(item: pytest.Item) -> Sequence[str]:
+def _list_fixture_names(item: pytest.Item) -> Sequence[str]:
     return getattr(item, "fixturenames", ())
 
 
@@ -154,7 +156,7 @@ def _format_marker(marker: pytest.Mark) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs another GPU or cuDNN, and say how to run it."""
-    for fault in _marker_errors(item):  # of a marker that was added after the collection
+    for fault in _find_marker_errors(item):  # of a marker that was added after the collection
         pytest.fail(fault, pytrace=False)
     lacks = [_explain_missing_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
     lacks += [_explain_missing_cudnn(*marker.args, **marker.kwargs) for marker in item.iter_markers("requires_cudnn")]
@@ -169,10 +171,10 @@ def _explain_missing_gpu(*architectures: int) -> str | None:
         return None
     needed = " or ".join(f"sm_{number}" for number in architectures)
     found = absence if sm is None else f"the one here is sm_{sm}"
-    return f"needs a GPU of {needed}: {found}; run it where there is one{_suitable_gpu(architectures[0])}"
+    return f"needs a GPU of {needed}: {found}; run it where there is one{_describe_suitable_gpu(architectures[0])}"
 
 
-def _suitable_gpu(architecture: int) -> str:
+def _describe_suitable_gpu(architecture: int) -> str:
     """Return the name of a suitable GPU."""
     from ..target import list_profiles
 
@@ -183,11 +185,11 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
     """Return why the cuDNN here is not suitable, None if it is."""
     from ..native.find import LIBRARY_VARIABLE
     from ..system.version import version_text
-    from .markers import significant_numbers
+    from .markers import get_significant_numbers
 
     version, absence = _find_cudnn()
-    old = version is not None and minimum is not None and version < significant_numbers(minimum)
-    new = version is not None and below is not None and version >= significant_numbers(below)
+    old = version is not None and minimum is not None and version < get_significant_numbers(minimum)
+    new = version is not None and below is not None and version >= get_significant_numbers(below)
     if version is not None and not old and not new:
         return None
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from ..errors import EnvironmentNotReady
 from ..info import start_record, write_record
-from ..system.child import module_command
+from ..system.child import make_module_command
 
 __all__ = ["RecordedRun", "record_run"]
 
@@ -58,7 +58,7 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
-        command = module_command("pytest", f"--junitxml={results}", *arguments)
+        command = make_module_command("pytest", f"--junitxml={results}", *arguments)
         environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
         run = subprocess.run(command, env=environment, check=False)
         record = {
@@ -69,12 +69,12 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
             "not run": _count_skip_reasons(results),
             "figures": _read_figures(figures),
         }
-    path = folder / f"{_record_name(record['environment'])}.json"
+    path = folder / f"{_make_record_name(record['environment'])}.json"
     write_record(record, path)
     return RecordedRun(path, run.returncode, record["not run"])
 
 
-def _record_name(environment: Any) -> str:
+def _make_record_name(environment: Any) -> str:
     gpus = environment.get("gpus")
     device = gpus[0] if isinstance(gpus, list) else "no-gpu"
     version = str(environment.get("cudnn", "none")).split(";")[0]

@@ -18,7 +18,7 @@ from ..execution.buffers import use_reader
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import get_shared_pool
-from ..graph.attention.shape_class import ClassBounds, smallest_class_bounds
+from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_class_bounds
 from ..native.cuda import in_context, load_driver_function
 from ..native.fast_call import TupleCall, load_compiled_library
 from ..native.prepare import PrepareKernel
@@ -228,7 +228,7 @@ def make_class_recipe(
     outputs: NamedTensors,
     *,
     options: OperatorOptions,
-    bounds: ClassBounds,
+    bounds: ShapeClassBounds,
     is_exact: bool = False,
     heads_folded: int = 1,
     copied: Sequence[str] = (),
@@ -407,11 +407,11 @@ class _VariableNumbers:
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
     def make_limits(
-        self, plan: ClassPlan, options: OperatorOptions, bounds: ClassBounds, *, is_exact: bool
+        self, plan: ClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, minimum, maximum) of each variable number for calls of this class and not of a smaller one."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
-        least = most if is_exact else smallest_class_bounds(plan.problem, most)
+        least = most if is_exact else find_smallest_class_bounds(plan.problem, most)
         ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
         ranges[BATCH] = -(-least.batch // folded), most.batch // folded
         # Single rows are a problem of their own.

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..system.child import call_command
+from ..system.child import make_call_command
 from ..system.interruption import pass_interruption
 from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 
@@ -172,7 +172,7 @@ class Extension:
         return True
 
     def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
-        command = call_command(f"{__name__}:build_in_this_process", str(place.path), build.key, *build.command)
+        command = make_call_command(f"{__name__}:build_in_this_process", str(place.path), build.key, *build.command)
         try:
             # A session of its own: it ends its work also where this process is interrupted.
             subprocess.run(

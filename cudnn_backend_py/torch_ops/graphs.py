@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from .. import known_issues  # noqa: F401  # its rows add warnings to the attention builder
 from ..graph.attention import Attention, SoftCap, sdpa_backward, sdpa_forward
-from ..graph.attention.problem import TensorLayout, describe_dense
+from ..graph.attention.problem import TensorLayout, make_dense_problem
 from ..graph.ir import Graph
 from ..system.version import VersionTuple
 from .arguments import OperatorOptions
@@ -36,7 +36,7 @@ def make_problem(tensors: Mapping[str, TensorLayout], options: OperatorOptions, 
         What :class:`Attention` refuses.
     """
     assert tensors["q"].data_type is not None  # checked with the tensors
-    return describe_dense(
+    return make_dense_problem(
         tensors,
         scale=options.scale,
         left_bound=options.left_bound,

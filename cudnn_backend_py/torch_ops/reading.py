@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..graph.attention import Attention
 from ..graph.attention.problem import TensorLayout
-from ..graph.attention.shape_class import ClassBounds, find_broadcast_dims
+from ..graph.attention.shape_class import ShapeClassBounds, find_broadcast_dims
 from .arguments import ALIGNMENT, OperatorOptions, get_data_type, has_supported_strides, is_fp8
 from .graphs import make_problem
 
@@ -56,9 +56,9 @@ class SequenceView(NamedTuple):
     options: OperatorOptions
 
     @property
-    def needed(self) -> ClassBounds:
+    def needed(self) -> ShapeClassBounds:
         """The smallest bounds that a shape class needs for the call."""
-        return ClassBounds(self.batch, self.least_q, self.max_kv)
+        return ShapeClassBounds(self.batch, self.least_q, self.max_kv)
 
 
 def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
@@ -110,7 +110,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
     )
 
 
-def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> ClassBounds:
+def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> ShapeClassBounds:
     """Return the number of sequences of a call, and its longest lengths of queries and keys."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3
@@ -118,8 +118,8 @@ def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> Clas
     max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
     if table is not None:
         whole = table.shape[1] * k.shape[2]
-        return ClassBounds(batch, max_q, max(whole if options.max_kv is None else min(whole, options.max_kv), 1))
-    return ClassBounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
+        return ShapeClassBounds(batch, max_q, max(whole if options.max_kv is None else min(whole, options.max_kv), 1))
+    return ShapeClassBounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
 
 
 def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:

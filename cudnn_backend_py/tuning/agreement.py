@@ -14,7 +14,7 @@ from ..errors import CudnnBackendError
 from ..generated.enums import DataType
 from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
-from ..graph.formats import decode, storage_type
+from ..graph.formats import decode, get_storage_type
 
 __all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "get_tolerance", "is_one_numpy_element"]
 
@@ -63,7 +63,7 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     Parameters
     ----------
     first, other
-        Elements of :func:`~cudnn_backend_py.graph.formats.storage_type`, or bytes of a type that has none; rows are
+        Elements of :func:`~cudnn_backend_py.graph.formats.get_storage_type`, or bytes of a type that has none; rows are
         along the last dim, or the last two if that is 1.
     data_type
         Type of the elements.
@@ -104,7 +104,7 @@ def _compute_relative_norm(error: float, size: float) -> float:
 def is_one_numpy_element(data_type: DataType) -> bool:
     """Return whether each element is one NumPy element, unlike packed, vectorized and complex types."""
     try:
-        return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
+        return get_storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
     except CudnnBackendError:
         return False
 

@@ -15,7 +15,7 @@ from ..execution.buffers import read_device_buffer
 from ..execution.run import VariantPack, variant_pack
 from ..execution.timing import GpuClock
 from ..graph import Graph, Tensor
-from ..graph.formats import storage_type, strided_view
+from ..graph.formats import get_storage_type, make_strided_view
 from ..native.cuda import Memory
 from ..plans.plan import Plan
 from ..target import Target
@@ -137,7 +137,7 @@ class TimingBuffers:
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """Return the memory of a tensor: its elements up to the last, or bytes if they are not NumPy elements."""
         if is_one_numpy_element(tensor.data_type):
-            image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
+            image = np.empty(tensor.span_elements, get_storage_type(tensor.data_type))
         else:
             image = np.empty(tensor.span_bytes, np.uint8)
         self.memory.copy_to_host(self._get_buffer_address(tensor), image)
@@ -147,7 +147,7 @@ class TimingBuffers:
         image = self.read(tensor)
         if not is_one_numpy_element(tensor.data_type):
             return image
-        return strided_view(image, tensor.dims, tensor.strides)
+        return make_strided_view(image, tensor.dims, tensor.strides)
 
     def time_runs(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
         """Return the microseconds of a run with a cold L2 cache, and of another one right after.

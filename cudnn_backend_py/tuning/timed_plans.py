@@ -21,7 +21,7 @@ from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, make_nothing_selected_error
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
-from ..versions.store import environment_for
+from ..versions.store import make_version_environment
 from .stage import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
@@ -56,7 +56,7 @@ class TimedPlans:
     """
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
-        environment = environment_for(version)
+        environment = make_version_environment(version)
         self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
         self._query = {"target": target, "configs": configs}
         self._child_properties: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class TimedPlans:
         return found
 
     def _query_child(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if "rounds" in asked and not self._child.usable:
+        if "rounds" in asked and not self._child.is_usable:
             return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
         try:

@@ -25,9 +25,9 @@ from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
 from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Profile, Target, open_target
-from ..versions.store import environment_for
+from ..versions.store import make_version_environment
 
-__all__ = ["MODES", "Answer", "BuiltPlan", "SideFacts", "VerificationSide", "serve_answers"]
+__all__ = ["MODES", "Answer", "BuiltPlan", "SideProperties", "VerificationSide", "serve_answers"]
 
 MODES = ("A", "FALLBACK")
 _OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
@@ -81,7 +81,7 @@ class BuiltPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideFacts:
+class SideProperties:
     """The library and the GPU of one side.
 
     Attributes
@@ -119,7 +119,7 @@ class VerificationSide:
 
     def __init__(self, profile: Profile | None, version: str | None = None) -> None:
         self._device = describe_device(profile)
-        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: environment_for(version))
+        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: make_version_environment(version))
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +127,7 @@ class VerificationSide:
     def __exit__(self, *_exception: object) -> None:
         self._child.end()
 
-    def read_facts(self) -> SideFacts:
+    def read_properties(self) -> SideProperties:
         """Return the facts about the side's library and GPU.
 
         Raises
@@ -138,7 +138,7 @@ class VerificationSide:
         """
         said = self._query_child({})
         if "facts" in said:
-            return SideFacts(**said["facts"])
+            return SideProperties(**said["facts"])
         if "refused" in said:
             headline, code, sections = said["refused"]
             raise EnvironmentNotReady(headline, code=code, **sections)
@@ -162,7 +162,7 @@ class VerificationSide:
 
     def _query_child(self, query: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        limit_s = _LIMIT_S if self._child.usable else _FIRST_S
+        limit_s = _LIMIT_S if self._child.is_usable else _FIRST_S
         for said in self._child.run_query({"device": self._device, **query}, limit_s):
             found |= said
         return found
@@ -225,7 +225,7 @@ def _judge_graph(graph: Graph, target: Target) -> dict[str, Any]:
             with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
                 configs[mode] = question.heuristics(mode).configs
     except CudnnStatusError as error:
-        why = _error_name(error)
+        why = _get_error_name(error)
     except UsageError as error:
         return {"outcome": Outcome.NOT_JUDGED, "why": error.code}
     return {
@@ -241,14 +241,14 @@ def _build_plan_of(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
     try:
         plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))
     except CudnnBackendError as error:
-        return {"tag": tag, "why": _error_name(error)}
+        return {"tag": tag, "why": _get_error_name(error)}
     with contextlib.closing(plan):
         kernels = plan.kernels()
         found = None if kernels is None else [kernel.sha256 for kernel in kernels]
         return {"tag": tag, "workspace": plan.workspace_bytes, "kernels": found}
 
 
-def _error_name(error: CudnnBackendError) -> str:
+def _get_error_name(error: CudnnBackendError) -> str:
     """Return the name of a cuDNN status, or the code of another error: texts may contain paths of the machine."""
     status = getattr(error, "status", None)
     return error.code if status is None else getattr(status, "name", str(status))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .answers import Answer, BuiltPlan, SideFacts
+from .answers import Answer, BuiltPlan, SideProperties
 
-__all__ = ["ASPECTS", "differing_aspects", "differing_facts", "first_difference"]
+__all__ = ["ASPECTS", "find_differing_aspects", "find_differing_facts", "find_first_difference"]
 
 OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE = "outcome", "first config", "configs", "order", "workspace", "code"
 ASPECTS = (OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE)
 """In what two answers may differ; the order alone where the same configs are in both."""
 
 
-def differing_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None] = ()) -> list[str]:
+def find_differing_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None] = ()) -> list[str]:
     """Return the aspects in which two answers to a graph differ.
 
     Parameters
@@ -35,13 +35,15 @@ def _find_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None])
             mode: sorted(tags) for mode, tags in other.configs.items()
         }
         yield ORDER if same else CONFIGS
-    if any(_workspaces(other).get(key, size) != size for key, size in _workspaces(one).items()):
+    if any(
+        _map_workspaces_by_config(other).get(key, size) != size for key, size in _map_workspaces_by_config(one).items()
+    ):
         yield WORKSPACE
     if len({(item.why, item.workspace, tuple(item.kernels or ())) for item in built if item is not None}) > 1:
         yield CODE
 
 
-def _workspaces(answer: Answer) -> dict[tuple[str, str], int]:
+def _map_workspaces_by_config(answer: Answer) -> dict[tuple[str, str], int]:
     """Return the workspace of each config by mode and tag; only those of both sides are compared."""
     return {
         (mode, tag): size
@@ -50,14 +52,14 @@ def _workspaces(answer: Answer) -> dict[tuple[str, str], int]:
     }
 
 
-def first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
+def find_first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
     """Return the values of both sides that show a difference in an aspect."""
     if aspect == OUTCOME:
         return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
     if aspect == FIRST:
         return one.first or "none", other.first or "none"
     if aspect == WORKSPACE:
-        sizes, others = _workspaces(one), _workspaces(other)
+        sizes, others = _map_workspaces_by_config(one), _map_workspaces_by_config(other)
         key = next(key for key, size in sizes.items() if others.get(key, size) != size)
         return f"{key[1]}: {sizes[key]} bytes", f"{others[key]} bytes"
     if aspect not in (CONFIGS, ORDER):
@@ -76,7 +78,7 @@ def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: st
     return f"mode {mode}: {len(tags)} configs" + (f", {only[0]}{more} alone" if only else "")
 
 
-def differing_facts(one: SideFacts, other: SideFacts) -> dict[str, tuple[Any, Any]]:
+def find_differing_facts(one: SideProperties, other: SideProperties) -> dict[str, tuple[Any, Any]]:
     """Return the facts of library and GPU in which two sides differ, by name, with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}

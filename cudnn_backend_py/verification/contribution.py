@@ -1,4 +1,4 @@
-"""``Contribution``: the counts of a verification that are kept for each GPU, small enough for a form.
+"""``Contribution``: the counts of one GPU's verification, small enough to be submitted in a form.
 
 A contribution comes from anyone, so every field is checked: names are known ones, texts are short and have no line
 ends, and numbers fit each other.
@@ -75,9 +75,9 @@ class Contribution:
             ``no-evidence`` if there is no GPU in it, or the time did not suffice for all graphs.
         """
         live = found.sides.get("live")
-        if live is None or live.driver is None or not found.is_whole:
+        if live is None or live.driver is None or not found.is_complete:
             raise UsageError(
-                "answers for a described GPU, or to only some graphs, are not evidence",
+                "only answers of a real GPU to all graphs can be contributed",
                 code="no-evidence",
                 fix="run it where the GPU is, without --target and with more time",
             )
@@ -110,12 +110,14 @@ class Contribution:
             ``evidence-damaged``, with the field that is wrong.
         """
         found = read_as(cls, data, "the evidence", code="evidence-damaged")
-        for field, is_right in found._field_checks().items():
+        for field, is_right in found._list_field_checks().items():
             if not is_right:
-                raise UsageError(f"the evidence is damaged: {field} is not possible", code="evidence-damaged")
+                raise UsageError(
+                    f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged"
+                )
         return found
 
-    def _field_checks(self) -> dict[str, bool]:
+    def _list_field_checks(self) -> dict[str, bool]:
         graphs = {family: count for family, (count, _) in FAMILIES.items()}
         counts = self.families.values()
         states = [state for family in self.runs.values() for state in family]

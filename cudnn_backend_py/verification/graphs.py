@@ -17,10 +17,10 @@ from ..errors import GraphError
 from ..generated.enums import DataType, NormMode, PointwiseMode, ReduceTensorOp
 from ..graph import Graph, GraphBuilder, Tensor, graph_to_json
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
-from ..graph.ir import convolved_size
+from ..graph.ir import compute_convolved_size
 from ..graph.strides import channels_last
 
-__all__ = ["FAMILIES", "Case", "hash_cases", "make_cases"]
+__all__ = ["FAMILIES", "VerificationGraph", "hash_cases", "make_cases"]
 
 _T, _P, _N, _R = DataType, PointwiseMode, NormMode, ReduceTensorOp
 _Choice = TypeVar("_Choice")
@@ -34,7 +34,7 @@ _FIRST_UNIFIED = (9, 14, 0)  # the form of the one operation that this version h
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class VerificationGraph:
     """A graph of the verification, with its name and family.
 
     Attributes
@@ -51,27 +51,27 @@ class Case:
 class _RandomChoices(random.Random):
     """A random generator for the choices of one graph."""
 
-    def pick(self, *choices: _Choice) -> _Choice:
+    def choose(self, *choices: _Choice) -> _Choice:
         return choices[int(self.random() * len(choices))]
 
-    def chance(self, probability: float) -> bool:
+    def is_drawn(self, probability: float) -> bool:
         return self.random() < probability
 
 
-def make_cases() -> tuple[Case, ...]:
+def make_cases() -> tuple[VerificationGraph, ...]:
     """Return every graph, alternating between families, so that any first part contains all families."""
     drawn = {family: [_draw_case(family, number) for number in range(count)] for family, (count, _) in FAMILIES.items()}
     longest = max(map(len, drawn.values()))
     return tuple(cases[number] for number in range(longest) for cases in drawn.values() if number < len(cases))
 
 
-def hash_cases(cases: Sequence[Case]) -> str:
+def hash_cases(cases: Sequence[VerificationGraph]) -> str:
     """Return the SHA-256 of the graphs, as only answers to equal graphs can be compared."""
     text = json.dumps([(case.name, graph_to_json(case.graph)) for case in cases], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _draw_case(family: str, number: int) -> Case:
+def _draw_case(family: str, number: int) -> VerificationGraph:
     name = f"{family} {number}"
     error: GraphError | None = None
     for again in range(_TRIES):
@@ -80,23 +80,23 @@ def _draw_case(family: str, number: int) -> Case:
         except GraphError as refused:  # options that exclude each other; another draw does not
             error = refused
         else:
-            return Case(name, family, graph)
+            return VerificationGraph(name, family, graph)
     assert error is not None
     raise error
 
 
 def _draw_matmul(d: _RandomChoices, name: str) -> Graph:
-    kind = d.pick(*_FLOATS, *_FLOATS, _T.INT8, _T.FP8_E4M3)
+    kind = d.choose(*_FLOATS, *_FLOATS, _T.INT8, _T.FP8_E4M3)
     small = kind in (_T.INT8, _T.FP8_E4M3)
     g = GraphBuilder(name, io_type=kind)
-    batch, m, n, k = d.pick(1, 2, 4), *(d.pick(16, 64, 128, 192, 256, 512, 1024) for _ in range(3))
-    if d.chance(0.1) and not small:
+    batch, m, n, k = d.choose(1, 2, 4), *(d.choose(16, 64, 128, 192, 256, 512, 1024) for _ in range(3))
+    if d.is_drawn(0.1) and not small:
         m, n = m + 1, n - 8
-    a = g.tensor("a", (batch, m, k), strides=(m * k, 1, m) if d.chance(0.25) and not small else (m * k, k, 1))
-    b = g.tensor("b", (batch, k, n), strides=(n * k, 1, k) if d.chance(0.5) or small else (n * k, n, 1))
+    a = g.tensor("a", (batch, m, k), strides=(m * k, 1, m) if d.is_drawn(0.25) and not small else (m * k, k, 1))
+    b = g.tensor("b", (batch, k, n), strides=(n * k, 1, k) if d.is_drawn(0.5) or small else (n * k, n, 1))
     compute = _T.INT32 if kind is _T.INT8 else _T.FLOAT
-    written = d.pick(compute, _T.FLOAT) if small else kind
-    if small or d.chance(0.3):
+    written = d.choose(compute, _T.FLOAT) if small else kind
+    if small or d.is_drawn(0.3):
         g.matmul(a, b, compute_type=compute, name="c", virtual=False, data_type=written)
     else:
         _add_epilogue(d, g, g.matmul(a, b), (1, 1, n))
@@ -107,88 +107,96 @@ def _add_epilogue(d: _RandomChoices, g: GraphBuilder, z: Tensor, bias: tuple[int
     """Add pointwise operations after an operation: bias, maybe a residual, an activation, maybe a reduction."""
     like: dict[str, Any] = {"strides": z.strides}
     images = z.rank > 3
-    if d.chance(0.7):
-        z = g.pointwise(_P.ADD, z, g.tensor("bias", bias, **_layout_options(bias, last=images)), **like)
-    if d.chance(0.25):
-        z = g.pointwise(d.pick(_P.ADD, _P.MUL), z, g.tensor("residual", z.dims, **like), **like)
-    if d.chance(0.1):
-        z = g.pointwise(d.pick(*_ACTIVATIONS), z, **like)
+    if d.is_drawn(0.7):
+        z = g.pointwise(_P.ADD, z, g.tensor("bias", bias, **_make_layout_options(bias, last=images)), **like)
+    if d.is_drawn(0.25):
+        z = g.pointwise(d.choose(_P.ADD, _P.MUL), z, g.tensor("residual", z.dims, **like), **like)
+    if d.is_drawn(0.1):
+        z = g.pointwise(d.choose(*_ACTIVATIONS), z, **like)
         to = bias if images else (*z.dims[:-1], 1)
-        g.reduction(_R.ADD, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_layout_options(to, last=images))
+        g.reduction(_R.ADD, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_make_layout_options(to, last=images))
     else:
-        g.pointwise(d.pick(*_ACTIVATIONS), z, name="y", virtual=False, **like)
+        g.pointwise(d.choose(*_ACTIVATIONS), z, name="y", virtual=False, **like)
 
 
-def _layout_options(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]:
+def _make_layout_options(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]:
     """Return the strides option of a tensor with channels last; empty for a row-major one."""
     return {"strides": channels_last(dims)} if last else {}
 
 
 def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
-    form = d.pick(_FORWARD, _FORWARD, _DATA, _FILTER)
-    kind = d.pick(*_FLOATS, *_FLOATS, _T.INT8) if form == _FORWARD else d.pick(*_FLOATS)
+    form = d.choose(_FORWARD, _FORWARD, _DATA, _FILTER)
+    kind = d.choose(*_FLOATS, *_FLOATS, _T.INT8) if form == _FORWARD else d.choose(*_FLOATS)
     g = GraphBuilder(name, io_type=kind)
-    spatial = d.pick(2, 2, 2, 3)
-    groups = d.pick(1, 1, 1, 1, 4) if kind is not _T.INT8 else 1
-    n, c, k = d.pick(1, 4, 8), d.pick(16, 32, 64, 128, 256), d.pick(32, 64, 128, 256)
-    size = (d.pick(7, 14, 28, 56),) * spatial if spatial == 2 else (d.pick(8, 16),) * 3
-    tap, stride, dilation = d.pick(1, 3, 3, 5), d.pick(1, 1, 2), d.pick(1, 1, 1, 2)
+    spatial = d.choose(2, 2, 2, 3)
+    groups = d.choose(1, 1, 1, 1, 4) if kind is not _T.INT8 else 1
+    n, c, k = d.choose(1, 4, 8), d.choose(16, 32, 64, 128, 256), d.choose(32, 64, 128, 256)
+    size = (d.choose(7, 14, 28, 56),) * spatial if spatial == 2 else (d.choose(8, 16),) * 3
+    tap, stride, dilation = d.choose(1, 3, 3, 5), d.choose(1, 1, 2), d.choose(1, 1, 1, 2)
     padding = dilation * (tap // 2)
     window: dict[str, Any] = {"padding": padding, "stride": stride, "dilation": dilation}
-    out = tuple(convolved_size(one, tap, padding, padding, stride, dilation) for one in size)
+    out = tuple(compute_convolved_size(one, tap, padding, padding, stride, dilation) for one in size)
     image, weights, response = (n, c, *size), (k, c // groups, *(tap,) * spatial), (n, k, *out)
-    last = kind is _T.INT8 or d.chance(0.85)
+    last = kind is _T.INT8 or d.is_drawn(0.85)
 
-    def tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
-        return g.tensor(stem, dims, **_layout_options(dims, last=last))
+    def make_tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
+        return g.tensor(stem, dims, **_make_layout_options(dims, last=last))
 
-    def result(dims: tuple[int, ...], **more: Any) -> dict[str, Any]:
-        return _layout_options(dims, last=last) | more
+    def make_result_options(dims: tuple[int, ...], **more: Any) -> dict[str, Any]:
+        return _make_layout_options(dims, last=last) | more
 
     memory: dict[str, Any] = {"name": "y", "virtual": False}
     if form == _DATA:
-        options = result(image, **memory)
+        options = make_result_options(image, **memory)
         g.convolution_backward_data(
-            tensor("dy", response), tensor("w", weights), groups=groups, dims=image, **window, **options
+            make_tensor("dy", response), make_tensor("w", weights), groups=groups, dims=image, **window, **options
         )
     elif form == _FILTER:
-        options = result(weights, **memory)
+        options = make_result_options(weights, **memory)
         taps = (tap,) * spatial
         g.convolution_backward_filter(
-            tensor("x", image), tensor("dy", response), taps, groups=groups, **window, **options
+            make_tensor("x", image), make_tensor("dy", response), taps, groups=groups, **window, **options
         )
     elif kind is _T.INT8:
-        options = result(response, **memory, data_type=d.pick(_T.INT32, _T.FLOAT))
-        g.convolution(tensor("x", image), tensor("w", weights), compute_type=_T.INT32, **window, **options)
-    elif not last or d.chance(0.3):
-        g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response, **memory))
+        options = make_result_options(response, **memory, data_type=d.choose(_T.INT32, _T.FLOAT))
+        g.convolution(make_tensor("x", image), make_tensor("w", weights), compute_type=_T.INT32, **window, **options)
+    elif not last or d.is_drawn(0.3):
+        g.convolution(
+            make_tensor("x", image), make_tensor("w", weights), **window, **make_result_options(response, **memory)
+        )
     else:
-        y = g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response))
+        y = g.convolution(make_tensor("x", image), make_tensor("w", weights), **window, **make_result_options(response))
         _add_epilogue(d, g, y, (1, k, *(1,) * spatial))
     return g.graph()
 
 
 def _draw_norm(d: _RandomChoices, name: str) -> Graph:
-    mode = d.pick(_N.LAYER_NORM, _N.LAYER_NORM, _N.RMS_NORM, _N.RMS_NORM, _N.BATCH_NORM, _N.INSTANCE_NORM)
-    g = GraphBuilder(name, io_type=d.pick(*_FLOATS))
+    mode = d.choose(_N.LAYER_NORM, _N.LAYER_NORM, _N.RMS_NORM, _N.RMS_NORM, _N.BATCH_NORM, _N.INSTANCE_NORM)
+    g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
     rows = mode in (_N.LAYER_NORM, _N.RMS_NORM)
-    n, c = (d.pick(64, 512, 2048, 4096), d.pick(128, 768, 1024, 4096)) if rows else (d.pick(4, 8), d.pick(32, 64, 256))
-    dims = (n, c, 1, 1) if rows else (n, c, *(d.pick(7, 14, 28),) * 2)
+    n, c = (
+        (d.choose(64, 512, 2048, 4096), d.choose(128, 768, 1024, 4096))
+        if rows
+        else (d.choose(4, 8), d.choose(32, 64, 256))
+    )
+    dims = (n, c, 1, 1) if rows else (n, c, *(d.choose(7, 14, 28),) * 2)
     per = (1, c, 1, 1)
     sets = (n, 1, 1, 1) if rows else per if mode is _N.BATCH_NORM else (n, c, 1, 1)
 
-    def tensor(stem: str, shape: tuple[int, ...], kind: DataType | None = None) -> Tensor:
+    def make_tensor(stem: str, shape: tuple[int, ...], kind: DataType | None = None) -> Tensor:
         return g.tensor(stem, shape, kind, strides=channels_last(shape))
 
-    x, scale = tensor("x", dims), tensor("scale", per, _T.FLOAT)
-    bias = None if mode is _N.RMS_NORM else tensor("bias", per, _T.FLOAT)
-    if d.chance(0.35):
-        mean = None if mode is _N.RMS_NORM else tensor("mean", sets, _T.FLOAT)
-        inverse = tensor("inv_variance", sets, _T.FLOAT)
-        g.norm_backward(mode, tensor("dy", dims), x, scale, mean=mean, inv_variance=inverse, name="dx", virtual=False)
+    x, scale = make_tensor("x", dims), make_tensor("scale", per, _T.FLOAT)
+    bias = None if mode is _N.RMS_NORM else make_tensor("bias", per, _T.FLOAT)
+    if d.is_drawn(0.35):
+        mean = None if mode is _N.RMS_NORM else make_tensor("mean", sets, _T.FLOAT)
+        inverse = make_tensor("inv_variance", sets, _T.FLOAT)
+        g.norm_backward(
+            mode, make_tensor("dy", dims), x, scale, mean=mean, inv_variance=inverse, name="dx", virtual=False
+        )
         return g.graph()
-    training = mode is _N.BATCH_NORM or d.chance(0.6)
-    fused = d.chance(0.15)
+    training = mode is _N.BATCH_NORM or d.is_drawn(0.6)
+    fused = d.is_drawn(0.15)
     options: dict[str, Any] = {} if fused else {"name": "y", "virtual": False}
     y = g.norm_forward(mode, x, scale, bias, training=training, **options).y
     if fused:
@@ -198,51 +206,57 @@ def _draw_norm(d: _RandomChoices, name: str) -> Graph:
 
 def _draw_fusion(d: _RandomChoices, name: str) -> Graph:
     """Return a graph of a chain of pointwise operations, maybe with a reduction at its end."""
-    g = GraphBuilder(name, io_type=d.pick(*_FLOATS))
-    images = d.chance(0.5)
-    dims = (d.pick(4, 8), d.pick(32, 64), *(d.pick(14, 28),) * 2) if images else (d.pick(2, 4), d.pick(64, 256), 256)
-    strides = _layout_options(dims, last=images)
+    g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
+    images = d.is_drawn(0.5)
+    dims = (
+        (d.choose(4, 8), d.choose(32, 64), *(d.choose(14, 28),) * 2)
+        if images
+        else (d.choose(2, 4), d.choose(64, 256), 256)
+    )
+    strides = _make_layout_options(dims, last=images)
     z = g.tensor("x", dims, **strides)
-    reduces = d.chance(0.4)
-    length = d.pick(0, 1, 2) if reduces else d.pick(1, 2, 3, 4)
+    reduces = d.is_drawn(0.4)
+    length = d.choose(0, 1, 2) if reduces else d.choose(1, 2, 3, 4)
     for step in range(length):
         memory: dict[str, Any] = {"name": "y", "virtual": False} if step == length - 1 and not reduces else {}
-        if d.chance(0.5):
-            z = g.pointwise(d.pick(*_ACTIVATIONS, _P.ABS, _P.EXP), z, **memory, **strides)
+        if d.is_drawn(0.5):
+            z = g.pointwise(d.choose(*_ACTIVATIONS, _P.ABS, _P.EXP), z, **memory, **strides)
         else:
-            mode = d.pick(_P.ADD, _P.SUB, _P.MUL, _P.MAX, _P.MIN)
+            mode = d.choose(_P.ADD, _P.SUB, _P.MUL, _P.MAX, _P.MIN)
             z = g.pointwise(mode, z, g.tensor(f"b{step}", dims, **strides), **memory, **strides)
     if reduces:
-        to = (1, dims[1], 1, 1) if images else d.pick((*dims[:2], 1), (dims[0], 1, dims[2]), (1, 1, 1))
-        operator = d.pick(_R.ADD, _R.ADD, _R.MAX, _R.AMAX, _R.MIN)
-        g.reduction(operator, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_layout_options(to, last=images))
+        to = (1, dims[1], 1, 1) if images else d.choose((*dims[:2], 1), (dims[0], 1, dims[2]), (1, 1, 1))
+        operator = d.choose(_R.ADD, _R.ADD, _R.MAX, _R.AMAX, _R.MIN)
+        g.reduction(
+            operator, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_make_layout_options(to, last=images)
+        )
     return g.graph()
 
 
 def _draw_attention(d: _RandomChoices, *, backward: bool) -> Attention:
-    heads = d.pick(2, 4, 8)
-    o: dict[str, Any] = {"batch": d.pick(1, 2, 4), "heads": heads, "data_type": d.pick(*_HALVES)}
-    o |= {"kv_heads": heads if d.chance(0.6) else d.pick(1, heads // 2)}
-    o["seq_q"] = d.pick(128, 256, 512, 1000, 2048)
-    o["seq_kv"] = o["seq_q"] if d.chance(0.7) else d.pick(64, 128, 1024)
-    o["head_dim"] = d.pick(64, 64, 128, 96, 32, 192)
-    o["layout"] = d.pick("bshd", "bshd", "bhsd", "sbhd")
-    o["stats"] = backward or d.chance(0.4)
-    if d.chance(0.5):
-        o |= {"causal": True, "alignment": d.pick("top_left", "top_left", "bottom_right")}
-        if d.chance(0.3):
-            o["left_bound"] = d.pick(32, 128)
-    option = d.pick("", "", "", "bias", "padding", "ragged", "alibi", "dropout")
+    heads = d.choose(2, 4, 8)
+    o: dict[str, Any] = {"batch": d.choose(1, 2, 4), "heads": heads, "data_type": d.choose(*_HALVES)}
+    o |= {"kv_heads": heads if d.is_drawn(0.6) else d.choose(1, heads // 2)}
+    o["seq_q"] = d.choose(128, 256, 512, 1000, 2048)
+    o["seq_kv"] = o["seq_q"] if d.is_drawn(0.7) else d.choose(64, 128, 1024)
+    o["head_dim"] = d.choose(64, 64, 128, 96, 32, 192)
+    o["layout"] = d.choose("bshd", "bshd", "bhsd", "sbhd")
+    o["stats"] = backward or d.is_drawn(0.4)
+    if d.is_drawn(0.5):
+        o |= {"causal": True, "alignment": d.choose("top_left", "top_left", "bottom_right")}
+        if d.is_drawn(0.3):
+            o["left_bound"] = d.choose(32, 128)
+    option = d.choose("", "", "", "bias", "padding", "ragged", "alibi", "dropout")
     if option == "bias":
         o["bias"] = (1, heads, o["seq_q"], o["seq_kv"])
     elif option == "dropout":
         o["dropout"] = 0.1
     elif option:
         o[option] = True
-    if not backward and not option and d.chance(0.15):
+    if not backward and not option and d.is_drawn(0.15):
         o |= {"seq_q": 1, "causal": False, "left_bound": None, "alignment": "top_left"}  # decoding
     if backward and not option:
-        o["deterministic"] = d.chance(0.2)
+        o["deterministic"] = d.is_drawn(0.2)
     return Attention(**o)
 
 
@@ -258,8 +272,8 @@ def _draw_attention_backward(d: _RandomChoices, name: str) -> Graph:
 
 def _draw_unified_attention(d: _RandomChoices, name: str) -> Graph:
     """Return a graph of the one SDPA operation, with the options of its first version."""
-    o: dict[str, Any] = {"batch": d.pick(1, 2), "heads": d.pick(2, 8), "data_type": d.pick(*_HALVES)}
-    o |= {"seq_q": d.pick(128, 512, 1000), "head_dim": d.pick(64, 128), "padding": d.chance(0.3), "stats": True}
+    o: dict[str, Any] = {"batch": d.choose(1, 2), "heads": d.choose(2, 8), "data_type": d.choose(*_HALVES)}
+    o |= {"seq_q": d.choose(128, 512, 1000), "head_dim": d.choose(64, 128), "padding": d.is_drawn(0.3), "stats": True}
     made = sdpa_forward(Attention(**o), implementation="unified", version=_FIRST_UNIFIED, allow_hazards=True)
     return Graph(made.ops, name)
 

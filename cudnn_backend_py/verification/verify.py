@@ -19,12 +19,12 @@ from ..known_issues import find_ending_problems
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
-from .answers import Answer, BuiltPlan, SideFacts, VerificationSide
-from .compare import ASPECTS, differing_aspects, differing_facts
-from .graphs import FAMILIES, Case, hash_cases, make_cases
+from .answers import Answer, BuiltPlan, SideProperties, VerificationSide
+from .compare import ASPECTS, find_differing_aspects, find_differing_facts
+from .graphs import FAMILIES, VerificationGraph, hash_cases, make_cases
 from .reproductions import Reproduction, read_reproductions
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphRow", "RunOutcome", "Verification", "verify"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphAnswers", "RunOutcome", "Verification", "verify"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/verification", 1
 LIVE, DESCRIBED, OTHER = "live", "described", "other"
@@ -37,10 +37,10 @@ Step = Callable[[float, str], object]
 
 
 @dataclass(slots=True)
-class GraphRow:
+class GraphAnswers:
     """A graph and the answers to it, by the name of the side."""
 
-    case: Case
+    case: VerificationGraph
     answers: dict[str, Answer] = field(default_factory=dict)
     built: dict[str, BuiltPlan] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class GraphRow:
         if len(self.answers) < 2:
             return []
         one, other = self.answers.values()
-        return differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
+        return find_differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Verification:
         What the time did not suffice for, by the name of the part.
     """
 
-    sides: Mapping[str, SideFacts]
-    rows: list[GraphRow]
+    sides: Mapping[str, SideProperties]
+    rows: list[GraphAnswers]
     compared: list[RunOutcome] = field(default_factory=list)
     known_issues: list[RunOutcome] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
@@ -93,17 +93,17 @@ class Verification:
         return len(self.sides) > 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the time was enough for every graph."""
         return "queries" not in self.left_out
 
     @property
-    def agreeing(self) -> int:
+    def agreeing_count(self) -> int:
         """The number of graphs with the same answer on both sides, in every compared aspect."""
         return sum(not row.differences for row in self.rows)
 
     @property
-    def wrong_outcomes(self) -> int:
+    def differing_outcome_count(self) -> int:
         """The number of graphs that only one side supports, or that are refused with different statuses."""
         return sum("outcome" in row.differences for row in self.rows)
 
@@ -111,7 +111,7 @@ class Verification:
     def summary(self) -> str:
         """The result of the verification in one line."""
         if self.is_compared:
-            return f"{self.agreeing} of {len(self.rows)} agree"
+            return f"{self.agreeing_count} of {len(self.rows)} agree"
         counts = Counter(row.answers[DESCRIBED].outcome for row in self.rows)
         return f"{len(self.rows)} graphs: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}"
 
@@ -122,8 +122,8 @@ class Verification:
             rows = [row for row in self.rows if row.case.family == family]
             counts = Counter(aspect for row in rows for aspect in row.differences)
             built = sum(bool(row.built) for row in rows)
-            agreeing = sum(not row.differences for row in rows)
-            found[family] = {"graphs": len(rows), "built": built, "agree": agreeing}
+            agreeing_count = sum(not row.differences for row in rows)
+            found[family] = {"graphs": len(rows), "built": built, "agree": agreeing_count}
             found[family] |= {aspect: counts[aspect] for aspect in ASPECTS}
         return found
 
@@ -147,7 +147,7 @@ class Verification:
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "graphs_sha256": hash_cases([row.case for row in self.rows]),
             "sides": {name: asdict(side) for name, side in self.sides.items()},
-            "differing_facts": dict(differing_facts(*facts)) if self.is_compared else {},
+            "differing_facts": dict(find_differing_facts(*facts)) if self.is_compared else {},
             "summary": self.summary,
             "families": self.families() if self.is_compared else {},
             "interpreter": [asdict(item) for item in self.compared],
@@ -166,7 +166,7 @@ def verify(
     live: bool = False,
     versions: Sequence[str | None] = (None, None),
     limit_s: float = 300.0,
-    cases: Sequence[Case] | None = None,
+    cases: Sequence[VerificationGraph] | None = None,
     step: Step = lambda _share, _text: None,
 ) -> Verification:
     """Query every graph on one or two sides and compare.
@@ -191,18 +191,18 @@ def verify(
     Raises
     ------
     EnvironmentNotReady
-        As :meth:`VerificationSide.read_facts`.
+        As :meth:`VerificationSide.read_properties`.
     """
     began = time.monotonic()
     cases = make_cases() if cases is None else cases
     with ExitStack() as held:
         sides: dict[str, VerificationSide] = {}
-        facts: dict[str, SideFacts] = {}
+        facts: dict[str, SideProperties] = {}
 
         def add(name: str, profile: Profile | None) -> None:
             sides[name] = held.enter_context(VerificationSide(profile, versions[len(sides)]))
             step(0.0, f"loading cuDNN: {name}")
-            facts[name] = sides[name].read_facts()
+            facts[name] = sides[name].read_properties()
 
         if live:
             add(LIVE, None)
@@ -212,7 +212,7 @@ def verify(
             add(DESCRIBED, described)
             if other is not None:
                 add(OTHER, other)
-        found = Verification(facts, [GraphRow(case) for case in cases])
+        found = Verification(facts, [GraphAnswers(case) for case in cases])
         work = _VerificationRun(found, sides, began + limit_s, step)
         work.query()
         work.build()
@@ -253,7 +253,7 @@ class _VerificationRun:
 
     def build(self) -> None:
         """Build the described GPU's first engine config for some graphs of each family, on every side."""
-        chosen = self._first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
+        chosen = self._select_first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
         for number, row in enumerate(chosen):
             if self.is_out_of_time("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
                 return
@@ -262,8 +262,8 @@ class _VerificationRun:
 
     def run(self) -> None:
         """Run some graphs of each family on the GPU, and compare them with the interpreter."""
-        chosen = self._first_of_each_family(
-            _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph)
+        chosen = self._select_first_of_each_family(
+            _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small_enough_to_interpret(row.case.graph)
         )
         with Runner(limit_s=_RUN_S) as runner:
             for number, row in enumerate(chosen):
@@ -282,7 +282,7 @@ class _VerificationRun:
                     return
                 self.found.known_issues.append(_try_reproduction(runner, one))
 
-    def _first_of_each_family(self, count: int, wanted: Callable[[GraphRow], bool]) -> list[GraphRow]:
+    def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphAnswers], bool]) -> list[GraphAnswers]:
         """Return up to `count` rows of each family that `wanted` accepts."""
         taken: Counter[str] = Counter()
         chosen = []
@@ -293,7 +293,7 @@ class _VerificationRun:
         return chosen
 
 
-def _is_small(graph: Graph) -> bool:
+def _is_small_enough_to_interpret(graph: Graph) -> bool:
     """Return whether the interpreter computes a graph in about a second."""
     return sum(prod(tensor.dims) for tensor in graph.tensors) <= _MOST_ELEMENTS
 

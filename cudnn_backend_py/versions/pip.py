@@ -25,7 +25,7 @@ from ..system.child import poll_process, run_undisturbed
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["announced_bytes", "download", "find_size", "index_versions"]
+__all__ = ["download", "find_wheel_bytes", "list_index_versions", "read_announced_bytes"]
 
 _PAUSE_S = 0.1  # between two looks at pip
 _SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -48,7 +48,7 @@ _UV_SETTINGS = {
 }
 
 
-def _pip_command(*arguments: str) -> list[str]:
+def _get_pip_command(*arguments: str) -> list[str]:
     # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its text is read while it works.
     return [
         *(sys.executable, "-P", "-E", "-u", *_find_pip(), *arguments),
@@ -58,21 +58,21 @@ def _pip_command(*arguments: str) -> list[str]:
 
 def _find_pip() -> tuple[str, str] | tuple[str]:
     """Return the command that runs pip: the environment's own, or a borrowed one."""
-    return ("-m", "pip") if _has_pip() else (str(_borrow_pip() / "pip"),)
+    return ("-m", "pip") if _has_pip() else (str(_make_pip_folder() / "pip"),)
 
 
 def _has_pip() -> bool:
     return importlib.util.find_spec("pip") is not None
 
 
-def _bundled_pip() -> Path | None:
+def _find_bundled_pip() -> Path | None:
     """Return the wheel of pip that this Python puts into new environments."""
     folders = (sysconfig.get_config_var("WHEEL_PKG_DIR"), f"{sysconfig.get_path('stdlib')}/ensurepip/_bundled")
     return next((wheel for folder in folders if folder for wheel in Path(folder).glob("pip-*.whl")), None)
 
 
 @functools.cache
-def _borrow_pip() -> Path:
+def _make_pip_folder() -> Path:
     """Return a folder with pip from ``ensurepip`` or from uv; it is removed when this process ends.
 
     Raises
@@ -82,7 +82,7 @@ def _borrow_pip() -> Path:
     """
     folder = Path(tempfile.mkdtemp(prefix="cudnn-backend-pip-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if wheel := _bundled_pip():
+    if wheel := _find_bundled_pip():
         shutil.unpack_archive(wheel, folder, "zip")
         return folder
     said = "there is no uv either"
@@ -92,7 +92,7 @@ def _borrow_pip() -> Path:
         done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return folder
-        said = f"uv did not get one:\n{_error_lines(done.stderr)}"
+        said = f"uv did not get one:\n{_find_error_lines(done.stderr)}"
     raise EnvironmentNotReady(
         f"{sys.executable} has no pip, which downloads the cuDNN wheels",
         code="pip-missing",
@@ -101,7 +101,7 @@ def _borrow_pip() -> Path:
     )
 
 
-def _pip_environment() -> dict[str, str]:
+def _make_pip_environment() -> dict[str, str]:
     """Return this environment with only those pip settings that name package sources.
 
     In an environment without pip, which uv makes, uv's settings mean those of pip that are not set.
@@ -120,11 +120,11 @@ def _pip_environment() -> dict[str, str]:
     return environment
 
 
-def index_versions(project: str) -> tuple[list[str], str]:
+def list_index_versions(project: str) -> tuple[list[str], str]:
     """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's error text."""
     done = subprocess.run(
-        _pip_command("index", "versions", project),
-        env=_pip_environment(),
+        _get_pip_command("index", "versions", project),
+        env=_make_pip_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -133,11 +133,11 @@ def index_versions(project: str) -> tuple[list[str], str]:
     )
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if not listed:
-        return [], _error_lines(done.stderr)
+        return [], _find_error_lines(done.stderr)
     return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]{1,9}){3}", one)], ""
 
 
-def _error_lines(output: str) -> str:
+def _find_error_lines(output: str) -> str:
     """Return pip's errors, or its last output line if it reports none."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
@@ -154,12 +154,12 @@ def _start_download(
     """
     temporary, log = staging / "tmp", staging / "pip.log"
     temporary.mkdir()
-    command = _pip_command(
+    command = _get_pip_command(
         *("download", "--no-deps", "--only-binary=:all:", "--progress-bar=off"),
         *(f"--dest={staging / 'wheel'}", requirement),
     )
     # pip writes the growing wheel below TMPDIR: ours, so that it can be watched and is cleaned up.
-    environment = {**_pip_environment(), "TMPDIR": str(temporary)}
+    environment = {**_make_pip_environment(), "TMPDIR": str(temporary)}
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with (
         log.open("wb") as output,
@@ -180,7 +180,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     task = bars.add_task(f"downloading {requirement}", total=None)
     with _start_download(requirement, staging, lock) as (process, command, log):
         while poll_process(process) is None:
-            bars.update(task, completed=_largest_wheel_bytes(staging), total=announced_bytes(_read_log(log)))
+            bars.update(task, completed=_find_largest_wheel_bytes(staging), total=read_announced_bytes(_read_log(log)))
             time.sleep(_PAUSE_S)
     wheels = list((staging / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
@@ -188,7 +188,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
             f"pip did not download {requirement}, exit status {process.returncode}",
             code="wheel-download-failed",
             where=shlex.join(command),
-            cause=f"pip said:\n{_error_lines(_read_log(log))}",
+            cause=f"pip said:\n{_find_error_lines(_read_log(log))}",
         )
     [wheel] = wheels
     size_bytes = wheel.stat().st_size
@@ -196,22 +196,22 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     return wheel
 
 
-def find_size(requirement: str, staging: Path) -> int | None:
+def find_wheel_bytes(requirement: str, staging: Path) -> int | None:
     """Return the size of a requirement's wheel in bytes, by starting its download and stopping at the announced size.
 
     None if the index does not report.
     """
     with _start_download(requirement, staging) as (process, _, log):
-        while (size_bytes := announced_bytes(_read_log(log))) is None and poll_process(process) is None:
+        while (size_bytes := read_announced_bytes(_read_log(log))) is None and poll_process(process) is None:
             time.sleep(_PAUSE_S)
-        return size_bytes or _largest_wheel_bytes(staging) or None
+        return size_bytes or _find_largest_wheel_bytes(staging) or None
 
 
 def _read_log(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")
 
 
-def _largest_wheel_bytes(folder: Path) -> int:
+def _find_largest_wheel_bytes(folder: Path) -> int:
     sizes_bytes = [0]
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -221,7 +221,7 @@ def _largest_wheel_bytes(folder: Path) -> int:
     return max(sizes_bytes)
 
 
-def announced_bytes(log: str) -> int | None:
+def read_announced_bytes(log: str) -> int | None:
     """Return the rounded size of the wheel that pip announces: ``Downloading NAME.whl (18.5 MB)``."""
     match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
     return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None

@@ -1,6 +1,6 @@
-"""The setup of a judging process as a value: its library files and the environment variables they read.
+"""The library files and environment variables of a process that judges graphs, as a value.
 
-A setup is read once, where a question is queried. A judging process is started with exactly this value, and the files
+It is read once, where a question is queried. A judging process is started with exactly this value, and the files
 are compared with it again when a process starts and when it has answered. Nothing here loads a library.
 """
 
@@ -28,12 +28,12 @@ from ..native.find import (
     list_library_folders,
 )
 from ..native.variables import LOG_VARIABLES, Variables, list_library_variables
-from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
-from ..system.interruption import ignoring, pass_interruption
-from ..system.private_folder import EntryFolder, PrivateFolder
+from ..system.integrity import FileChangedError, Signature, find_sha256, make_signature, read_sha256, remember_sha256
+from ..system.interruption import pass_interruption, suppress_errors
+from ..system.private_folder import KeyedRecordFolder, PrivateFolder
 from .store import child_environment, get_default_root, require_installed
 
-__all__ = ["Setup", "read_setup"]
+__all__ = ["JudgingEnvironment", "read_judging_environment"]
 
 Files = tuple[tuple[str, Signature], ...]  # by path, in the order in which the loader searches
 
@@ -50,7 +50,7 @@ _MOST_NAMED = 4  # changed files that an error names
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class JudgingEnvironment:
     """The library files and environment variables of a judging process, apart from graph and target.
 
     Attributes
@@ -88,7 +88,7 @@ class Setup:
 
     def environment(self) -> dict[str, str]:
         """Return the environment to start a judging process with: this process's, with the setup's variables."""
-        others = {name: value for name, value in os.environ.items() if not _is_part_of_setup(name)}
+        others = {name: value for name, value in os.environ.items() if not _may_change_answers(name)}
         return {**others, **dict(self.variables)}
 
     def check(self) -> None:
@@ -102,7 +102,7 @@ class Setup:
         now = tuple(_list_signatures(self.library, self.nvrtc, dict(self.variables)))
         if now == self.files:
             return
-        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _may_differ(path, self.files, now)]
+        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _may_have_changed(path, self.files, now)]
         if not changed and [path for path, _ in self.files] == [path for path, _ in now]:
             return
         more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
@@ -114,7 +114,7 @@ class Setup:
         )
 
 
-def _may_differ(path: str, before: Files, now: Files) -> bool:
+def _may_have_changed(path: str, before: Files, now: Files) -> bool:
     """Return whether a file may have changed since it was signed."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
@@ -125,7 +125,7 @@ def _may_differ(path: str, before: Files, now: Files) -> bool:
     return known is None or known != _get_digest(path, new)
 
 
-def read_setup(version: str | None, environ: Mapping[str, str] | None = None) -> Setup:
+def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
     """Return the setup for an installed cuDNN version, or for the cuDNN that this process would load (None).
 
     Parameters
@@ -154,11 +154,11 @@ def read_setup(version: str | None, environ: Mapping[str, str] | None = None) ->
     for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
         if value := environment.get(name):
             environment[name] = _make_absolute(name, value)
-    variables = tuple(sorted((name, value) for name, value in environment.items() if _is_part_of_setup(name)))
-    return Setup(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
+    variables = tuple(sorted((name, value) for name, value in environment.items() if _may_change_answers(name)))
+    return JudgingEnvironment(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
 
 
-def _is_part_of_setup(name: str) -> bool:
+def _may_change_answers(name: str) -> bool:
     """Return whether a variable is part of a setup."""
     if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
         return True
@@ -176,8 +176,8 @@ def _make_absolute(name: str, value: str) -> str:
 def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load, with its signature."""
     for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
-        with ignoring(OSError):
-            yield path, sign(os.stat(path))
+        with suppress_errors(OSError):
+            yield path, make_signature(os.stat(path))
 
 
 def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
             yield from _list_libraries(folder)
     beside = tuple(_list_libraries(os.path.dirname(library)))
     is_full = any(_OF_FULL_WHEELS in file for file in beside)
-    places = [place.path for major in _CUDA_MAJORS for place in _search_places(major, library, not nvrtc, is_full)]
+    places = [place.path for major in _CUDA_MAJORS for place in _list_search_places(major, library, not nvrtc, is_full)]
     found = [path for path in (library, nvrtc, *places) if path and os.path.sep in path]
     leading = (os.path.dirname(one) for path in found for one in (path, os.path.realpath(path)))
     for folder in dict.fromkeys(leading):
@@ -199,7 +199,7 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
         yield str(stub)
 
 
-def _search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
+def _list_search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
     if with_nvrtc:
         yield from find_nvrtc_places(major, library or None)
     if with_cublaslt:
@@ -207,7 +207,7 @@ def _search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bo
 
 
 def _list_libraries(folder: str) -> Iterator[str]:
-    with ignoring(OSError):
+    with suppress_errors(OSError):
         names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
         yield from (os.path.join(folder, name) for name in names)
 
@@ -229,7 +229,7 @@ def _get_digest(path: str, signature: Signature) -> str:
         pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
-        _digest_cache(get_default_root() / "digests").write(_digest_key(path, signature), {"sha256": digest})
+        _open_digest_cache(get_default_root() / "digests").write(_make_digest_key(path, signature), {"sha256": digest})
     return digest
 
 
@@ -238,22 +238,24 @@ def _find_digest(path: str, signature: Signature) -> str | None:
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
-        record = _digest_cache(get_default_root() / "digests").read(_digest_key(path, signature))
+        record = _open_digest_cache(get_default_root() / "digests").read(_make_digest_key(path, signature))
         if record is not None and isinstance(record.get("sha256"), str):
             return remember_sha256(path, signature, record["sha256"])
     return None
 
 
-def _digest_key(path: str, signature: Signature) -> str:
+def _make_digest_key(path: str, signature: Signature) -> str:
     return hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
 
 
 @cache
-def _digest_cache(folder: Path) -> EntryFolder:
+def _open_digest_cache(folder: Path) -> KeyedRecordFolder:
     private = PrivateFolder(
         folder,
         title="folder of file digests",
         reason="cached answers are looked up by them",
         code="cache-folder-not-private",
     )
-    return EntryFolder(private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False)
+    return KeyedRecordFolder(
+        private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False
+    )

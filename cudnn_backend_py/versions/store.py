@@ -37,10 +37,10 @@ from ..native.version_store import (
     get_shared_folder,
     open_store,
 )
-from ..system.integrity import METADATA, find_differences, installations_of, read_installation
+from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of
 from ..system.interruption import pass_interruption
 from ..system.version import JIT_SINCE, version_numbers, version_text
-from .pip import download, find_size, index_versions
+from .pip import download, find_wheel_bytes, list_index_versions
 from .wheels import refuse_wheel, unpack_wheel
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ __all__ = [
     "IntegrityReport",
     "check_all",
     "child_environment",
-    "default_cuda",
-    "download_bytes",
-    "environment_for",
+    "find_default_cuda",
+    "find_download_bytes",
     "find_installed",
+    "find_newest",
     "get_default_root",
     "install",
     "list_installed",
     "list_judging",
+    "make_version_environment",
     "needs_cublas",
-    "newest",
     "remove",
     "require_installed",
     "verify",
@@ -115,38 +115,38 @@ class InstalledCudnn:
     size_bytes: int
 
     @property
-    def short(self) -> str:
+    def short_version(self) -> str:
         """The first three numbers of the version, ``"9.19.0"``."""
         return self.version.rpartition(".")[0]
 
     @property
-    def build(self) -> str:
+    def version_with_cuda(self) -> str:
         """The first three numbers and the CUDA major, ``"9.19.0+cu12"``."""
-        return f"{self.short}+cu{self.cuda}"
+        return f"{self.short_version}+cu{self.cuda}"
 
     @property
-    def judges(self) -> bool:
+    def can_judge(self) -> bool:
         """Whether this cuDNN can judge graphs without a GPU; see ``JIT_SINCE``."""
         return _can_judge(self.flavor, self.version)
 
     @property
-    def full_build(self) -> str:
+    def full_version_with_cuda(self) -> str:
         """All numbers of the version and the CUDA major, ``"9.19.0.56+cu12"``."""
         return f"{self.version}+cu{self.cuda}"
 
     @property
     def name(self) -> str:
         """Version, CUDA major and wheel, ``"9.19.0.56+cu12-jit"``, as :func:`find_installed` accepts them."""
-        return f"{self.full_build}-{self.flavor}"
+        return f"{self.full_version_with_cuda}-{self.flavor}"
 
 
 def _can_judge(flavor: Flavor, version: str) -> bool:
     return flavor == "full" or version_numbers(version) >= JIT_SINCE
 
 
-def default_cuda() -> Cuda:
+def find_default_cuda() -> Cuda:
     """Return ``"13"`` if this environment has the NVRTC of CUDA 13 and not of CUDA 12, else ``"12"``."""
-    return "13" if _environment_nvrtc("13") and not _environment_nvrtc("12") else "12"
+    return "13" if _find_environment_nvrtc("13") and not _find_environment_nvrtc("12") else "12"
 
 
 def install(
@@ -169,7 +169,7 @@ def install(
     version
         ``"9.19.0.56"``, ``"9.19.0"`` (its newest build) or ``"9.19"`` (its newest patch).
     cuda
-        CUDA major; default :func:`default_cuda`.
+        CUDA major; default :func:`find_default_cuda`.
     root
         Folder of all versions; default :func:`get_default_root`. Made if missing, with mode 0700.
     progress
@@ -192,25 +192,25 @@ def install(
     Loads cuDNN: no
     """
     request = VersionRequest.parse(version, cuda, flavor, latest=True)
-    wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
-    with _locked_store(root) as (root, lock), _make_progress(progress) as bars:
+    wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
+    with _lock_store(root) as (root, lock), _make_progress(progress) as bars:
         there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
-        found = _find_newest(one for one in there if flavor is not None or one.judges)
+        found = _find_newest(one for one in there if flavor is not None or one.can_judge)
         if found is not None:
             project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
         else:
             lookup = bars.add_task("looking up versions", total=None)
             project, exact = _choose_wheel(wanted, cuda, flavor)
             bars.remove_task(lookup)
-            folder = _folder_for(root, exact, cuda, _flavor_of(project, cuda))
+            folder = _choose_folder(root, exact, cuda, _find_flavor(project, cuda))
         _ensure_wheel(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
-        if _environment_nvrtc(cuda) is None:
+        if _find_environment_nvrtc(cuda) is None:
             _ensure_wheel(
                 _NVRTC_REQUIREMENT[cuda], get_shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock
             )
         installed = _load_installed(folder)
         if installed is None:
-            _refuse_foreign(folder, _CUDNN_FILE)
+            _refuse_foreign_folder(folder, _CUDNN_FILE)
         if needs_cublas(installed):
             file, requirement = _CUBLAS[cuda]
             _ensure_wheel(requirement, get_shared_folder(root, "cublas", cuda), file, bars, lock)
@@ -229,12 +229,12 @@ def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return sorted(_find_installed(open_store(root).path), key=_sort_key)
+    return sorted(_find_installed(open_store(root).path), key=_make_sort_key)
 
 
 def list_judging(root: Path | None = None) -> list[InstalledCudnn]:
     """Return the installed versions that can judge graphs, oldest first."""
-    return [one for one in list_installed(root) if one.judges]
+    return [one for one in list_installed(root) if one.can_judge]
 
 
 def find_installed(
@@ -242,9 +242,9 @@ def find_installed(
 ) -> InstalledCudnn | None:
     """Return the newest installed version that starts with these numbers, or None.
 
-    Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins. Without
-    ``flavor``, which a name such as ``9.19.0-jit`` has too, the full wheel is taken before the jit one of the same
-    version.
+    Without ``cuda`` any CUDA major matches; if the version is installed for both, :func:`find_default_cuda` decides.
+    Without ``flavor``, which a name such as ``9.19.0-jit`` has too, a full wheel is preferred to the JIT wheel of the
+    same version.
 
     Raises
     ------
@@ -271,8 +271,8 @@ def require_installed(
     installed = _find_newest(_find_matches(wanted, root))
     if installed is None:
         for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
-            _refuse_changed(rest)
-        have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
+            _refuse_changed_files(rest)
+        have = ", ".join(dict.fromkeys(item.short_version for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
             f"cuDNN {wanted} is not installed{wanted.wheel_phrase}",
             code="cudnn-version-not-installed",
@@ -282,7 +282,7 @@ def require_installed(
     return installed
 
 
-def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
+def find_newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda_major(cuda)
@@ -304,7 +304,7 @@ def remove(
         ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
-    with _locked_store(root) as (root, _):
+    with _lock_store(root) as (root, _):
         matches = _find_matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
@@ -353,7 +353,7 @@ class IntegrityReport:
     state
         ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
     differences
-        One line for each file that differs from the installed one in or why nothing could be checked.
+        One line for each file that differs from its state after the installation, or why nothing could be checked.
     repair
         What to do about it.
     """
@@ -398,11 +398,12 @@ def check_all(
     cache = open_store(root).path
     checked = []
     for wanted in [VersionRequest.parse(version) for version in versions] or [VersionRequest((), None, None)]:
-        found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sort_key)
+        found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_make_sort_key)
         checked += [_check_version(one) for one in found]
         rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
         checked += [
-            IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_command(rest)) for rest in rests
+            IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _make_repair_command(rest))
+            for rest in rests
         ]
         if wanted.numbers and not found and not rests:
             repair = f"cudnn-backend cudnn install {wanted.arguments}"
@@ -415,17 +416,17 @@ def check_all(
 
 
 def _check_version(installed: InstalledCudnn) -> IntegrityReport:
-    for folder in _folders_of(installed):
+    for folder in _list_folders(installed):
         installation = read_installation(folder)
         if differences := find_differences(installation, full=True):
             return IntegrityReport(
-                installed.path.name, str(installed.path), "damaged", differences, _repair_command(installed.path)
+                installed.path.name, str(installed.path), "damaged", differences, _make_repair_command(installed.path)
             )
     return IntegrityReport(installed.path.name, str(installed.path), "whole")
 
 
 def _check_environment_wheel(library: Path) -> IntegrityReport:
-    installations = installations_of(library)
+    installations = read_installations_of(library)
     if not installations:
         reason = "no wheel has a RECORD of it"
         return IntegrityReport("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
@@ -456,7 +457,7 @@ def child_environment(installed: InstalledCudnn, environ: Mapping[str, str] | No
     return environment
 
 
-def environment_for(version: str | None) -> dict[str, str]:
+def make_version_environment(version: str | None) -> dict[str, str]:
     """Return the environment of a child that judges with an installed version, or (None) as this process would.
 
     Raises
@@ -474,17 +475,17 @@ def _find_matches(wanted: VersionRequest, root: Path | None) -> list[InstalledCu
     return _find_installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
-def _sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
+def _make_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
     return version_numbers(one.version), one.cuda, one.flavor
 
 
 def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
-    preferred = default_cuda()
+    preferred = find_default_cuda()
 
-    def preference(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
+    def make_preference_key(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
         return version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
 
-    return max(candidates, key=preference, default=None)
+    return max(candidates, key=make_preference_key, default=None)
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
@@ -496,7 +497,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     complaints = []
     projects = {kind: project.format(cuda) for kind, project in _PROJECT.items() if flavor in (None, kind)}
     for kind, project in projects.items():
-        versions, complaint = index_versions(project)
+        versions, complaint = list_index_versions(project)
         complaints.append(complaint)
         for version in versions:
             if flavor is not None or _can_judge(kind, version):
@@ -504,7 +505,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     asked = version_text(wanted) or "latest"
     if not project_of:
         raise EnvironmentNotReady(
-            f"pip finds no cuDNN 9 wheel for CUDA {cuda} , so not {asked}",
+            f"pip finds no cuDNN 9 wheel for CUDA {cuda}, so {asked} cannot be installed",
             code="cudnn-index-empty",
             where=f"pip index versions {', '.join(projects.values())}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
@@ -514,7 +515,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         )
     matching = [version for version in project_of if version_numbers(version)[: len(wanted)] == wanted]
     if not matching:
-        nearest = sorted(project_of, key=lambda version: _version_distance(wanted, version))
+        nearest = sorted(project_of, key=lambda version: _measure_version_distance(wanted, version))
         raise EnvironmentNotReady(
             f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
             code="cudnn-version-not-found",
@@ -525,7 +526,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     return project_of[exact], exact
 
 
-def _version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a sort key by distance between versions, number by number; the newer of two equally near ones first."""
     have = version_numbers(version)
     return (
@@ -534,7 +535,7 @@ def _version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int,
     )
 
 
-def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
+def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
     """Return the bytes of cuDNN that installing a version would download: 0 if installed, None if unknown.
 
     A download is begun and ended as soon as its size is known: some seconds.
@@ -547,23 +548,23 @@ def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | N
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor, latest=True)
-    if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _find_matches(wanted, None)):
+    if len(wanted.numbers) > 2 and any(flavor is not None or one.can_judge for one in _find_matches(wanted, None)):
         return 0
-    project, exact = _choose_wheel(wanted.numbers, wanted.cuda or default_cuda(), wanted.flavor)
+    project, exact = _choose_wheel(wanted.numbers, wanted.cuda or find_default_cuda(), wanted.flavor)
     with tempfile.TemporaryDirectory() as folder:
-        return find_size(f"{project}=={exact}", Path(folder))
+        return find_wheel_bytes(f"{project}=={exact}", Path(folder))
 
 
 # Folders
 
 
 def _ensure_wheel(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
-    """Ensure that a folder holds the wheel as installed: download it if missing, replace it if damaged."""
+    """Install a wheel into a folder if it is missing there or damaged."""
     if os.path.lexists(folder):
         if _is_intact(folder, needed):
             return
         _check_replaceable(folder, needed)
-    with _staging_folder(folder.parent) as staging:
+    with _make_staging_folder(folder.parent) as staging:
         wheel = download(requirement, staging, bars, lock)
         _place_wheel(wheel, folder, needed, bars)
 
@@ -574,21 +575,21 @@ def _is_intact(folder: Path, needed: str) -> bool:
     except (OSError, ValueError) as error:
         pass_interruption(error)
         return False
-    return _single_match(installation.files, needed) is not None and not find_differences(installation, full=True)
+    return _find_single_match(installation.files, needed) is not None and not find_differences(installation, full=True)
 
 
 def _check_replaceable(folder: Path, needed: str) -> None:
     """Refuse a folder that install did not make."""
     if folder.is_symlink() or not folder.is_dir():
-        _refuse_foreign(folder, needed)
+        _refuse_foreign_folder(folder, needed)
     names = {path.name for path in folder.iterdir()}
     if METADATA not in names and not names <= {"nvidia"}:
-        _refuse_foreign(folder, needed)
+        _refuse_foreign_folder(folder, needed)
 
 
 def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
     """Unpack a wheel into ``folder``, completely or not at all, replacing the old one."""
-    with _staging_folder(folder.parent) as staging:
+    with _make_staging_folder(folder.parent) as staging:
         tree = staging / "tree"
         tree.mkdir(mode=0o700)
         unpack_wheel(wheel, tree, bars)
@@ -599,7 +600,7 @@ def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None
         tree.rename(folder)
 
 
-def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
+def _refuse_foreign_folder(folder: Path, needed: str) -> NoReturn:
     raise EnvironmentNotReady(
         f"{folder} exists but was not created by install",
         code="cache-folder-foreign",
@@ -608,7 +609,7 @@ def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
     )
 
 
-def _folder_for(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
+def _choose_folder(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
     """Return the folder for a wheel: a plain name for a JIT wheel unless a full wheel has it."""
     plain = root / f"{exact}-cu{cuda}"
     there = _load_installed(plain)
@@ -616,7 +617,7 @@ def _folder_for(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
     return plain.with_name(f"{plain.name}-{flavor}") if taken else plain
 
 
-def _flavor_of(project: str, cuda: Cuda) -> Flavor:
+def _find_flavor(project: str, cuda: Cuda) -> Flavor:
     return next(flavor for flavor, name in _PROJECT.items() if name.format(cuda) == project)
 
 
@@ -624,16 +625,16 @@ def _find_installed(
     root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None, flavor: Flavor | None = None
 ) -> list[InstalledCudnn]:
     """Return the installed versions that begin with these numbers, unordered."""
-    loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
+    loaded = (_load_installed(folder) for folder in _iterate_version_folders(root, wanted, cuda))
     return [one for one in loaded if one is not None and flavor in (None, one.flavor)]
 
 
 def _find_remnants(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
     """Yield the folders that are named like a version but have no readable record."""
-    return (folder for folder in _version_folders(root, wanted, cuda) if _load_installed(folder) is None)
+    return (folder for folder in _iterate_version_folders(root, wanted, cuda) if _load_installed(folder) is None)
 
 
-def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
+def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
     found = []
     private = open_store(root)
     with private.translate_errors(), contextlib.suppress(FileNotFoundError), private.open() as folder:
@@ -656,7 +657,7 @@ def _load_installed(folder: Path) -> InstalledCudnn | None:
         pass_interruption(error)
         return None
     flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
-    library = _single_match(installation.files, _CUDNN_FILE)
+    library = _find_single_match(installation.files, _CUDNN_FILE)
     flavor = flavors.get(installation.project)
     if flavor is None or installation.version != name["version"] or library is None:
         return None
@@ -673,13 +674,13 @@ def _load_installed(folder: Path) -> InstalledCudnn | None:
     )
 
 
-def _single_match(names: Iterable[str], pattern: str) -> str | None:
+def _find_single_match(names: Iterable[str], pattern: str) -> str | None:
     """Return the single file name that matches a pattern; None if there is not exactly one."""
     found = [name for name in names if name.count("/") == pattern.count("/") and fnmatch(name, pattern)]
     return found[0] if len(found) == 1 else None
 
 
-def _folders_of(installed: InstalledCudnn) -> list[Path]:
+def _list_folders(installed: InstalledCudnn) -> list[Path]:
     """Return the folders that a version uses: its own, and that of a cached NVRTC."""
     root = installed.path.parent
     nvrtc, cublas = (get_shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
@@ -692,27 +693,28 @@ def _folders_of(installed: InstalledCudnn) -> list[Path]:
 
 
 def _check_files(installed: InstalledCudnn, *, full: bool) -> None:
-    for folder in _folders_of(installed):
+    for folder in _list_folders(installed):
         try:
             differences = find_differences(read_installation(folder), full=full)
         except (OSError, ValueError) as error:
             pass_interruption(error)
             differences = (f"{METADATA} is unreadable: {error}",)
         if differences:
-            _refuse_changed(folder, differences, _repair_command(installed.path))
+            _refuse_changed_files(folder, differences, _make_repair_command(installed.path))
 
 
-def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
+def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} differs from the installed one in {len(differences)} difference{'s' * (len(differences) != 1)}",
+        f"{folder} differs from its state after the installation in {len(differences)} "
+        f"file{'s' * (len(differences) != 1)}",
         code="installed-files-changed",
         where=str(folder),
         cause="\n".join(differences),
-        fix=f"{repair or _repair_command(folder)}, which reinstalls it",
+        fix=f"{repair or _make_repair_command(folder)}, which reinstalls it",
     )
 
 
-def _repair_command(folder: Path) -> str:
+def _make_repair_command(folder: Path) -> str:
     version, _, rest = folder.name.partition("-cu")
     cuda, _, flavor = rest.partition("-")
     beside = (own for other, own in _OTHER.items() if folder.with_name(f"{folder.name}-{other}").exists())
@@ -723,7 +725,7 @@ def _repair_command(folder: Path) -> str:
 # NVRTC
 
 
-def _environment_nvrtc(cuda: Cuda) -> Path | None:
+def _find_environment_nvrtc(cuda: Cuda) -> Path | None:
     return _find_on_path(_NVRTC_FILE[cuda])
 
 
@@ -734,7 +736,7 @@ def _find_on_path(file: str) -> Path | None:
 
 def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
     cached = get_shared_folder(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
-    return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
+    return _find_environment_nvrtc(cuda) or (cached if cached.is_file() else None)
 
 
 # cuBLASLt
@@ -748,10 +750,10 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
 
 def needs_cublas(installed: InstalledCudnn) -> bool:
     """Return whether a version needs cuBLASLt from the version store: a full wheel without an installed cuBLAS."""
-    return installed.flavor == "full" and _environment_cublas(installed.cuda) is None
+    return installed.flavor == "full" and _find_environment_cublas(installed.cuda) is None
 
 
-def _environment_cublas(cuda: Cuda) -> Path | None:
+def _find_environment_cublas(cuda: Cuda) -> Path | None:
     return _find_on_path(_CUBLAS[cuda][0])
 
 
@@ -759,7 +761,7 @@ def _environment_cublas(cuda: Cuda) -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked_store(root: Path | None) -> Iterator[tuple[Path, int]]:
+def _lock_store(root: Path | None) -> Iterator[tuple[Path, int]]:
     """Lock the store and yield its path and the lock; remnants of killed installs are removed."""
     private = open_store(root)
     with private.translate_errors(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
@@ -769,7 +771,7 @@ def _locked_store(root: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 @contextlib.contextmanager
-def _staging_folder(root: Path) -> Iterator[Path]:
+def _make_staging_folder(root: Path) -> Iterator[Path]:
     """Make a private temporary folder in the store, so that a rename completes an install. The caller has the lock."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
     try:
@@ -787,7 +789,7 @@ def _remove_tree(path: Path) -> None:
 
 def _remove_folder(folder: Path) -> None:
     """Remove a folder of the store atomically for other processes; harmless if it does not exist."""
-    with _staging_folder(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
+    with _make_staging_folder(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
         folder.rename(staging / folder.name)
 
 

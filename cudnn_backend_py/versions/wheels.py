@@ -49,7 +49,7 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
     project, version = _split_wheel_name(wheel)
     try:
         with zipfile.ZipFile(wheel) as archive:
-            members = list(_checked_members(wheel, archive))
+            members = list(_iterate_checked_members(wheel, archive))
             total_bytes = sum(member.file_size for member, _ in members)
             task = bars.add_task(f"extracting {project}-{version}", total=total_bytes)
             files = {}
@@ -121,7 +121,7 @@ def _copy_hashed(source: IO[bytes], sink: IO[bytes], bars: Progress, task: TaskI
     return digest.digest()
 
 
-def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, str]]:
+def _iterate_checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, str]]:
     """Yield the files below ``nvidia/``, each with the SHA-256 that RECORD gives (base64url, no padding)."""
     members = archive.infolist()
     if len(members) > _MAX_FILES:

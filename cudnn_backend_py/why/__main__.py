@@ -16,9 +16,9 @@ from ..errors import CudnnBackendError
 from ..frontend.__main__ import select_program
 from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
-from ..system.after_import import after_import
+from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
-from ..system.nearest import did_you_mean
+from ..system.nearest import suggest_nearest
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -41,7 +41,7 @@ _FORMATS = ("text", "json", "html")
 
 def _check_format(word: str | None) -> str | None:
     if word is not None and word not in _FORMATS:
-        known = f"{', '.join(_FORMATS)}{did_you_mean(word, _FORMATS)}"
+        known = f"{', '.join(_FORMATS)}{suggest_nearest(word, _FORMATS)}"
         raise click.BadParameter(f"{word!r} is not one of {known}")
     return word
 
@@ -93,12 +93,12 @@ def _run_watched(
     process, watches = os.getpid(), []
 
     def watch() -> None:
-        from .watch import Watch
+        from .watch import AttentionCallWatch
 
-        watches.append(Watch(as_cuda=target is not None))
+        watches.append(AttentionCallWatch(as_cuda=target is not None))
         watches[0].start()
 
-    forget = after_import("torch", watch)
+    forget = call_after_import("torch", watch)
     try:
         _run_until_values_needed(start, target)
     finally:

@@ -19,7 +19,7 @@ from .query_cudnn import CallVerdict, query_cudnn
 from .report import Finding, WhyReport
 
 if TYPE_CHECKING:
-    from .watch import CallGroup, Watch
+    from .watch import AttentionCallWatch, CallGroup
 
 __all__ = ["make_described_machine", "make_findings", "why_not_cudnn"]
 
@@ -28,7 +28,7 @@ __all__ = ["make_described_machine", "make_findings", "why_not_cudnn"]
 def why_not_cudnn(
     target: str | None = None, *, run_query: bool = True, measure: bool = False, budget_s: float = 60.0
 ) -> Iterator[WhyReport]:
-    """Watch torch's attention calls in a block: the chosen backend, and what excluded cuDNN.
+    """AttentionCallWatch torch's attention calls in a block: the chosen backend, and what excluded cuDNN.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ def why_not_cudnn(
         raise UsageError(f"budget_s is {budget_s!r}, a number of seconds of 0 or more is needed", code="why-option")
     profile = None if target is None else find_profile(target)
     try:
-        from .watch import Watch
+        from .watch import AttentionCallWatch
     except ImportError as error:
         raise EnvironmentNotReady("torch cannot be imported", code="why-without-torch", cause=str(error)) from error
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
-    watch = Watch(as_cuda=target is not None)
+    watch = AttentionCallWatch(as_cuda=target is not None)
     watch.start()
     try:
         yield report
@@ -80,7 +80,13 @@ _MAX_DIRECT_CALLS = 8  # places that name a backend, which are reported
 
 
 def fill_report(
-    report: WhyReport, watch: Watch, profile: Profile | None, *, run_query: bool, measure: bool, budget_s: float
+    report: WhyReport,
+    watch: AttentionCallWatch,
+    profile: Profile | None,
+    *,
+    run_query: bool,
+    measure: bool,
+    budget_s: float,
 ) -> None:
     """Fill a report from a watch, including what was not observed; judge calls for `profile` if given."""
     from .query_torch import read_machine

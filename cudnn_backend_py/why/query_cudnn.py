@@ -11,7 +11,7 @@ from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DataType
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
-from ..graph.attention.problem import TensorLayout, describe_dense
+from ..graph.attention.problem import TensorLayout, make_dense_problem
 from ..graph.ir import Graph, packed_strides
 from ..system.version import VersionTuple
 from ..target import Profile
@@ -101,7 +101,7 @@ def _make_problem(call: TorchCall) -> Attention:
         batch, heads, *_ = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
         bias = (batch, heads, call.q.dims[2], call.k.dims[2])
         tensors["bias"] = TensorLayout(bias, packed_strides(bias), kind)
-    return describe_dense(tensors, dropout=call.dropout, **options)
+    return make_dense_problem(tensors, dropout=call.dropout, **options)
 
 
 def build_graphs(call: TorchCall, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:

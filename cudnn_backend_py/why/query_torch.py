@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from packaging.version import Version
 
-from ..system.interruption import ignoring
+from ..system.interruption import suppress_errors
 from .calls import BACKENDS, DEFAULT_ORDER, Machine, TensorFacts, TensorForm, TorchAnswer, TorchCall, TorchSwitches
 from .gates import ENVIRONMENT_VARIABLES
 
@@ -49,7 +49,7 @@ def read_size(value: Any) -> int:
 
 
 def _read_lengths(tensor: Any) -> tuple[int, ...]:
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         if tensor.layout == torch.jagged:
             offsets = tensor.offsets()
             return tuple((offsets[1:] - offsets[:-1]).tolist())
@@ -141,7 +141,7 @@ def read_machine() -> Machine:
     """Describe torch's machine: versions of torch, CUDA and cuDNN, GPU, and the variables its conditions read."""
     version, sm, gpu = None, None, ""
     live = torch.cuda.is_available()
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         number = torch.backends.cudnn.version()
         version = (number // 10000, number // 100 % 100, number % 100) if number else None
     if live:

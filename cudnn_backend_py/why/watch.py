@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..system.interruption import ignoring, pass_interruption
+from ..system.interruption import pass_interruption, suppress_errors
 from .calls import CallKind, CallSite, TorchAnswer, TorchCall, TorchSwitches
 from .gates import PACKED_SEQUENCES_NOTE
 from .query_torch import (
@@ -33,7 +33,7 @@ from .query_torch import (
 )
 from .wrapping import FunctionWrapper, WrapperRegistry, is_compiling
 
-__all__ = ["CallGroup", "Watch"]
+__all__ = ["AttentionCallWatch", "CallGroup"]
 
 MAX_GROUPS = 10_000
 MAX_RECENT_CALLS = 4  # shapes of a place that are looked for before all others
@@ -92,7 +92,7 @@ _compiled_groups: list[
 ] = []  # attention in graphs that dynamo compiled in any watch: their runs are counted on
 
 
-class Watch:
+class AttentionCallWatch:
     """Records the attention calls of this process between :meth:`start` and :meth:`stop`.
 
     Parameters
@@ -155,14 +155,14 @@ class Watch:
         """Wrap attention operators in ``torch.ops.aten``: the general one, and those of each backend."""
         backends = [name for name in dir(torch) if name.startswith("_scaled_dot_product_")]
         for name in ("scaled_dot_product_attention", *backends):
-            around = self._make_recorder(
+            record_call = self._make_recorder(
                 self._make_backend_counter(name) if name in backends else self._record_operator_call
             )
             packet = getattr(torch.ops.aten, name, None)
             for operator in [packet, *(getattr(packet, one) for one in packet.overloads())] if packet else ():
-                self._registry.wrap(operator, "_op", around, everywhere=False)
+                self._registry.wrap(operator, "_op", record_call, everywhere=False)
             if name in backends:
-                self._registry.wrap(torch, name, around, everywhere=False)
+                self._registry.wrap(torch, name, record_call, everywhere=False)
 
     def stop(self) -> None:
         """Restore the wrapped functions, also under names that the program imported."""
@@ -177,7 +177,7 @@ class Watch:
     def _make_recorder(self, note: Callable[..., None]) -> FunctionWrapper:
         """Return a wrapper that records each call of a function."""
 
-        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def record_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             try:
                 note(*args, **kwargs)
             except Exception as error:  # whatever it is, the program goes on
@@ -185,12 +185,12 @@ class Watch:
                 self._record_failure(error)
             return original(*args, **kwargs)
 
-        return FunctionWrapper(around)
+        return FunctionWrapper(record_call)
 
     def _make_outer_recorder(self, note: Callable[..., None]) -> FunctionWrapper:
         """Return a wrapper that records a call of a public function, but no calls inside it."""
 
-        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def record_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             thread = self._thread
             known = thread.known
             if known is None or is_compiling():
@@ -206,7 +206,7 @@ class Watch:
             finally:
                 thread.known = known
 
-        return FunctionWrapper(around)
+        return FunctionWrapper(record_call)
 
     def _record_failure(self, error: Exception) -> None:
         self.lost_calls += 1
@@ -278,7 +278,7 @@ class Watch:
     def _make_backend_counter(self, name: str) -> Callable[..., None]:
         """Return a function that counts the program's direct calls of one backend's operator."""
 
-        def note(*_args: Any, **_kwargs: Any) -> None:
+        def count_call(*_args: Any, **_kwargs: Any) -> None:
             frame = _find_calling_program()
             if frame is None or self._thread.known is None or is_compiling():
                 return
@@ -286,7 +286,7 @@ class Watch:
             if not file.startswith("<") and "torchinductor" not in file:  # of a compiled program
                 self.direct_calls[f"{name} at {file}:{frame.f_lineno}"] += 1
 
-        return note
+        return count_call
 
     def _find_group(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> CallGroup:
         """Return the group of a call, by its line, options and tensor properties; add it if it is new."""
@@ -388,8 +388,10 @@ class Watch:
     def _wrap_varlen_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
-            around = self._make_outer_recorder(lambda _, *args, **named: self._record_varlen_attention(*args, **named))
-            self._registry.wrap(varlen, "varlen_attn_out", around)
+            record_call = self._make_outer_recorder(
+                lambda _, *args, **named: self._record_varlen_attention(*args, **named)
+            )
+            self._registry.wrap(varlen, "varlen_attn_out", record_call)
 
     def _record_encoder_fast_path(self, *args: Any, **_more: Any) -> None:
         if args and isinstance(args[0], torch.Tensor):
@@ -446,7 +448,7 @@ def _make_quick_check(given: tuple[Any, ...]) -> Callable[..., bool] | None:
     """
     if len({id(one) for one in given}) < len(given) or any(one.is_nested for one in given):
         return None
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         from torch._C._dynamo.guards import TensorGuards
 
         sizes, strides = [list(one.shape) for one in given], [list(one.stride()) for one in given]
@@ -465,11 +467,11 @@ class _GraphSettings:
 
 
 def _make_group_of_node(node: Any, state: _GraphSettings) -> CallGroup:
-    def value(one: Any) -> Any:
+    def read_value(one: Any) -> Any:
         return one.meta.get("example_value") if isinstance(one, torch.fx.Node) else one
 
-    given = [value(one) for one in node.args]
-    named = {name: value(one) for name, one in node.kwargs.items()}
+    given = [read_value(one) for one in node.args]
+    named = {name: read_value(one) for name, one in node.kwargs.items()}
     kind = _find_call_kind(node)
     if _find_function_name(node) == "_varlen_attn_out":
         given = given[1:]
@@ -516,7 +518,7 @@ def _find_attention_nodes(module: Any) -> Iterator[tuple[Any, _GraphSettings]]:
     """Yield the attention calls of a dynamo graph, each with the settings at that point."""
     autocast = {}
     for device in ("cuda", "cpu"):
-        with ignoring(Exception):
+        with suppress_errors(Exception):
             if torch.is_autocast_enabled(device):
                 autocast[device] = torch.get_autocast_dtype(device)
     grad, switches = torch.is_grad_enabled(), read_switches()
@@ -560,17 +562,17 @@ def _count_calls(made: Any, counters: list[list[int]]) -> Any:
         type(owner).force_recompile(owner)
         made = owner.forward
 
-    def counter(*args: Any) -> Any:
+    def count_and_call(*args: Any) -> Any:
         for counter in counters:
             counter[0] += 1
         return made(*args)
 
-    return functools.update_wrapper(counter, made)
+    return functools.update_wrapper(count_and_call, made)
 
 
 def _read_varlen_backend(q: Any) -> str:
     """Return the backend that torch's rule selects for packed sequences, as text; empty if unknown or not on a GPU."""
-    with ignoring(Exception):
+    with suppress_errors(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 
         if q.is_cuda and _should_use_cudnn(q.device.index or 0):

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from ..system.after_import import after_import
-from ..system.interruption import ignoring
+from ..system.after_import import call_after_import
+from ..system.interruption import suppress_errors
 
 __all__ = ["FunctionWrapper", "WrapperRegistry", "is_compiling", "measure_pass_through_time"]
 
@@ -149,7 +149,7 @@ class WrapperRegistry:
         wrapper = _make_wrapper(original, around)
         if isinstance(holder, ModuleType):
             wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
-        with ignoring(Exception):  # torch.jit.script finds operators by the identity of their functions
+        with suppress_errors(Exception):  # torch.jit.script finds operators by the identity of their functions
             from torch.jit._builtins import _find_builtin, _register_builtin
 
             if (operator := _find_builtin(original)) is not None:
@@ -164,7 +164,7 @@ class WrapperRegistry:
 
     def run_after_import(self, module: str, action: Callable[[], object]) -> None:
         """Run an action once a module is imported, if that happens before :meth:`restore`."""
-        self._cancel_actions.append(after_import(module, action))
+        self._cancel_actions.append(call_after_import(module, action))
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
         """Set an attribute until :meth:`restore`."""
@@ -189,5 +189,5 @@ class WrapperRegistry:
                 continue
             for name, value in list(vars(module).items()):
                 if id(value) in changes:
-                    with ignoring(Exception):
+                    with suppress_errors(Exception):
                         setattr(module, name, changes[id(value)])

@@ -7,13 +7,13 @@ A file holds the cases of one kind of source: ``cudnn_threads`` those of cuDNN's
 from __future__ import annotations
 
 from . import cudnn_threads, framework_threads
-from .case import REMEDY_KINDS, Case
+from .case import REMEDY_KINDS, ReportedGraph
 
-__all__ = ["CASES", "REMEDY_KINDS", "Case", "find_case"]
+__all__ = ["CASES", "REMEDY_KINDS", "ReportedGraph", "find_case"]
 
 CASES = (*cudnn_threads.CASES, *framework_threads.CASES)
 
 
-def find_case(name: str) -> Case:
+def find_case(name: str) -> ReportedGraph:
     """Return the case with a name."""
     return next(case for case in CASES if case.name == name)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cudnn_backend_py import Graph
 
-__all__ = ["NEWEST_VERSION", "REMEDY_KINDS", "Case", "Complaint", "MessageSource", "RemedyKind"]
+__all__ = ["NEWEST_VERSION", "REMEDY_KINDS", "Complaint", "MessageSource", "RemedyKind", "ReportedGraph"]
 
 NEWEST_VERSION = "9.28.0"  # as a remedy: the version that judges a case without one
 
@@ -43,7 +43,7 @@ REMEDY_KINDS: tuple[RemedyKind, ...] = RemedyKind.__args__  # type: ignore[attr-
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class ReportedGraph:
     """A graph from a public thread, with its cause and remedy.
 
     Attributes

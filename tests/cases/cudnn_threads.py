@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 
-from .case import NEWEST_VERSION, Case
+from .case import NEWEST_VERSION, ReportedGraph
 
 __all__ = ["CASES"]
 
@@ -34,7 +34,7 @@ FRONTEND_URL = "https://github.com/NVIDIA/cudnn-frontend"
 FORUM_URL = "https://forums.developer.nvidia.com/t"
 
 
-def row_major_strides(dims: Dims) -> Dims:
+def make_row_major_strides(dims: Dims) -> Dims:
     """Return row-major strides."""
     return packed_strides(dims)
 
@@ -72,7 +72,7 @@ def _make_convolution(
     given, made = (y_dims, image) if gradient else (image, y_dims)
     source, result = ("dy", "dx") if gradient else ("x", "y")
 
-    def step(index: int) -> Tensor:
+    def add_step(index: int) -> Tensor:
         last = index == len(then)
         kind = (result_type or data_type) if last else FLOAT
         return g.tensor(result if last else f"step{index}", made, kind, strides=layout(made), virtual=not last)
@@ -86,7 +86,7 @@ def _make_convolution(
         "pre_paddings": (padding, padding),
         "post_paddings": (padding, padding),
     }
-    value = step(0)
+    value = add_step(0)
     tensors: dict[str, Any] = {
         source: g.tensor(source, given, strides=layout(given)),
         "w": g.tensor("w", filters, strides=(filter_layout or layout)(filters)),
@@ -96,7 +96,7 @@ def _make_convolution(
     g.operation(kind, convolution=Parameters(Kind.CONVOLUTION, geometry), alpha=1.0, beta=0.0, **tensors)
     for index, (mode, dims) in enumerate(then, 1):
         operand = None if dims is None else g.tensor(f"operand{index}", dims, operand_type, strides=layout(dims))
-        value = g.pointwise(mode, value, operand, out=step(index))
+        value = g.pointwise(mode, value, operand, out=add_step(index))
     return g.graph()
 
 
@@ -327,8 +327,8 @@ _make_convolution_with_float_result = partial(
 _make_sigmoid = partial(_make_unary_pointwise, Pointwise.SIGMOID_FWD, (1, 3, 32, 32))
 _make_small_identity = partial(_make_unary_pointwise, Pointwise.IDENTITY, (2, 2, 3), (6, 3, 1))
 
-CASES: list[Case] = [
-    Case(
+CASES: list[ReportedGraph] = [
+    ReportedGraph(
         name="attention by hand",
         source=f"{FORUM_URL}/using-cudnn-backend-to-create-a-fused-attention-fprop-graph/318288",
         title="two chained matmuls, as in the documentation's attention, get no engine on an L40S",
@@ -342,11 +342,11 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="sm80",
     ),
-    Case(
+    ReportedGraph(
         name="fp8 convolution nchw",
         source=f"{FRONTEND_URL}/issues/131",
         title="an FP8 convolution with two descales has no engine on an RTX 4090-class GPU",
-        graph=partial(_make_fp8_convolution, layout=row_major_strides, then=_DESCALE_OPERATIONS),
+        graph=partial(_make_fp8_convolution, layout=make_row_major_strides, then=_DESCALE_OPERATIONS),
         target="sm89",
         cause="x, w and the result are NCHW, the engines that fuse pointwise operations need NHWC",
         cause_words=("NHWC",),
@@ -355,11 +355,11 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_fp8_convolution, layout=channels_last, then=_DESCALE_OPERATIONS),
     ),
-    Case(
+    ReportedGraph(
         name="convolution relu nchw",
         source=f"{FRONTEND_URL}/issues/104",
         title="a float convolution followed by ReLU is not supported",
-        graph=partial(_make_convolution_relu, layout=row_major_strides),
+        graph=partial(_make_convolution_relu, layout=make_row_major_strides),
         target="sm80",
         cause="x, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
@@ -368,7 +368,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_convolution_relu, layout=channels_last),
     ),
-    Case(
+    ReportedGraph(
         name="filter strides",
         source=f"{FRONTEND_URL}/issues/110",
         title="convolution and bias with an NHWC image and hand-made filter strides fail",
@@ -381,7 +381,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=_make_convolution_bias,
     ),
-    Case(
+    ReportedGraph(
         name="backward d192",
         source=f"{FRONTEND_URL}/issues/242",
         title="the backward pass of attention with head dim 192 is refused on a Blackwell data-center GPU",
@@ -394,7 +394,7 @@ CASES: list[Case] = [
         remedy_kinds=("pad_head_dim",),
         fixed_graph=_attention_backward_maker(256, batch=32, heads=64, kv_heads=16, seq=1024, deterministic=True),
     ),
-    Case(
+    ReportedGraph(
         name="backward d256 ampere",
         source=f"{FRONTEND_URL}/issues/874",
         title="attention with head dim 256 trains on Hopper, and is refused on Ampere",
@@ -407,7 +407,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="backward d256 before 9.23",
         source=f"{FRONTEND_URL}/pull/335",
         title="the backward pass with head dim 256 needs kernels of the frontend's own on Blackwell",
@@ -422,7 +422,7 @@ CASES: list[Case] = [
         fixed_graph=_attention_backward_maker(256, deterministic=True),
         fixed_version=NEWEST_VERSION,
     ),
-    Case(
+    ReportedGraph(
         name="backward d512",
         source=f"{FRONTEND_URL}/pull/887",
         title="no backward pass for head dim 512 in cuDNN, so the frontend gets kernels of its own",
@@ -434,7 +434,7 @@ CASES: list[Case] = [
         remedy="none with cuDNN's engines",
         remedy_kinds=(),
     ),
-    Case(
+    ReportedGraph(
         name="attention on turing",
         source=f"{FRONTEND_URL}/issues/120",
         title="fused attention has no engine on a T4",
@@ -447,7 +447,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="l4",
     ),
-    Case(
+    ReportedGraph(
         name="backward one query",
         source=f"{FRONTEND_URL}/issues/1071",
         title="the backward pass of one batch, one head and one query ends the process",
@@ -461,7 +461,7 @@ CASES: list[Case] = [
         remedy_kinds=("pad_sequence", "heads", "version"),
         fixed_graph=partial(_make_backward_of_one_query, 1, 2),
     ),
-    Case(
+    ReportedGraph(
         name="transposing identity",
         source=f"{FRONTEND_URL}/issues/119",
         title="an identity from packed strides to swapped ones, meant as a transposition, is not supported",
@@ -474,11 +474,11 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_small_identity, (6, 3, 1)),
     ),
-    Case(
+    ReportedGraph(
         name="sigmoid nchw",
         source=f"{FRONTEND_URL}/issues/171",
         title="a sigmoid of an image in NCHW has no engine on an RTX A2000",
-        graph=partial(_make_sigmoid, row_major_strides((1, 3, 32, 32)), row_major_strides((1, 3, 32, 32))),
+        graph=partial(_make_sigmoid, make_row_major_strides((1, 3, 32, 32)), make_row_major_strides((1, 3, 32, 32))),
         target="sm86",
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
@@ -487,11 +487,11 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_sigmoid, channels_last((1, 3, 32, 32)), channels_last((1, 3, 32, 32))),
     ),
-    Case(
+    ReportedGraph(
         name="slice as add",
         source=f"{FRONTEND_URL}/issues/172",
         title="a slice, written as an addition of 0 to a view of part of the channels, is not supported",
-        graph=partial(_make_slice, row_major_strides),
+        graph=partial(_make_slice, make_row_major_strides),
         target="sm86",
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
@@ -500,7 +500,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_slice, channels_last),
     ),
-    Case(
+    ReportedGraph(
         name="batch norm c35",
         source=f"{FRONTEND_URL}/issues/133",
         title="batch norm of 35 channels in half precision finds no engine",
@@ -513,7 +513,7 @@ CASES: list[Case] = [
         remedy_kinds=("pad_channels",),
         fixed_graph=partial(_make_batch_norm, (160, 40, 48, 24)),
     ),
-    Case(
+    ReportedGraph(
         name="batch norm backward c4",  # the thread states that all dims are equal, but not how many there are
         source=f"{FRONTEND_URL}/issues/122",
         title="the backward pass of batch norm across GPUs is not supported when all dims are small and equal",
@@ -526,7 +526,7 @@ CASES: list[Case] = [
         remedy_kinds=("pad_channels",),
         fixed_graph=partial(_make_batch_norm_backward, (8, 8, 8, 8)),
     ),
-    Case(
+    ReportedGraph(
         name="layer norm and product",
         source=f"{FRONTEND_URL}/issues/88",
         title="layer norm followed by a product is not supported on an RTX 3050",
@@ -539,7 +539,7 @@ CASES: list[Case] = [
         remedy_kinds=("split", "drop_operation"),
         fixed_graph=partial(_make_layer_norm, False),
     ),
-    Case(
+    ReportedGraph(
         name="quantize alone",
         source=f"{FRONTEND_URL}/issues/220",
         title="a graph of nothing but a block-scale quantization has no engine on Blackwell",
@@ -552,7 +552,7 @@ CASES: list[Case] = [
         remedy_kinds=(),
         fixed_graph=partial(_make_mx_matmul, quantize_result=True),
     ),
-    Case(
+    ReportedGraph(
         name="quantize and matmul",
         source=f"{FRONTEND_URL}/issues/199",
         title="quantize, dequantize and matmul in one graph are not supported on Blackwell",
@@ -565,7 +565,7 @@ CASES: list[Case] = [
         remedy_kinds=("split", "drop_operation"),
         fixed_graph=_make_mx_matmul,
     ),
-    Case(
+    ReportedGraph(
         name="fp4 convolution",
         source=f"{FRONTEND_URL}/issues/499",
         title="a convolution in FP4 has no engine on an RTX 5090",
@@ -578,7 +578,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type",),
         fixed_graph=partial(_make_convolution_with_float_result, data_type=FP8),
     ),
-    Case(
+    ReportedGraph(
         name="float matmul before ampere",  # the thread uses a V100
         source=f"{FRONTEND_URL}/issues/39",
         title="a float matmul has no engine on a GPU older than Ampere",
@@ -594,7 +594,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type", "target"),
         fixed_graph=partial(_make_matmul, HALF),
     ),
-    Case(
+    ReportedGraph(
         name="double matmul",
         source=f"{FRONTEND_URL}/issues/70",
         title="a matmul in double precision is not supported",
@@ -608,11 +608,11 @@ CASES: list[Case] = [
         remedy_kinds=("data_type",),
         fixed_graph=partial(_make_matmul, HALF),
     ),
-    Case(
+    ReportedGraph(
         name="dgrad relu",  # the thread does not state the layout
         source=f"{FRONTEND_URL}/issues/40",
         title="the data gradient of a convolution with an activation after it has no engine on Turing",
-        graph=partial(_make_data_gradient_relu, layout=row_major_strides),
+        graph=partial(_make_data_gradient_relu, layout=make_row_major_strides),
         target="t4",
         cause="dy, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
@@ -621,7 +621,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_data_gradient_relu, layout=channels_last),
     ),
-    Case(
+    ReportedGraph(
         name="stats in base 2",
         source=f"{FRONTEND_URL}/issues/1160",
         title="every attention graph of a newer frontend fails on an older cuDNN",
@@ -636,11 +636,11 @@ CASES: list[Case] = [
         remedy_kinds=("version",),
         fixed_version=NEWEST_VERSION,
     ),
-    Case(
+    ReportedGraph(
         name="convolution bias nchw 9.14",  # the thread does not state the dims
         source=f"{FORUM_URL}/cudnn-bug-report-backend-graph-api-conv-bias-fusion-returns-not-supported/347562",
         title="convolution and bias joined by a virtual tensor, float and NCHW, are not supported on an RTX 4080",
-        graph=partial(_make_stem_convolution, layout=row_major_strides),
+        graph=partial(_make_stem_convolution, layout=make_row_major_strides),
         target="sm89",
         version="9.14.0",
         cause="x, w and the result are NCHW, the fused engines need NHWC",
@@ -650,7 +650,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=partial(_make_stem_convolution, layout=channels_last),
     ),
-    Case(
+    ReportedGraph(
         name="swiglu in one graph",
         source=f"{FRONTEND_URL}/issues/195",
         title="can the three matmuls of a SwiGLU layer be one graph?",
@@ -664,7 +664,7 @@ CASES: list[Case] = [
         remedy_kinds=("version", "split"),
         fixed_version="9.19.0",
     ),
-    Case(
+    ReportedGraph(
         name="mxfp8 d512",  # the thread's graph is one operation, which does not accept scales by block here
         source=f"{FRONTEND_URL}/pull/897",
         title="MXFP8 attention with head dim 512 passes the support check, and its plan cannot be built",
@@ -678,7 +678,7 @@ CASES: list[Case] = [
         fixed_graph=_make_mx_attention_of_head_dim_512,
         build=True,
     ),
-    Case(
+    ReportedGraph(
         name="paged and packed",
         source=f"{FRONTEND_URL}/issues/132",
         title="attention of packed queries over paged keys and values is refused",

@@ -14,7 +14,7 @@ from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.strides import channels_last
 
-from .case import NEWEST_VERSION, Case
+from .case import NEWEST_VERSION, ReportedGraph
 
 __all__ = ["CASES"]
 
@@ -48,7 +48,7 @@ def _convolution_maker(
 ) -> GraphMaker:
     """Return the builder of one convolution from its tensors by port, dims n, c, h, w."""
 
-    def graph() -> Graph:
+    def make_graph() -> Graph:
         g = GraphBuilder("convolution", io_type=data_type)
         made: dict[str, Any] = {
             port: g.tensor(port, dims, strides=channels_last(dims) if last else "packed")
@@ -68,7 +68,7 @@ def _convolution_maker(
         g.operation(operation, convolution=convolution, alpha=1.0, beta=0.0, **made)
         return g.graph()
 
-    return graph
+    return make_graph
 
 
 _DEEPSEEK_OPTIONS: dict[str, Any] = {
@@ -169,9 +169,9 @@ _TRANSFORMER_ENGINE_URL = "https://github.com/NVIDIA/TransformerEngine"
 _PYTORCH_URL = "https://github.com/pytorch/pytorch"
 _JAX_URL = "https://github.com/jax-ml/jax"
 
-CASES: list[Case] = [
+CASES: list[ReportedGraph] = [
     # Head dims
-    Case(
+    ReportedGraph(
         name="torch-head-dim-256-training",
         source=f"{_PYTORCH_URL}/pull/130494",
         title="cuDNN takes head dim 256 in inference and not in training, so torch limits both to 128",
@@ -184,7 +184,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="te-mla-below-hopper",
         source=f"{_TRANSFORMER_ENGINE_URL}/issues/1610",
         title="training with head dims above 128 is refused below sm_90, and no message explains why",
@@ -198,7 +198,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="jax-mla-ada",
         source=f"{_JAX_URL}/pull/28872",
         title="latent attention (head dims 192 and 128) works from Hopper on only",
@@ -211,7 +211,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="b200",
     ),
-    Case(
+    ReportedGraph(
         name="te-head-dim-256-blackwell",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/3056",
         title="no fused attention for training with head dim 256 on a B200",
@@ -225,7 +225,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="te-any-head-dim-blackwell",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2838",
         title="a guard opened for every head dim in training on Blackwell, since cuDNN were to take them",
@@ -238,7 +238,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="torch-head-dim-256-consumer",
         source=f"{_PYTORCH_URL}/issues/181379",
         title="on an RTX 5090 torch never takes cuDNN for head dim 256 and runs out of memory elsewhere",
@@ -253,7 +253,7 @@ CASES: list[Case] = [
         remedy="call cuDNN directly, or lift the guard for inference",
         remedy_kinds=(),
     ),
-    Case(
+    ReportedGraph(
         name="trtllm-mxfp8-head-dim",
         source="https://github.com/NVIDIA/TensorRT-LLM/pull/18075",
         title="block-scaled fp8 attention fails late for head dims that are not whole blocks",
@@ -267,7 +267,7 @@ CASES: list[Case] = [
         fixed_graph=_attention_forward_maker(**{**_MXFP8_OPTIONS, "head_dim": 96}),
     ),
     # Ragged sequences and layouts
-    Case(
+    ReportedGraph(
         name="maxtext-packing-a100",
         source="https://github.com/AI-Hypercomputer/maxtext/pull/4478",
         title="training with packed sequences crashes on A100s, where the fused kernels are not chosen",
@@ -281,7 +281,7 @@ CASES: list[Case] = [
         remedy_kinds=("version", "target", "layout"),
         fixed_version="9.19.0",
     ),
-    Case(
+    ReportedGraph(
         name="te-thd-ada",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/3092",
         title="the THD layout is chosen on Ampere and Ada with a cuDNN that cannot run it",
@@ -297,7 +297,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout", "version", "target"),
         fixed_graph=_attention_backward_maker(batch=4, heads=16, seq_q=2048, head_dim=64, padding=True, data_type=BF16),
     ),
-    Case(
+    ReportedGraph(
         name="xla-segment-mask-ampere",
         source="https://github.com/openxla/xla/pull/22826",
         title="sequence packing must be switched off below Hopper",
@@ -311,7 +311,7 @@ CASES: list[Case] = [
         remedy_kinds=("target", "version", "layout"),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="te-interleaved-thd-consumer",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2693",
         title="ragged sequences with Q, K and V interleaved in one buffer are not taken on sm_120",
@@ -324,7 +324,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout", "target"),
         fixed_graph=_attention_backward_maker(**_LLAMA_OPTIONS, ragged=True),
     ),
-    Case(
+    ReportedGraph(
         name="torch-expanded-gradient-crash",
         source=f"{_PYTORCH_URL}/issues/138529",
         title="backward of one query row, with the gradient of a sum (all strides 0), ends in a frontend error",
@@ -338,7 +338,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout",),
         fixed_graph=_attention_backward_maker(**_DECODING_OPTIONS),
     ),
-    Case(
+    ReportedGraph(
         name="torch-expanded-gradient",
         source=f"{_PYTORCH_URL}/pull/141147",
         title="the innermost stride of the output's gradient has to be 1, sum().backward() gives 0",
@@ -355,7 +355,7 @@ CASES: list[Case] = [
         fixed_graph=_attention_backward_maker(batch=8, heads=16, seq_q=512, head_dim=64, data_type=BF16, layout="bhsd"),
     ),
     # Architectures
-    Case(
+    ReportedGraph(
         name="llmc-turing",
         source="https://github.com/karpathy/llm.c/issues/761",
         title="training GPT-2 with cuDNN stops with 'No execution plans support the graph'; the GPU is a Turing",
@@ -368,7 +368,7 @@ CASES: list[Case] = [
         remedy_kinds=("target",),
         fixed_target="a100",
     ),
-    Case(
+    ReportedGraph(
         name="te-short-sequences-ada",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/393",
         title="the kernels for up to 512 tokens fail on GPUs other than sm_80 and sm_90",
@@ -382,7 +382,7 @@ CASES: list[Case] = [
         remedy_kinds=("target", "composite", "unified"),
         fixed_graph=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=64, padding=True, stats=True),
     ),
-    Case(
+    ReportedGraph(
         name="te-short-sequences-head-dim",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/260",
         title="the fused kernels for short sequences take a head dim of 64 only",
@@ -396,7 +396,7 @@ CASES: list[Case] = [
         remedy_kinds=("composite", "unified"),
         fixed_graph=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=128, padding=True, data_type=BF16),
     ),
-    Case(
+    ReportedGraph(
         name="te-short-sequences-length",
         source=f"{_TRANSFORMER_ENGINE_URL}/issues/341",
         title="both fused backends answer NOT_SUPPORTED for 32 tokens, and work for 64 to 512",
@@ -411,7 +411,7 @@ CASES: list[Case] = [
         fixed_graph=_mha_fprop_maker(batch=16, heads=32, seq_q=64, causal=True, store_s=True),
     ),
     # 8-bit floats
-    Case(
+    ReportedGraph(
         name="te-fp8-ada",
         source=f"{_TRANSFORMER_ENGINE_URL}/issues/15",
         title="the RTX 40 series has fp8 tensor cores, and no fp8 attention",
@@ -427,7 +427,7 @@ CASES: list[Case] = [
             **{**_FP8_OPTIONS, "seq_q": 512, "data_type": BF16}, padding=True, stats=True
         ),
     ),
-    Case(
+    ReportedGraph(
         name="torch-fp8-before-hopper",
         source=f"{_PYTORCH_URL}/pull/182919",
         title="fp8 attention needs a check of the GPU, not every one has it",
@@ -440,7 +440,7 @@ CASES: list[Case] = [
         remedy_kinds=("target", "data_type"),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="te-fp8-current-scaling-hopper",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2316",
         title="fp8 attention with current scaling, so with a 16-bit output, is not there below sm_100",
@@ -453,7 +453,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type", "target"),
         fixed_graph=_attention_forward_maker(**_FP8_OPTIONS, causal=True, stats=True),
     ),
-    Case(
+    ReportedGraph(
         name="trtllm-fp8-current-scaling-hopper",
         source="https://github.com/NVIDIA/TensorRT-LLM/pull/17849",
         title="an fp8 attention backend can be made on an H100 and fails at its first forward pass",
@@ -467,7 +467,7 @@ CASES: list[Case] = [
         remedy_kinds=("target", "data_type"),
         fixed_target="b200",
     ),
-    Case(
+    ReportedGraph(
         name="te-fp8-thd-training-hopper",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2994",
         title="fp8 with ragged sequences is for inference only on an H100",
@@ -482,7 +482,7 @@ CASES: list[Case] = [
         fixed_graph=_attention_backward_maker(**_FP8_OPTIONS, causal=True, ragged=True, version=(9, 28, 0), sm=100),
         fixed_target="b200",
     ),
-    Case(
+    ReportedGraph(
         name="te-mxfp8-version",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2719",
         title="attention with block-scaled fp8 needs a newer cuDNN than most have",
@@ -496,7 +496,7 @@ CASES: list[Case] = [
         remedy_kinds=("version", "data_type"),
         fixed_version=NEWEST_VERSION,
     ),
-    Case(
+    ReportedGraph(
         name="flashinfer-fp8-paged",
         source="https://github.com/flashinfer-ai/flashinfer/pull/2035",
         title="fp8 queries with a paged fp8 cache work from cuDNN 9.18 on",
@@ -520,7 +520,7 @@ CASES: list[Case] = [
         remedy_kinds=("version", "data_type", "target"),
         fixed_version="9.19.0",
     ),
-    Case(
+    ReportedGraph(
         name="xla-fp8-convolution",
         source="https://github.com/openxla/xla/pull/45534",
         title="an fp8 convolution has no plan on GPUs without fp8, and that shows when it is to run",
@@ -534,7 +534,7 @@ CASES: list[Case] = [
         fixed_graph=_convolution_maker("FORWARD", _FP8_CONVOLUTION_DIMS, BF16, last=True),
     ),
     # Options of attention
-    Case(
+    ReportedGraph(
         name="torch-int32-seed",
         source=f"{_PYTORCH_URL}/pull/146734",
         title="dropout with int32 seed and offset is refused on sm_100",
@@ -547,7 +547,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type", "drop_dropout", "target"),
         fixed_graph=_attention_forward_maker(**_LLAMA_OPTIONS, dropout=0.1, stats=True),
     ),
-    Case(
+    ReportedGraph(
         name="te-dropout-bias-gradient-blackwell",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/2584",
         title="training with dropout and a bias has no kernel on sm_100, deterministic or not",
@@ -560,7 +560,7 @@ CASES: list[Case] = [
         remedy_kinds=("drop_dropout", "drop_bias", "target"),
         fixed_graph=_attention_backward_maker(**_BIAS_OPTIONS),
     ),
-    Case(
+    ReportedGraph(
         name="te-max-and-stats",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/3091",
         title="the row maximum next to the statistics fails when the graph is built, below cuDNN 9.21",
@@ -580,7 +580,7 @@ CASES: list[Case] = [
         ),
         fixed_version=NEWEST_VERSION,
     ),
-    Case(
+    ReportedGraph(
         name="te-soft-cap-training",
         source=f"{_TRANSFORMER_ENGINE_URL}/pull/3391",
         title="the soft cap of Gemma 2 keeps training off the cuDNN kernels",
@@ -593,7 +593,7 @@ CASES: list[Case] = [
         remedy_kinds=("target", "unified", "drop_operation"),
         fixed_target="h100",
     ),
-    Case(
+    ReportedGraph(
         name="te-sink-thd",
         source=f"{_TRANSFORMER_ENGINE_URL}/issues/2483",
         title="a learnable softmax offset together with the THD layout turns the fused kernels off",
@@ -608,7 +608,7 @@ CASES: list[Case] = [
         remedy_kinds=("layout", "version"),
         fixed_graph=_attention_backward_maker(**_GPT_OSS_OPTIONS, version=(9, 19, 0), sm=90),
     ),
-    Case(
+    ReportedGraph(
         name="te-sink-thd-memory-fault",
         source=f"{_TRANSFORMER_ENGINE_URL}/issues/3249",
         title="the backward pass with a sink and THD ends with an illegal address, or in wrong gradients",
@@ -622,7 +622,7 @@ CASES: list[Case] = [
         remedy_kinds=("version",),
         fixed_graph=_attention_backward_maker(**_MEMORY_FAULT_OPTIONS, version=(9, 28, 0), sm=90),
     ),
-    Case(
+    ReportedGraph(
         name="jax-float32",
         source=f"{_JAX_URL}/issues/23560",
         title="physics needs float32 attention with gradients, cuDNN's takes 16 bits",
@@ -635,7 +635,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type",),
         fixed_graph=_attention_backward_maker(batch=8, heads=4, seq_q=256, head_dim=64, data_type=BF16),
     ),
-    Case(
+    ReportedGraph(
         name="jax-mask-only",
         source=f"{_JAX_URL}/issues/28974",
         title="a mask [b, 1, 1, s_kv] is refused as a bias of the wrong shape",
@@ -648,7 +648,7 @@ CASES: list[Case] = [
         remedy="broadcast the mask, until the framework does",
         remedy_kinds=(),
     ),
-    Case(
+    ReportedGraph(
         name="jax-bias-gradient",
         source=f"{_JAX_URL}/issues/30593",
         title="a gradient of the bias is refused for every batch but 1",
@@ -664,7 +664,7 @@ CASES: list[Case] = [
         remedy_kinds=(),
     ),
     # Convolutions
-    Case(
+    ReportedGraph(
         name="torch-int8-convolution",
         source=f"{_PYTORCH_URL}/issues/152992",
         title="an int8 convolution: GET was unable to find an engine to execute this computation",
@@ -677,7 +677,7 @@ CASES: list[Case] = [
         remedy_kinds=("data_type",),
         fixed_graph=_convolution_maker("FORWARD", _INT8_CONVOLUTION_DIMS, INT8, padding=(1, 1), compute_type=INT32),
     ),
-    Case(
+    ReportedGraph(
         name="torch-convolution-gradient-shape",
         source=f"{_PYTORCH_URL}/issues/136812",
         title="the gradients of a causal depthwise conv1d end in BAD_PARAM with float16 only",

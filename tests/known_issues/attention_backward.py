@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cudnn_backend_py.graph.attention.backward import composite_backward
+from cudnn_backend_py.graph.attention.backward import build_composite_backward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import replace_tensors
@@ -52,7 +52,7 @@ _BIAS_GRADIENT_OPTIONS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": Tru
 
 def _make_backward_with_scaled_row_sums(value: float | None) -> Graph:
     """Return a backward pass that multiplies its row sums by a number, or, for None, does not."""
-    graph = composite_backward(Attention(**BASE_OPTIONS), None)
+    graph = build_composite_backward(Attention(**BASE_OPTIONS), None)
     sums = find_row_sums(graph)
     assert sums is not None
     if value is not None:
@@ -147,8 +147,8 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
     ),
     "padding-before-stats": Examples(
         reproductions={"": _make_backward_with_mask_before_stats},
-        unaffected=lambda: composite_backward(Attention(**BASE_OPTIONS | {"padding": True}), (9, 8, 0)),
-        fixed=lambda: composite_backward(Attention(**BASE_OPTIONS | {"padding": True}), (9, 8, 0)),
+        unaffected=lambda: build_composite_backward(Attention(**BASE_OPTIONS | {"padding": True}), (9, 8, 0)),
+        fixed=lambda: build_composite_backward(Attention(**BASE_OPTIONS | {"padding": True}), (9, 8, 0)),
     ),
     "backward-row-sums": Examples(
         reproductions={

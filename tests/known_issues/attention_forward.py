@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, RngDistribution
-from cudnn_backend_py.graph.attention.forward import composite_forward
+from cudnn_backend_py.graph.attention.forward import build_composite_forward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph, Operation, Pointwise
 
@@ -39,12 +39,14 @@ _OVERLAPPING_LAYOUT = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "b
 
 
 def _make_forward_with_scale(value: float) -> Graph:
-    return composite_forward(Attention(**BASE_OPTIONS | {"scale": value, "right_bound": 0, "stats": True}), None)
+    return build_composite_forward(Attention(**BASE_OPTIONS | {"scale": value, "right_bound": 0, "stats": True}), None)
 
 
 def _make_forward_with_dropout_mask(distribution: RngDistribution, **facts: Any) -> Graph:
     """Return a forward pass that draws its dropout mask from a distribution, and writes it."""
-    graph = composite_forward(Attention(**BASE_OPTIONS | {"dropout": 0.25, "rng_dump": True, "stats": True}), None)
+    graph = build_composite_forward(
+        Attention(**BASE_OPTIONS | {"dropout": 0.25, "rng_dump": True, "stats": True}), None
+    )
     ops = []
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_RNG:
@@ -183,8 +185,8 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     ),
     "infinite-masks": Examples(
         reproductions={"": lambda: make_attention_forward(causal=True)},
-        unaffected=lambda: composite_forward(Attention(**BASE_OPTIONS | {"causal": True}), (9, 8, 0)),
-        fixed=lambda: composite_forward(Attention(**BASE_OPTIONS | {"causal": True}), (9, 8, 0)),
+        unaffected=lambda: build_composite_forward(Attention(**BASE_OPTIONS | {"causal": True}), (9, 8, 0)),
+        fixed=lambda: build_composite_forward(Attention(**BASE_OPTIONS | {"causal": True}), (9, 8, 0)),
     ),
     "overlapping-sequences": Examples(
         reproductions={"": Reproduction(False, {"layout": _OVERLAPPING_LAYOUT})},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cudnn_backend_py.graph.attention.backward import composite_backward
-from cudnn_backend_py.graph.attention.forward import composite_forward
+from cudnn_backend_py.graph.attention.backward import build_composite_backward
+from cudnn_backend_py.graph.attention.forward import build_composite_forward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph
 
@@ -16,9 +16,9 @@ __all__ = ["make_attention_backward", "make_attention_forward"]
 
 def make_attention_forward(**options: Any) -> Graph:
     """Return an attention forward graph with these options."""
-    return composite_forward(Attention(**BASE_OPTIONS | options), None)
+    return build_composite_forward(Attention(**BASE_OPTIONS | options), None)
 
 
 def make_attention_backward(**options: Any) -> Graph:
     """Return an attention backward graph with these options."""
-    return composite_backward(Attention(**BASE_OPTIONS | options), None)
+    return build_composite_backward(Attention(**BASE_OPTIONS | options), None)

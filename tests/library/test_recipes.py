@@ -183,7 +183,7 @@ def run_reverse(run: Run, op: Operation) -> None:
         C: ``CUDNN_BACKEND_OPERATION_REVERSE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result_tensor("reverse", x.dims, result, data_type=x.data_type)
+        y = self._get_result_tensor("reverse", x.dims, result, data_type=x.data_type)
         check_dims(y, x.dims, "y", x=x)
         self._append_operation(DescriptorType.OPERATION_REVERSE, y.name, x=x, y=y, axis=axis)
         return y
@@ -238,9 +238,9 @@ def follow_data_type(copy: RepositoryCopy) -> None:
     assert copy.generate({anchor: line + anchor}) == ""
     copy.insert(
         f"{PACKAGE}/graph/data_types.py",
-        '    _T.FP8_E5M3: TypeFacts(bits=8, short="f8e5m3"),\n',
+        '    _T.FP8_E5M3: DataTypeProperties(bits=8, short="f8e5m3"),\n',
         """\
-    _T.FP6_E2M3: TypeFacts(
+    _T.FP6_E2M3: DataTypeProperties(
         bits=6,
         short="f6e2m3",
         kind="float",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.versions.store import list_installed
 from tests.support.child import ROOT, run_python
 
@@ -34,11 +34,11 @@ def test_every_workflow_step_is_run_or_listed_as_skipped() -> None:
 def test_workflow_step_runs(command: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     shutil.copy(ROOT / "examples" / "flash_forward.py", tmp_path / "graph.py")
-    words = shlex.split(command.replace("$CUDNN", list_installed()[-1].short))[1:]
+    words = shlex.split(command.replace("$CUDNN", list_installed()[-1].short_version))[1:]
     code, said = WITHOUT_GPU.get(command, (None, ""))
     if code is not None:
         words += ["--target", "h100"]
-    python = call_command("cudnn_backend_py.cli.commands:main", *words)[1:]
+    python = make_call_command("cudnn_backend_py.cli.commands:main", *words)[1:]
     done = run_python(python, cwd=tmp_path, timeout_s=300, environment={**os.environ, "GITHUB_ACTIONS": "true"})
     assert done.code == (code or 0), done.stdout + done.stderr
     assert said in done.stdout

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py import DataType, Graph, attention, reference
 from cudnn_backend_py.graph import Matmul
 from cudnn_backend_py.graph.attention import Attention, SoftCap
-from cudnn_backend_py.graph.formats import round_to, storage_type
+from cudnn_backend_py.graph.formats import get_storage_type, round_to_data_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
 __all__ = ["AttentionCase", "draw_attention_problem", "list_option_values", "make_attention_case"]
@@ -55,21 +55,21 @@ class AttentionCase:
         make = attention.sdpa_backward if self.backward else attention.sdpa_forward
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
-    def graph_inputs(self, graph: Graph) -> dict[str, Array]:
+    def make_inputs_of_graph(self, graph: Graph) -> dict[str, Array]:
         """Return the value of each graph input; K and V are transposed, ragged or paged where the graph needs it."""
-        swapped = list_transposed_inputs(graph) | self._transposed_block_scaled_names()
+        swapped = list_transposed_inputs(graph) | self._list_transposed_block_scaled_names()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
         for tensor in graph.variant_pack_tensors:
             if tensor.name in written or tensor.scratch or tensor.by_value:
                 continue
-            found[tensor.name] = self.stored_tensor(tensor.name, swapped=tensor.name in swapped)
+            found[tensor.name] = self.get_stored_tensor(tensor.name, swapped=tensor.name in swapped)
         return found
 
-    def stored_tensor(self, name: str, *, swapped: bool = False) -> Array:
+    def get_stored_tensor(self, name: str, *, swapped: bool = False) -> Array:
         """Return a tensor as it is stored: dense, or one buffer of all sequences if it is ragged."""
         value = self.values[name]
-        place = self._ragged_layout(name)
+        place = self._find_ragged_layout(name)
         if place is not None:
             offsets, lengths, strides = place
             return reference.ragged_pack(value, lengths, offsets, strides, int(offsets[-1]))
@@ -77,20 +77,20 @@ class AttentionCase:
 
     def unpack_output(self, name: str, array: Array) -> Array:
         """Return an output as [b, h, s, d]; a ragged one is unpacked, with 0 after each sequence."""
-        place = self._ragged_layout(name)
+        place = self._find_ragged_layout(name)
         if place is None:
             return array
         offsets, lengths, strides = place
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
-    def _transposed_block_scaled_names(self) -> set[str]:
+    def _list_transposed_block_scaled_names(self) -> set[str]:
         """Return the names of the block-scaled tensors with s and d swapped, and of their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
         return names | {f"descale_{name}" for name in names}
 
-    def _ragged_layout(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
+    def _find_ragged_layout(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
         """Return offsets, lengths and strides of a ragged tensor, None for a dense one."""
         p = self.problem
         base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
@@ -99,7 +99,7 @@ class AttentionCase:
         lengths = self.seq_kv if base in ("k", "v") else self.seq_q
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
-    def defined_elements(self, name: str) -> NDArray[np.bool_]:
+    def make_defined_mask(self, name: str) -> NDArray[np.bool_]:
         """Return the mask of defined elements of an output: rows with a key, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
@@ -186,7 +186,7 @@ def draw_attention_problem(
 
 def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
     """Return strides in a random order of b, h and s, with gaps of multiples of `step` bytes."""
-    gap = max(1, step // storage_type(p.data_type).itemsize)
+    gap = max(1, step // get_storage_type(p.data_type).itemsize)
     layout = {}
     for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv"):
         dims, strides, size = p.dims(name), [1, 1, 1, 1], 1
@@ -266,7 +266,7 @@ def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: boo
             name, (p.heads, p.head_dim_v)
         )
         seq = p.seq_kv if name in ("k", "v") else p.seq_q
-        values[name] = round_to(rng.standard_normal((p.batch, heads, seq, dim)), p.data_type)
+        values[name] = round_to_data_type(rng.standard_normal((p.batch, heads, seq, dim)), p.data_type)
     case = AttentionCase(p, backward, values, seq_q, seq_kv)
     if p.mx:
         _add_block_scaled_values(case, rng)
@@ -302,9 +302,9 @@ def _add_score_inputs(case: AttentionCase, rng: np.random.Generator) -> None:
     p, values = case.problem, case.values
     values["scale"] = np.full((1, 1, 1, 1), 0.25)
     values["alibi_slopes"] = reference.alibi_slopes(p.heads).astype(np.float64)
-    values["sink"] = round_to(rng.standard_normal((1, p.heads, 1, 1)), DataType.FLOAT)
+    values["sink"] = round_to_data_type(rng.standard_normal((1, p.heads, 1, 1)), DataType.FLOAT)
     if p.bias is not None:
-        values["bias"] = round_to(rng.standard_normal(p.bias), p.data_type)
+        values["bias"] = round_to_data_type(rng.standard_normal(p.bias), p.data_type)
     values["dropout_seed"] = np.full((1, 1, 1, 1), float(rng.integers(1 << 30)))
     values["dropout_offset"] = np.full((1, 1, 1, 1), float(rng.integers(1 << 12)))
     if p.dropout_mask:
@@ -400,8 +400,8 @@ def add_expected_results(case: AttentionCase) -> AttentionCase:
         case.expected = _compute_expected_outputs(case, forward)
         return case
     o_scale = v["scale_o"] if scaled else 1.0
-    v["o"] = v["o_f16"] = round_to(forward.o * o_scale, DataType.BFLOAT16 if p.mx else p.data_type)
-    v["stats"] = round_to(forward.stats, DataType.FLOAT)
+    v["o"] = v["o_f16"] = round_to_data_type(forward.o * o_scale, DataType.BFLOAT16 if p.mx else p.data_type)
+    v["stats"] = round_to_data_type(forward.stats, DataType.FLOAT)
     d_o = d_o * v["descale_do"] if scaled else d_o
     gradient = reference.backward(q, k, values, v["o"] / o_scale, d_o, v["stats"], **options)
     case.expected = _compute_expected_gradients(case, gradient)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnStatusError, DataType, Graph, OperationGraph, build_plan, execute, open_target
 from cudnn_backend_py.graph.attention import AttentionUse, Version, find_measured_issues
-from cudnn_backend_py.graph.formats import decode, encode, storage_type
+from cudnn_backend_py.graph.formats import decode, encode, get_storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
@@ -111,13 +111,13 @@ def make_buffers(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[
 
 def execute_attention_case(case: AttentionCase, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
     """Execute the plan of a case and return the outputs as float64 arrays."""
-    arrays = make_buffers(graph, case.graph_inputs(graph))
+    arrays = make_buffers(graph, case.make_inputs_of_graph(graph))
     for tensor in graph.outputs:
         shape: Any = tensor.dims
         if tensor.ragged_offset is not None:
             shape = int(case.values[tensor.ragged_offset.name].max())
         arrays[tensor.name] = encode(np.full(shape, np.nan), tensor.data_type)
-        assert arrays[tensor.name].dtype == storage_type(tensor.data_type)
+        assert arrays[tensor.name].dtype == get_storage_type(tensor.data_type)
     execute(plan, arrays)
     return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
 
@@ -184,7 +184,7 @@ def _compare_dropout_mask(case: AttentionCase, dump: NDArray[np.float64], run: A
 def _compare_output(
     case: AttentionCase, name: str, got: NDArray[np.float64], want: NDArray[np.float64], run: AttentionRun
 ) -> None:
-    where = case.defined_elements(name)
+    where = case.make_defined_mask(name)
     error = np.abs(got[where] - want[where])
     norm = max(float(np.linalg.norm(want[where])), MIN_ROOT_MEAN_SQUARE * float(np.sqrt(max(1, where.sum()))))
     relative = float(np.linalg.norm(error) / norm) if error.size else 0.0

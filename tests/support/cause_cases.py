@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, PointwiseMode
 from cudnn_backend_py.generated.enums import ConvolutionMode, ReduceTensorOp, ResampleMode, TensorReordering
 from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
-from cudnn_backend_py.graph.replace import free_uids, replace_tensors
+from cudnn_backend_py.graph.replace import iterate_unused_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.families import GRAPHS_OF_FULL_CUDNN
@@ -57,12 +57,12 @@ def get_supported_graph(name: str) -> Graph:
 def edit_tensor(name: str, **fields: Any) -> GraphEdit:
     """Return an edit that changes fields of a tensor; strides may be a function of its dims."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         one = graph.tensor(name)
         new = {key: value(one.dims) if callable(value) else value for key, value in fields.items()}
         return replace_tensors(graph, {one.uid: replace(one, **new)})
 
-    return edit
+    return edit_graph
 
 
 def spread_tensor(name: str, factor: int = 2) -> GraphEdit:
@@ -73,18 +73,18 @@ def spread_tensor(name: str, factor: int = 2) -> GraphEdit:
 def pad_rows(name: str) -> GraphEdit:
     """Return an edit that adds an element of padding between the rows of a tensor."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         one = graph.tensor(name)
         least = min(stride for dim, stride in zip(one.dims, one.strides, strict=True) if dim > 1)
         return edit_tensor(name, strides=tuple(step + (step != least) for step in one.strides))(graph)
 
-    return edit
+    return edit_graph
 
 
 def edit_operation(name: str, inner: str = "", **fields: Any) -> GraphEdit:
     """Return an edit that changes fields of an operation, or of its parameter object `inner`."""
 
-    def change(op: Op) -> Op:
+    def change_operation(op: Op) -> Op:
         if not isinstance(op, Operation):
             return replace(op, **fields)  # type: ignore[type-var]
         if not inner:
@@ -92,85 +92,87 @@ def edit_operation(name: str, inner: str = "", **fields: Any) -> GraphEdit:
         given = op.fields[inner]
         return Operation(op.type, op.name, {**op.fields, inner: Parameters(given.kind, {**given.fields, **fields})})
 
-    return lambda graph: Graph(tuple(change(op) if op.name == name else op for op in graph.ops), graph.name)
+    return lambda graph: Graph(tuple(change_operation(op) if op.name == name else op for op in graph.ops), graph.name)
 
 
 def remove_port(name: str, port: str) -> GraphEdit:
     """Return an edit that removes one tensor from an operation."""
 
-    def drop(op: Op) -> Op:
+    def drop_port(op: Op) -> Op:
         if op.name != name or not isinstance(op, Operation):
             return op
         return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key != port})
 
-    return lambda graph: Graph(tuple(map(drop, graph.ops)), graph.name)
+    return lambda graph: Graph(tuple(map(drop_port, graph.ops)), graph.name)
 
 
 def split_into_groups(weights: str, count: int) -> GraphEdit:
     """Return an edit that splits a convolution into groups."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         one = graph.tensor(weights)
         dims = (one.dims[0], one.dims[1] // count, *one.dims[2:])
         return edit_tensor(weights, dims=dims, strides=channels_last(dims))(graph)
 
-    return edit
+    return edit_graph
 
 
 def append_pointwise(name: str, mode: PointwiseMode) -> GraphEdit:
     """Return an edit that adds a pointwise operation after an output of a graph."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         out = graph.tensor(name)
-        inside = replace(out, name=f"{name}_in", uid=next(free_uids(graph)), virtual=True)
+        inside = replace(out, name=f"{name}_in", uid=next(iterate_unused_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {out.uid: inside}).ops
         return Graph((*ops, Pointwise(name="extra", mode=mode, x=inside, y=out)), graph.name)
 
-    return edit
+    return edit_graph
 
 
 def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> GraphEdit:
     """Return an edit that adds a pointwise operation before an input of a graph."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         given = graph.tensor(name)
-        inside = replace(given, name=f"{name}_pre", uid=next(free_uids(graph)), virtual=True)
+        inside = replace(given, name=f"{name}_pre", uid=next(iterate_unused_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {given.uid: inside}).ops
         read = replace(given, data_type=data_type or given.data_type)
         return Graph((Pointwise(name="extra", mode=mode, x=read, y=inside), *ops), graph.name)
 
-    return edit
+    return edit_graph
 
 
 def append_sums(name: str, keep: tuple[int, ...]) -> GraphEdit:
     """Return an edit that adds the sums of an output, over all axes except `keep`."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         one = graph.tensor(name)
         dims = tuple(dim if axis in keep else 1 for axis, dim in enumerate(one.dims))
         strides = channels_last(dims) if one.rank > 3 else packed_strides(dims)
-        total = Tensor(name="extra", uid=next(free_uids(graph)), dims=dims, strides=strides, data_type=T.FLOAT)
+        total = Tensor(
+            name="extra", uid=next(iterate_unused_uids(graph)), dims=dims, strides=strides, data_type=T.FLOAT
+        )
         return Graph((*graph.ops, Reduction(name="extra", operator=R.ADD, x=one, y=total)), graph.name)
 
-    return edit
+    return edit_graph
 
 
 def append_transpose(name: str) -> GraphEdit:
     """Return an edit that adds a transpose of an output of a graph."""
 
-    def edit(graph: Graph) -> Graph:
+    def edit_graph(graph: Graph) -> Graph:
         one = graph.tensor(name)
         order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
         dims = tuple(one.dims[axis] for axis in order)
-        out = replace(one, name="turned", uid=next(free_uids(graph)), dims=dims, strides=packed_strides(dims))
+        out = replace(one, name="turned", uid=next(iterate_unused_uids(graph)), dims=dims, strides=packed_strides(dims))
         fields = {"x": replace(one, virtual=True), "y": out, "permutation": order}
         ops = replace_tensors(graph, {one.uid: replace(one, virtual=True)}).ops
         return Graph((*ops, Operation(D.OPERATION_TRANSPOSE, "extra", fields)), graph.name)
 
-    return edit
+    return edit_graph
 
 
-def _zero_stride_of_largest_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _set_stride_of_largest_dim_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
     largest = max(range(len(dims)), key=dims.__getitem__)
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
@@ -190,7 +192,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "conv nhwc f16 stride 2",
         "a100",
-        edit_tensor("w", strides=_zero_stride_of_largest_dim),
+        edit_tensor("w", strides=_set_stride_of_largest_dim_to_zero),
         words="w strides",
     ),
     _make_cause_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
@@ -235,7 +237,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "rms norm bf16 training",
         "a100",
-        edit_tensor("x", strides=_zero_stride_of_largest_dim),
+        edit_tensor("x", strides=_set_stride_of_largest_dim_to_zero),
         words="x strides",
     ),
     _make_cause_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
@@ -286,7 +288,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
     _make_cause_case(
-        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_zero_stride_of_largest_dim), words="b strides"
+        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_set_stride_of_largest_dim_to_zero), words="b strides"
     ),
     _make_cause_case(
         "built RMS norm, quantized in plain order", "b200", edit_tensor("x", data_type=T.UINT8), words="x uint8"

@@ -9,7 +9,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Poin
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph import Parameters
-from cudnn_backend_py.graph.ir import Tensor, convolved_size, packed_strides
+from cudnn_backend_py.graph.ir import Tensor, compute_convolved_size, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.zoo import VARIED_GRAPHS
@@ -58,7 +58,10 @@ def _add_convolution(
     after: Callable[[GraphBuilder, Tensor], None] | None = None,
     before: Callable[[GraphBuilder, Tensor], Tensor] | None = None,
 ) -> None:
-    sizes = (convolved_size(one, tap, padding, padding, stride, dilation) for one, tap in zip(size, taps, strict=True))
+    sizes = (
+        compute_convolved_size(one, tap, padding, padding, stride, dilation)
+        for one, tap in zip(size, taps, strict=True)
+    )
     shapes = ((n, c, *size), (k, c // groups, *taps), (n, k, *sizes))
     tensors = {}
     for port, dims in zip(_CONVOLUTION_PORTS[kind], shapes, strict=True):
@@ -177,23 +180,23 @@ def _add_batch_norm(
     order: Callable[[tuple[int, ...]], tuple[int, ...]] = channels_last if nhwc else packed_strides
     per = (8, 64, 1, 1) if mode is enums.NormMode.INSTANCE_NORM else channel
 
-    def tensors_of(names: str, dims: tuple[int, ...], kind: DataType | None = None, **options: Any) -> dict[str, Any]:
+    def make_tensors(names: str, dims: tuple[int, ...], kind: DataType | None = None, **options: Any) -> dict[str, Any]:
         return {name: g.tensor(name, dims, kind, strides=order(dims), **options) for name in names.split()}
 
     if backward:
         fields = (
-            tensors_of("x dy dx", dims)
-            | tensors_of("scale dscale dbias", channel, FLOAT)
-            | tensors_of("mean inv_variance", per, FLOAT)
+            make_tensors("x dy dx", dims)
+            | make_tensors("scale dscale dbias", channel, FLOAT)
+            | make_tensors("mean inv_variance", per, FLOAT)
         )
         g.operation(D.OPERATION_NORM_BACKWARD, mode=mode, **fields)
         return
-    fields = tensors_of("x y", dims) | tensors_of("scale bias", channel, FLOAT) | {"epsilon": g.scalar(1e-5)}
+    fields = make_tensors("x y", dims) | make_tensors("scale bias", channel, FLOAT) | {"epsilon": g.scalar(1e-5)}
     if training or mode is enums.NormMode.BATCH_NORM:
-        fields |= tensors_of("mean inv_variance", per, FLOAT)
+        fields |= make_tensors("mean inv_variance", per, FLOAT)
     if training and mode is enums.NormMode.BATCH_NORM:
         names = "input_running_mean input_running_var output_running_mean output_running_var"
-        fields |= tensors_of(names, channel, FLOAT) | {"exp_avg_factor": g.scalar(0.1, name="momentum")}
+        fields |= make_tensors(names, channel, FLOAT) | {"exp_avg_factor": g.scalar(0.1, name="momentum")}
     phase = enums.NormFwdPhase.TRAINING if training else enums.NormFwdPhase.INFERENCE
     if not training and mode is enums.NormMode.BATCH_NORM:
         del fields["epsilon"]

@@ -61,7 +61,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
         return self.emitter.graph()
 
 
-def _scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tensor:
+def _make_scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tensor:
     return tensor([1] * rank, [1] * rank, kind, **options)
 
 
@@ -73,26 +73,26 @@ class _ProblemTensors:
         self.kind = data_type[p.data_type.name]
         self.offsets: dict[str, tensor] = {}
 
-    def input_or_output(self, name: str, kind: data_type | None = None) -> tensor:
+    def make_input_or_output(self, name: str, kind: data_type | None = None) -> tensor:
         p = self.p
-        return self.with_ragged_offset(tensor(p.dims(name), p.strides(name), kind or self.kind, name=name), name)
+        return self.add_ragged_offset(tensor(p.dims(name), p.strides(name), kind or self.kind, name=name), name)
 
-    def with_ragged_offset(self, item: tensor, name: str) -> tensor:
+    def add_ragged_offset(self, item: tensor, name: str) -> tensor:
         of = name.removeprefix("d")
         if self.p.ragged if of != "stats" else self.p.ragged_stats:
             offset = tensor([self.p.batch + 1, 1, 1, 1], [1] * 4, data_type[self.p.offset_type.name])
             item.set_ragged_offset(self.offsets.setdefault(of, offset))
         return item
 
-    def packed_tensor(self, dims: tuple[int, ...], kind: data_type) -> tensor:
+    def make_packed_tensor(self, dims: tuple[int, ...], kind: data_type) -> tensor:
         strides = [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
         return tensor(dims, strides, kind)
 
-    def stats_tensor(self, name: str) -> tensor:
-        return self.with_ragged_offset(tensor(self.p.dims("stats"), self.p.strides("stats"), FLOAT, name=name), "stats")
+    def make_stats_tensor(self, name: str) -> tensor:
+        return self.add_ragged_offset(tensor(self.p.dims("stats"), self.p.strides("stats"), FLOAT, name=name), "stats")
 
-    def tensor_per_head(self) -> tensor:
-        return self.packed_tensor((1, self.p.heads, 1, 1), FLOAT)
+    def make_tensor_per_head(self) -> tensor:
+        return self.make_packed_tensor((1, self.p.heads, 1, 1), FLOAT)
 
 
 def _make_common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
@@ -111,20 +111,20 @@ def _make_common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) ->
         for name in ("seq_len_q", "seq_len_kv"):
             options[name] = tensor([p.batch, 1, 1, 1], [1] * 4, INT32)
     if p.sink:
-        options["sink_token"] = made.tensor_per_head()
+        options["sink_token"] = made.make_tensor_per_head()
     if p.dropout:
-        options["dropout"] = (p.dropout, _scalar_tensor(INT64), _scalar_tensor(INT64))
+        options["dropout"] = (p.dropout, _make_scalar_tensor(INT64), _make_scalar_tensor(INT64))
     if p.dropout_mask:
-        mask = made.packed_tensor((p.batch, p.heads, p.seq_q, p.seq_kv), made.kind)
-        scales = [_scalar_tensor(FLOAT) for _ in range(2 if backward else 1)]
+        mask = made.make_packed_tensor((p.batch, p.heads, p.seq_q, p.seq_kv), made.kind)
+        scales = [_make_scalar_tensor(FLOAT) for _ in range(2 if backward else 1)]
         options["dropout"] = (mask, *scales)
     if fp8:
         return options
     options["use_alibi_mask"] = p.alibi
     if p.bias is not None:
-        options["bias"] = made.packed_tensor(p.bias, made.kind)
+        options["bias"] = made.make_packed_tensor(p.bias, made.kind)
     if isinstance(p.score_modifier, SoftCap):
-        cap = _scalar_tensor(FLOAT, is_pass_by_value=True)
+        cap = _make_scalar_tensor(FLOAT, is_pass_by_value=True)
         options["score_mod"] = lambda g, score: g.mul(a=g.tanh(input=g.div(a=score, b=cap)), b=cap)
     return options
 
@@ -136,12 +136,12 @@ def call_frontend_attention(
     made = _ProblemTensors(p)
     fp8 = p.is_fp8
     options = _make_common_options(made, fp8=fp8, backward=backward)
-    inputs = {name: made.input_or_output(name) for name in ("q", "k", "v")}
+    inputs = {name: made.make_input_or_output(name) for name in ("q", "k", "v")}
     if backward:
         inputs |= {
-            "o": made.input_or_output("o"),
-            "dO": made.input_or_output("do"),
-            "stats": made.stats_tensor("stats"),
+            "o": made.make_input_or_output("o"),
+            "dO": made.make_input_or_output("do"),
+            "stats": made.make_stats_tensor("stats"),
         }
         names = _make_backward_scales(options) if fp8 else _make_backward_options(made, options)
         method = recorder.sdpa_fp8_backward if fp8 else recorder.sdpa_backward
@@ -155,10 +155,10 @@ def call_frontend_attention(
         item.set_output(True)
         if name in ("o", "dq", "dk", "dv"):
             item.set_dim(p.dims(name)).set_stride(p.strides(name)).set_data_type(data_type[_choose_output_type(p).name])
-            made.with_ragged_offset(item, name)
+            made.add_ragged_offset(item, name)
         elif name == "stats":
             item.set_dim(p.dims("stats")).set_stride(p.strides("stats"))
-            made.with_ragged_offset(item, "stats")
+            made.add_ragged_offset(item, "stats")
     return {name: item for name, item in found.items() if item is not None}
 
 
@@ -171,18 +171,20 @@ def _make_forward_options(made: _ProblemTensors, options: dict[str, Any], *, uni
     p = made.p
     kinds = attention_implementation
     options |= {"generate_stats": p.stats, "implementation": kinds.UNIFIED if unified else kinds.COMPOSITE}
-    options |= {"score_max": made.stats_tensor("max")} if p.max else {}
-    options |= {"score_sum_exp": made.stats_tensor("sum_exp")} if p.sum_exp else {}
+    options |= {"score_max": made.make_stats_tensor("max")} if p.max else {}
+    options |= {"score_sum_exp": made.make_stats_tensor("sum_exp")} if p.sum_exp else {}
     if p.page_size is not None:
         for name in ("k", "v"):
-            options[f"paged_attention_{name}_table"] = made.packed_tensor((p.batch, 1, p.pages_per_sequence, 1), INT32)
+            options[f"paged_attention_{name}_table"] = made.make_packed_tensor(
+                (p.batch, 1, p.pages_per_sequence, 1), INT32
+            )
         options["paged_attention_max_seq_len_kv"] = p.seq_kv
     return "o", "stats"
 
 
 def _make_forward_scales(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o"):
-        options[name] = _scalar_tensor(FLOAT)
+        options[name] = _make_scalar_tensor(FLOAT)
     options["generate_stats"] = made.p.stats
     return "o", "stats", "amax_s", "amax_o"
 
@@ -192,15 +194,15 @@ def _make_backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tu
     options["use_deterministic_algorithm"] = p.deterministic
     options |= {"max_total_seq_len_q": p.max_total_seq_q, "max_total_seq_len_kv": p.max_total_seq_kv}
     if p.dbias and p.bias is not None:
-        options["dBias"] = made.packed_tensor(p.bias, made.kind)
+        options["dBias"] = made.make_packed_tensor(p.bias, made.kind)
     if p.dsink:
-        options["dSink_token"] = made.tensor_per_head()
+        options["dSink_token"] = made.make_tensor_per_head()
     return "dq", "dk", "dv"
 
 
 def _make_backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("q", "k", "v", "o", "dO", "s", "dP"):
-        options[f"descale_{name}"] = _scalar_tensor(FLOAT)
+        options[f"descale_{name}"] = _make_scalar_tensor(FLOAT)
     for name in ("s", "dQ", "dK", "dV", "dP"):
-        options[f"scale_{name}"] = _scalar_tensor(FLOAT)
+        options[f"scale_{name}"] = _make_scalar_tensor(FLOAT)
     return "dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"

@@ -38,21 +38,21 @@ class ChangingIndex:
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
 
-    def _next_answer(self) -> Any:
+    def _draw_next_number(self) -> Any:
         answer = next(self.answers)
         if isinstance(answer, type):
             raise answer("from a value")
         return answer
 
     def __index__(self) -> int:
-        return self._next_answer()  # type: ignore[no-any-return]
+        return self._draw_next_number()  # type: ignore[no-any-return]
 
 
 class ChangingFloat(ChangingIndex):
     """A number by ``__float__`` and ``__index__`` that is a different one each time, or raises."""
 
     def __float__(self) -> float:
-        return self._next_answer()  # type: ignore[no-any-return]
+        return self._draw_next_number()  # type: ignore[no-any-return]
 
 
 class MisreportingInt(int):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.generated.enums import DataType, ResampleMode
 from cudnn_backend_py.graph import Graph, GraphBuilder, Tensor, packed_strides
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.run import Numbers
 
@@ -78,7 +78,7 @@ def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]
             value = random.normal(size=tensor.dims)
         given[tensor.name] = value
     if "x" in given and "y" in given:  # the gradient of a pool: y is the largest element
-        given["x"] = round_to(given["x"], graph.tensor("x").data_type)
+        given["x"] = round_to_data_type(given["x"], graph.tensor("x").data_type)
         given["y"] = interpret(_make_pool_graph(graph.tensor("x")), {"x": given["x"]})["y"]
     return given
 

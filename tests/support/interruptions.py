@@ -406,11 +406,11 @@ def interrupt_randomly(
     unraisable: list[str] = []
     pythons: list[object] = []  # callbacks of weak references of Python's own library, which lose exceptions
 
-    def note_unraisable(one: Any) -> None:
+    def record_unraisable(one: Any) -> None:
         is_pythons = getattr(one.object, "__module__", "") in ("_weakrefset", "weakref")
         (pythons if is_pythons else unraisable).append(f"{one.exc_type.__name__} in {one.object!r}")
 
-    sys.unraisablehook = note_unraisable
+    sys.unraisablehook = record_unraisable
     measured: dict[str, tuple[Any, float, int]] = {}
     for _ in range(count):
         method = draw.choice(methods or (*INTERRUPTION_METHODS, "thread"))

@@ -451,7 +451,7 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION_PATTERN.findall(line) if what}
     numbered: dict[str, str] = {}
 
-    def normalized_mention(match: re.Match[str]) -> str:
+    def normalize_mention(match: re.Match[str]) -> str:
         name = match[1]
         if name not in said:
             return str(match[0])
@@ -463,11 +463,11 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")
-        right = _MENTION_PATTERN.sub(normalized_mention, right)
+        right = _MENTION_PATTERN.sub(normalize_mention, right)
         if re.match(r"v\d+:", result):
             name = result.split(":")[0]
             numbered[name] = "v" + hashlib.sha256((said[name] + right).encode()).hexdigest()[:12]
-        done.append(f"{_MENTION_PATTERN.sub(normalized_mention, result)} = {right}")
+        done.append(f"{_MENTION_PATTERN.sub(normalize_mention, result)} = {right}")
     return done
 
 

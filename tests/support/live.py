@@ -37,13 +37,13 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
     ends = {is_brief: lib.get_destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
 
-    def counted_create(*arguments: Any) -> Any:
+    def count_and_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
         with live.lock:
             live.created += 1
         return status
 
-    def counted_destroy(pointer: int) -> int:
+    def count_and_destroy(pointer: int) -> int:
         if not destroy:
             return 0
         status: int = lib.get_unchecked_function(name)(ctypes.c_void_p(pointer))
@@ -51,8 +51,8 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
             live.destroyed += 1
         return status
 
-    counted = make_destructor_type(_DESTROY_SIGNATURE(counted_destroy))
-    vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
+    counted = make_destructor_type(_DESTROY_SIGNATURE(count_and_destroy))
+    vars(lib)["cudnnBackendCreateDescriptor"] = count_and_create
     lib._destructor_types.update({(name, is_brief): counted for is_brief in ends})
     try:
         yield live

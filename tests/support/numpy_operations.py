@@ -151,7 +151,7 @@ def compute_average_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sid
 
 
 def compute_pool_gradient(x: Array, dy: Array, index: Array | None, *, exclude: bool = False, **sides: Any) -> Array:
-    """Return dx of pooling: dy goes to the element at the given index, or in equal parts to the window."""
+    """Return dx of pooling: dy is added to the element at the given index, or in equal parts to the window."""
     dx = np.zeros(x.shape)
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _iterate_pool_windows(x.shape, out=dy.shape[2:], **sides):

@@ -133,28 +133,28 @@ def _get_c_name_or_value(value: Any) -> Any:
 
 
 def _find_pointwise_parameters(op: Pointwise) -> dict[str, Any]:
-    def value_or_default(value: float | None, otherwise: float) -> float:
+    def get_value_or_default(value: float | None, otherwise: float) -> float:
         return otherwise if value is None else float(value)
 
     found: dict[str, Any] = {
         "mode": op.mode.c_name,
         "compute type": op.compute_type.c_name,
-        "alpha1": value_or_default(op.alpha1, 1.0),
-        "alpha2": value_or_default(op.alpha2, 1.0),
+        "alpha1": get_value_or_default(op.alpha1, 1.0),
+        "alpha2": get_value_or_default(op.alpha2, 1.0),
     }
     if op.axis is not None:
         found["axis"] = op.axis
     stem = op.mode.name.removesuffix("_FWD").removesuffix("_BWD")
     if stem == "RELU":
-        found["upperClip"] = value_or_default(op.relu_upper_clip, DEFAULT_UPPER_CLIP)
-        found["lowerClip"] = value_or_default(op.relu_lower_clip, 0.0)
-        found["lowerClipSlope"] = value_or_default(op.relu_lower_clip_slope, 0.0)
+        found["upperClip"] = get_value_or_default(op.relu_upper_clip, DEFAULT_UPPER_CLIP)
+        found["lowerClip"] = get_value_or_default(op.relu_lower_clip, 0.0)
+        found["lowerClipSlope"] = get_value_or_default(op.relu_lower_clip_slope, 0.0)
     elif stem == "ELU":
-        found["alpha"] = value_or_default(op.elu_alpha, 1.0)
+        found["alpha"] = get_value_or_default(op.elu_alpha, 1.0)
     elif stem == "SOFTPLUS":
-        found["beta"] = value_or_default(op.softplus_beta, 1.0)
+        found["beta"] = get_value_or_default(op.softplus_beta, 1.0)
     elif stem == "SWISH":
-        found["beta"] = value_or_default(op.swish_beta, 1.0)
+        found["beta"] = get_value_or_default(op.swish_beta, 1.0)
     return found
 
 

@@ -36,7 +36,7 @@ class CallKind:
         """Return the largest allowed error of a result, relative to its largest element."""
         return 6e-3 if self.data_type is DataType.HALF else 3e-2
 
-    def problem_of_call(self, batch: int, q: int, kv: int) -> Attention:
+    def make_problem_of_call(self, batch: int, q: int, kv: int) -> Attention:
         """Return the attention problem of a call with this batch size and these sequence lengths."""
         return Attention(
             batch=batch,
@@ -57,7 +57,7 @@ class CallKind:
 
 
 @dataclass
-class ClassCall:
+class ShapeClassCall:
     """The tensors and arguments of one call: packed tokens [t, h, d], or dense ones [b * s, h, d]."""
 
     kind: CallKind
@@ -73,19 +73,19 @@ class ClassCall:
         k, generator = self.kind, torch.Generator("cuda").manual_seed(self.seed)
         kind = torch.half if k.data_type is DataType.HALF else torch.bfloat16
 
-        def random_tensor(*dims: int, dtype: Any = kind) -> Any:
+        def draw_tensor(*dims: int, dtype: Any = kind) -> Any:
             return torch.randn(*dims, device="cuda", generator=generator, dtype=torch.float32).to(dtype)
 
         tokens_q, tokens_kv = self.token_counts
         shapes = dict.fromkeys(("q", "do", "o", "dq"), (tokens_q, k.heads, k.dim))
         shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (tokens_kv, k.kv_heads, k.dim))
-        made = {name: random_tensor(*shapes[name]) for name in ("q", "k", "v", "do")}
+        made = {name: draw_tensor(*shapes[name]) for name in ("q", "k", "v", "do")}
         made |= {
             name: torch.full(shapes[name], torch.nan, device="cuda", dtype=kind) for name in ("o", "dq", "dk", "dv")
         }
         made["stats"] = torch.full((tokens_q, k.heads), torch.nan, device="cuda")
         if k.sink:
-            made["sink"] = random_tensor(1, k.heads, 1, 1, dtype=torch.float32)
+            made["sink"] = draw_tensor(1, k.heads, 1, 1, dtype=torch.float32)
         if k.alibi:
             made["alibi_slopes"] = torch.rand(1, k.heads, 1, 1, device="cuda", generator=generator) * 0.1
         self.buffers = made
@@ -104,7 +104,7 @@ class ClassCall:
 
     @property
     def problem(self) -> Attention:
-        return self.kind.problem_of_call(len(self.lens_q), *self.longest_lengths)
+        return self.kind.make_problem_of_call(len(self.lens_q), *self.longest_lengths)
 
     @property
     def sequences(self) -> Sequences:
@@ -127,19 +127,19 @@ class ClassCall:
         of_kv = ("k", "v", "dk", "dv")
         return {name: x.stride(0) * (kv if name in of_kv else q) for name, x in self.buffers.items()}
 
-    def result_errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
+    def iterate_result_errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
         """Yield each result's largest error, per sequence; padding rows must be zero."""
         for i in range(len(self.lens_q)):
-            rows = self._rows_of_sequence(i)
+            rows = self._select_rows_of_sequence(i)
             want = compute_reference_results(
                 self.kind, {name: x[rows[name]] for name, x in self.buffers.items() if name in rows}, self
             )
             for name in RESULT_NAMES[backward]:
                 yield name, compute_relative_error(self.buffers[name][rows[name]], want[name])
             if self.mode == "padded":
-                yield from self._padding_errors(i, RESULT_NAMES[backward])
+                yield from self._iterate_padding_errors(i, RESULT_NAMES[backward])
 
-    def _padding_errors(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    def _iterate_padding_errors(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
         for name in names:
             is_kv = name in ("dk", "dv")
             most, own = self.longest_lengths[is_kv], (self.lens_kv if is_kv else self.lens_q)[i]
@@ -147,7 +147,7 @@ class ClassCall:
             wanted = -math.inf if name == "stats" else 0
             yield f"padding of {name}", 0.0 if bool((rest == wanted).all()) else math.inf
 
-    def _rows_of_sequence(self, i: int) -> dict[str, slice]:
+    def _select_rows_of_sequence(self, i: int) -> dict[str, slice]:
         found: dict[str, slice] = {}
         for is_kv, (lens, names) in enumerate(
             ((self.lens_q, ("q", "o", "do", "dq", "stats")), (self.lens_kv, ("k", "v", "dk", "dv")))
@@ -157,7 +157,7 @@ class ClassCall:
         return found
 
 
-def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> dict[str, Any]:
+def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ShapeClassCall) -> dict[str, Any]:
     """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
     torch = _import_torch()
     q, k, v = (x[name].double().requires_grad_() for name in "qkv")

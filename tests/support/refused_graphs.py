@@ -108,14 +108,14 @@ def make_block_scaled_matmul(m: int, n: int, k: int, block: int = 32, *, whole: 
     g = GraphBuilder("block_product", io_type=T.FP8_E4M3)
     scales = k // block
 
-    def padded_dim(dim: int, multiple: int) -> int:
+    def round_up_dim(dim: int, multiple: int) -> int:
         return -(-dim // multiple) * multiple if whole else dim
 
     wide = []
     a, b = g.tensor("a", (1, m, k)), g.tensor("b", (1, k, n), strides=(k * n, 1, k))
     ordered = {"data_type": T.FP8_E8M0, "reordering": enums.TensorReordering.F8_128x4}
-    of_a = g.tensor("a_scale", (1, padded_dim(m, 128), padded_dim(scales, 4)), **ordered)
-    dims = (1, padded_dim(scales, 4), padded_dim(n, 128))
+    of_a = g.tensor("a_scale", (1, round_up_dim(m, 128), round_up_dim(scales, 4)), **ordered)
+    dims = (1, round_up_dim(scales, 4), round_up_dim(n, 128))
     of_b = g.tensor("b_scale", dims, strides=(dims[1] * dims[2], 1, dims[1]), **ordered)
     for x, scale, size in ((a, of_a, (1, block)), (b, of_b, (block, 1))):
         y = g.tensor(f"{x.name}_wide", x.dims, T.FLOAT, strides=x.strides, virtual=True)

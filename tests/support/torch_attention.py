@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import DataType, OperationGraph, attention, build_plan, execute, open_target, reference
-from cudnn_backend_py.graph.formats import decode, encode, round_to
+from cudnn_backend_py.graph.formats import decode, encode, round_to_data_type
 
 ATTENTION_SHAPES = (
     {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "causal": True},
@@ -19,7 +19,7 @@ ATTENTION_SHAPES = (
 
 
 def compare_with_flash() -> Iterator[dict[str, Any]]:
-    """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, ours and torch's."""
+    """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, of this package and of torch."""
     for data_type in (DataType.HALF, DataType.BFLOAT16):
         for shape in ATTENTION_SHAPES:
             yield _compare_one_shape(data_type, shape)
@@ -28,7 +28,7 @@ def compare_with_flash() -> Iterator[dict[str, Any]]:
 def _compare_one_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
     rng = np.random.default_rng(8)
     dims = (shape["batch"], shape["heads"], shape["seq_q"], shape["head_dim"])
-    q, k, v, d_o = (round_to(rng.standard_normal(dims), data_type) for _ in range(4))
+    q, k, v, d_o = (round_to_data_type(rng.standard_normal(dims), data_type) for _ in range(4))
     bound = 0 if shape["causal"] else None
     forward = reference.forward(q, k, v, right_bound=bound)
     gradient = reference.backward(q, k, v, forward.o, d_o, forward.stats, right_bound=bound)

@@ -85,7 +85,7 @@ def _make_convolution(kind: DescriptorType, data_type: DataType, relu: bool = Fa
     g = GraphBuilder("convolution", io_type=data_type)
     shapes = {"image": (4, 32, 28, 28), "filter": (64, 32, 3, 3), "response": (4, 64, 28, 28)}
 
-    def tensor(name: str, shape: str, **options: bool) -> Tensor:
+    def make_tensor(name: str, shape: str, **options: bool) -> Tensor:
         kind_of = FLOAT if options.get("virtual") else data_type
         return g.tensor(name, shapes[shape], kind_of, strides=channels_last(shapes[shape]), **options)  # type: ignore[arg-type]
 
@@ -106,10 +106,10 @@ def _make_convolution(kind: DescriptorType, data_type: DataType, relu: bool = Fa
         DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA: {"dx": "image", "w": "filter", "dy": "response"},
         DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER: {"x": "image", "dw": "filter", "dy": "response"},
     }[kind]
-    tensors = {port: tensor(port, shape, virtual=relu and port == "y") for port, shape in ports.items()}
+    tensors = {port: make_tensor(port, shape, virtual=relu and port == "y") for port, shape in ports.items()}
     g.operation(kind, convolution=parameters, alpha=1.0, beta=0.0, **tensors)
     if relu:
-        out = tensor("out", "response")
+        out = make_tensor("out", "response")
         g.pointwise(Pointwise.RELU_FWD, tensors["y"], out=out)
     return g.graph()
 
@@ -134,15 +134,15 @@ def _make_unified_attention(head_dim: int, data_type: DataType) -> Graph:
     g = GraphBuilder("unified", io_type=data_type)
     b, h, s = 2, 4, 512
 
-    def bshd_tensor(name: str) -> Tensor:
+    def make_bshd_tensor(name: str) -> Tensor:
         return g.tensor(name, (b, h, s, head_dim), strides=(s * h * head_dim, head_dim, h * head_dim, 1))
 
     g.operation(
         DescriptorType.OPERATION_SDPA_FWD,
-        q=bshd_tensor("q"),
-        k=bshd_tensor("k"),
-        v=bshd_tensor("v"),
-        o=bshd_tensor("o"),
+        q=make_bshd_tensor("q"),
+        k=make_bshd_tensor("k"),
+        v=make_bshd_tensor("v"),
+        o=make_bshd_tensor("o"),
         scale=g.scalar(0.125, rank=1, name="scale"),
         stats=g.tensor("stats", (b, h, s, 1), FLOAT),
     )

@@ -2,6 +2,6 @@
 
 ``python -m tests.torture --minutes 10 --seed 7 [AREA ...]`` runs round after round, each with its own seed, and
 prints counts and, for each failure, the command that repeats it. An area is a module of this folder
-with a function ``attack(seed, folder)``: one round of a few seconds in an empty folder, which returns its
+with a function ``run_random_round(seed, folder)``: one round of a few seconds in an empty folder, which returns its
 counts and raises :class:`Broken` if a promise is broken. A round ends only processes that it started.
 """

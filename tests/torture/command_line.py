@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.bad_files import list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 COMMANDS_PER_ROUND = 4  # and half as many interrupted ones
 COMMAND_LIMIT_S = 120.0
@@ -46,7 +46,7 @@ _RANDOM_ARGUMENTS = (
 )
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Run random command lines to their end, and interrupt others."""
     rng = random.Random(seed)
     write_bad_files(folder)
@@ -115,17 +115,17 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
             out, err = (stream.decode("utf-8", "replace") for stream in child.communicate(timeout=COMMAND_LIMIT_S))
         except subprocess.TimeoutExpired:
             child.kill()
-            raise BrokenPromise(f"{arguments} did not end in {COMMAND_LIMIT_S:g} s") from None
+            raise BrokenGuarantee(f"{arguments} did not end in {COMMAND_LIMIT_S:g} s") from None
     left = _end_remaining_processes(mark)
     code = child.returncode
     if code == -signal.SIGINT and interrupt_after_s is not None:
         code = 130  # Ctrl-C after the end of the work, when Python had already removed its handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
-        raise BrokenPromise(f"processes still running: {left}\n{what}")
+        raise BrokenGuarantee(f"processes still running: {left}\n{what}")
     theirs = arguments[:1] == ["why"]  # it runs a program, and Python prints that program's exceptions
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
-        raise BrokenPromise(what)
+        raise BrokenGuarantee(what)
     assert_safe_to_print(err)
     if not {"html", "junit", "github", "json"} & set(arguments):
         assert_safe_to_print(out)

@@ -28,7 +28,7 @@ from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import child_environment, get_default_root, require_installed
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 STEPS_PER_ROUND = 60
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
@@ -61,7 +61,7 @@ print("\\n" + json.dumps([[*place, asdict(cell)] for place, cell in found.cells.
 """
 
 
-def attack(seed: int, folder: Path, steps: int = STEPS_PER_ROUND) -> Counter[str]:
+def run_random_round(seed: int, folder: Path, steps: int = STEPS_PER_ROUND) -> Counter[str]:
     """Change the environment and judge, many times."""
     before, here = dict(os.environ), Path.cwd()
     try:
@@ -302,7 +302,7 @@ class ChangingEnvironment:
             if also and cell.cause == also:
                 self.counts[f"queries without an answer: {also}"] += 1
             elif cell != wanted[place]:
-                raise BrokenPromise(f"{who} answered {cell} for {place}, a fresh process answers {wanted[place]}")
+                raise BrokenGuarantee(f"{who} answered {cell} for {place}, a fresh process answers {wanted[place]}")
         self.counts["queries"] += len(found)
 
     def judge_in_this_process(self) -> None:
@@ -367,11 +367,11 @@ class ChangingEnvironment:
     def _run_during_block(self, change: Callable[[], None]) -> Iterator[None]:
         begun = threading.Event()
 
-        def act() -> None:
+        def change_after_delay() -> None:
             begun.wait(self.chance.uniform(0.03, 0.6))
             change()
 
-        thread = threading.Thread(target=act)
+        thread = threading.Thread(target=change_after_delay)
         thread.start()
         try:
             yield

@@ -51,7 +51,7 @@ from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 from tests.support.zoo import VARIED_GRAPHS
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 FILES_PER_ROUND = 120
 CPU_LIMIT_S = 20.0  # CPU time of this process for one file
@@ -84,7 +84,7 @@ FRONTEND_GRAPH_DATA: dict[str, Any] = {
 }
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Write damaged files and read each with the reader that commands use."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
@@ -101,12 +101,12 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             counts[f"{name}: refused"] += 1
         except BaseException as error:
             kept = path.rename(Path(tempfile.gettempdir()) / f"broken-{seed}-{path.name}")
-            raise BrokenPromise(f"{name}, {kept}: {type(error).__name__}: {error}") from error
+            raise BrokenGuarantee(f"{name}, {kept}: {type(error).__name__}: {error}") from error
         else:
             counts[f"{name}: read"] += 1
         assert_safe_to_print(shown)
         if time.process_time() - began > CPU_LIMIT_S:
-            raise BrokenPromise(
+            raise BrokenGuarantee(
                 f"{name}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes"
             )
         path.unlink()

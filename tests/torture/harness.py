@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["AREAS", "VERSIONS", "BrokenPromise", "Report", "load_attack", "run_area", "run_round"]
+__all__ = ["AREAS", "VERSIONS", "BrokenGuarantee", "Report", "load_round_function", "run_area", "run_round"]
 
 AREAS = (
     *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
@@ -19,11 +19,11 @@ AREAS = (
 )
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment
 
-AttackFunction = Callable[[int, Path], Counter[str]]
+RoundFunction = Callable[[int, Path], Counter[str]]
 
 
-class BrokenPromise(AssertionError):
-    """A broken promise of the package; the text has the promise and the steps."""
+class BrokenGuarantee(AssertionError):
+    """Raised if the package breaks a documented guarantee; the text has the guarantee and the steps."""
 
 
 @dataclass
@@ -44,16 +44,16 @@ class Report:
             yield from (f"    {line}" for line in what.splitlines())
 
 
-def load_attack(area: str) -> AttackFunction:
-    """Return the test function of an area."""
-    attack: AttackFunction = importlib.import_module(f"tests.torture.{area}").attack
-    return attack
+def load_round_function(area: str) -> RoundFunction:
+    """Return the function that runs one round of an area."""
+    function: RoundFunction = importlib.import_module(f"tests.torture.{area}").run_random_round
+    return function
 
 
 def run_round(area: str, seed: int) -> Counter[str]:
     """Run one round in its own folder and return its counts."""
     with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
-        return load_attack(area)(seed, Path(folder))
+        return load_round_function(area)(seed, Path(folder))
 
 
 def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:

@@ -32,15 +32,15 @@ from tests.support.wheels import (
     compute_record_hash,
     make_wheel,
 )
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 __all__ = [
     "FORGERIES",
-    "attack",
     "check_damaged_installations",
     "check_forged_wheels",
     "kill_installs",
     "kill_unpacking",
+    "run_random_round",
 ]
 
 VERSION = "9.19.0.56"
@@ -52,7 +52,7 @@ WHOLE_INSTALLS_EVERY = 4  # per round
 _fork_context = multiprocessing.get_context("fork")
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Run one round: forged wheels, damaged files, killed unpacking; in every fourth, killed whole installs."""
     chance = random.Random(seed)
     counts = check_forged_wheels(chance, folder / "forged")
@@ -65,7 +65,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 def _install_wheel(root: Path, wheel: Path) -> None:
     """Install a wheel into the version store without pip."""
-    with versions._locked_store(root) as (changed, _):
+    with versions._lock_store(root) as (changed, _):
         versions._place_wheel(
             wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
         )
@@ -188,7 +188,7 @@ def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
         wheel = make_wheel(folder / "wheels")
         forgery(chance, wheel)
         if _try_to_install(root, wheel):
-            raise BrokenPromise(f"a forged wheel was installed: {kind}")
+            raise BrokenGuarantee(f"a forged wheel was installed: {kind}")
         counts[f"forged, refused: {kind}"] += 1
     good = make_wheel(folder / "wheels").read_bytes()
     for _ in range(60):
@@ -196,13 +196,13 @@ def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
         if _try_to_install(root, wheel):
             files = {name: (root / INSTALLED_FOLDER_NAME / name).read_bytes() for name in JIT_FILES}
             if files != JIT_FILES or _list_store_names(root) != {INSTALLED_FOLDER_NAME}:
-                raise BrokenPromise("a damaged wheel was installed with other files")
+                raise BrokenGuarantee("a damaged wheel was installed with other files")
             shutil.rmtree(root / INSTALLED_FOLDER_NAME)
             counts["damaged outside the checked parts, installed"] += 1
         else:
             counts["damaged, refused"] += 1
     if found := [path for path in folder.rglob("*") if "evil" in path.name]:
-        raise BrokenPromise(f"a wheel wrote files outside its folder: {found}")
+        raise BrokenGuarantee(f"a wheel wrote files outside its folder: {found}")
     return counts
 
 
@@ -213,7 +213,7 @@ def _try_to_install(root: Path, wheel: Path) -> bool:
         if error.code != "wheel-damaged":
             raise
         if _list_store_names(root):
-            raise BrokenPromise(f"a refused wheel left files: {_list_store_names(root)}: {error}") from error
+            raise BrokenGuarantee(f"a refused wheel left files: {_list_store_names(root)}: {error}") from error
         return False
     return True
 
@@ -280,7 +280,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
         change(chance, root / INSTALLED_FOLDER_NAME / chance.choice(list(JIT_FILES)))
         [found] = versions.check_all([VERSION], root=root)
         if found.state != "damaged" or not found.differences or VERSION not in found.repair:
-            raise BrokenPromise(f"{kind}: {found}")
+            raise BrokenGuarantee(f"{kind}: {found}")
         try:
             versions.child_environment(versions.require_installed(VERSION, root=root))
         except EnvironmentNotReady as error:
@@ -288,7 +288,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
                 raise
         else:
             if kind != UNDETECTED_DAMAGE:
-                raise BrokenPromise(f"{kind}: damaged files were used without an error")
+                raise BrokenGuarantee(f"{kind}: damaged files were used without an error")
         _install_wheel(root, wheel)
         versions.verify(versions.require_installed(VERSION, root=root))
         counts["damaged installations found and repaired"] += 1
@@ -311,7 +311,7 @@ def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
         child.kill()
         child.join()
         if child.exitcode != -signal.SIGKILL:
-            raise BrokenPromise(f"the unpacking process was not killed but ended with exit code {child.exitcode}")
+            raise BrokenGuarantee(f"the unpacking process was not killed but ended with exit code {child.exitcode}")
         counts["unpackings killed"] += 1
         counts["unpackings killed with a staging folder"] += any(
             name.startswith(".staging") for name in _list_store_names(root)
@@ -324,7 +324,7 @@ def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
             - {INSTALLED_FOLDER_NAME}
             - {name for name in _list_store_names(root) if name.startswith(".staging-")}
         ):
-            raise BrokenPromise(f"a killed install left unexpected files: {_list_store_names(root)}")
+            raise BrokenGuarantee(f"a killed install left unexpected files: {_list_store_names(root)}")
     _install_wheel(root, wheel)
     _check_only_version_is_intact(root)
     return counts
@@ -338,7 +338,7 @@ def _install_and_remove(root: Path, wheel: Path) -> None:
 
 def _check_only_version_is_intact(root: Path) -> None:
     if _list_store_names(root) - {"nvrtc-cu12"} != {INSTALLED_FOLDER_NAME}:
-        raise BrokenPromise(f"unexpected files in the version store: {_list_store_names(root)}")
+        raise BrokenGuarantee(f"unexpected files in the version store: {_list_store_names(root)}")
     [installed] = versions.list_installed(root)
     versions.verify(installed)
 
@@ -347,7 +347,7 @@ INSTALL_PROGRAM = """
 import sys
 from pathlib import Path
 from cudnn_backend_py import versions
-versions._environment_nvrtc = lambda cuda: None  # so that NVRTC is installed too
+versions._find_environment_nvrtc = lambda cuda: None  # so that NVRTC is installed too
 installed = versions.install(sys.argv[2], cuda="12", root=Path(sys.argv[1]), progress=False)
 versions.verify(installed)
 """
@@ -374,11 +374,11 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
             process.kill()
             process.communicate()
     if second.returncode:
-        raise BrokenPromise(f"the other install ended with exit code {second.returncode}: {said[-2000:]!r}")
+        raise BrokenGuarantee(f"the other install ended with exit code {second.returncode}: {said[-2000:]!r}")
     third = _start_install(root, index)
     _, said = third.communicate(timeout=300)
     if third.returncode:
-        raise BrokenPromise(f"the next install ended with exit code {third.returncode}: {said[-2000:]!r}")
+        raise BrokenGuarantee(f"the next install ended with exit code {third.returncode}: {said[-2000:]!r}")
     _check_only_version_is_intact(root)
     counts["installs next to and after a killed one"] += 2
     return counts

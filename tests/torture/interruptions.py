@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.support.child import run_python
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
-__all__ = ["attack"]
+__all__ = ["run_random_round"]
 
 INTERRUPTIONS_PER_ROUND = 100
 METHODS_IN_PYTHON = "signal,callback,logger,thread"
@@ -25,7 +25,7 @@ WITHOUT_COMPILED_PROGRAM = (
 )
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Raise exceptions in a child, and check the outcome of each."""
     if seed % 4 == 3:
         arguments = [
@@ -40,8 +40,8 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         arguments = ["-m", "tests.support.interruptions", str(seed), str(INTERRUPTIONS_PER_ROUND)]
     done = run_python(arguments, timeout_s=600)
     if done.code:
-        raise BrokenPromise(f"the interrupted child process ended with {done.ending}\n{done.stderr[-3000:]}")
+        raise BrokenGuarantee(f"the interrupted child process ended with {done.ending}\n{done.stderr[-3000:]}")
     found = json.loads(done.stdout)
     if found["failures"]:
-        raise BrokenPromise("\n".join(found["failures"]))
+        raise BrokenGuarantee("\n".join(found["failures"]))
     return Counter(found["counts"])

@@ -19,7 +19,7 @@ from typing import Any
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 STEPS_PER_ROUND = 100  # per round
 EVENT_INTERVAL_STEPS = 20  # steps between events
@@ -38,7 +38,7 @@ INTERRUPTIONS: tuple[type[BaseException], ...] = (
 VerdictSummary = tuple[str, str, int, Outcome, int]
 
 
-def attack(seed: int, _folder: Path) -> Counter[str]:
+def run_random_round(seed: int, _folder: Path) -> Counter[str]:
     """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
     find_expected_answers()
     with Judge() as one:
@@ -102,13 +102,13 @@ class _JudgeRound:
     def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
         """Compare an answer with the expected one; unless `whole`, it may be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
-            raise BrokenPromise(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
+            raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
             self.counts["queries that could not be judged"] += 1
             return
         if _summarize_verdict(verdict) != find_expected_answers()[question]:
             cause = verdict.cause and verdict.cause.headline
-            raise BrokenPromise(
+            raise BrokenGuarantee(
                 f"expected {find_expected_answers()[question]}, found {_summarize_verdict(verdict)}: {cause}"
             )
         self.counts["right answers"] += 1
@@ -143,17 +143,17 @@ class _JudgeRound:
     def _run_with_exception(
         self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
     ) -> None:
-        def raises(_number: int, _frame: FrameType | None) -> None:
+        def raise_exception(_number: int, _frame: FrameType | None) -> None:
             if again:  # a final one
-                signal.signal(signal.SIGALRM, raises_last)
+                signal.signal(signal.SIGALRM, raise_last_exception)
                 signal.setitimer(signal.ITIMER_REAL, again)
             raise kind
 
-        def raises_last(_number: int, _frame: FrameType | None) -> None:
+        def raise_last_exception(_number: int, _frame: FrameType | None) -> None:
             raise kind
 
         try:
-            with _run_handler_after(raises, first):
+            with _run_handler_after(raise_exception, first):
                 act()
         except kind as error:
             if isinstance(error, CudnnBackendError):
@@ -170,11 +170,11 @@ class _JudgeRound:
         """Kill the child process that runs the query."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
-        def kills(_number: int, _frame: FrameType | None) -> None:
+        def kill_child(_number: int, _frame: FrameType | None) -> None:
             for pid in idle:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
-        with _run_handler_after(kills, self.draw_delay_s()):
+        with _run_handler_after(kill_child, self.draw_delay_s()):
             self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if they were killed too late for this query, the next one has others
         self.counts["killed child processes"] += 1
@@ -194,12 +194,12 @@ class _JudgeRound:
         children = []
         parent = os.getpid()
 
-        def forks(_number: int, _frame: FrameType | None) -> None:
+        def fork_and_judge(_number: int, _frame: FrameType | None) -> None:
             if child := os.fork():
                 children.append(child)
 
         try:
-            with _run_handler_after(forks, self.draw_delay_s()):
+            with _run_handler_after(fork_and_judge, self.draw_delay_s()):
                 question, verdict = self.run_random_query(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":
@@ -217,7 +217,7 @@ class _JudgeRound:
 
     def _wait_for_fork(self, child: int) -> None:
         if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            raise BrokenPromise(f"a forked process ended with exit code {code}")
+            raise BrokenGuarantee(f"a forked process ended with exit code {code}")
         self.counts["forks"] += 1
 
     def judge_in_threads(self) -> None:

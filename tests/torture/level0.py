@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.child import make_cudnn_environment, run_python
-from tests.torture.harness import VERSIONS, BrokenPromise
+from tests.torture.harness import VERSIONS, BrokenGuarantee
 
-__all__ = ["attack", "run_fuzzer"]
+__all__ = ["run_fuzzer", "run_random_round"]
 
 CALLS_PER_TYPE = 300
 THREADS = 3
@@ -33,12 +33,12 @@ def run_fuzzer(
         done, ending, said = None, "no end in 300 s", ""
     if done is None or done.code:
         last = log.read_text(encoding="utf-8").splitlines()[-12:] if log.exists() else []
-        raise BrokenPromise(f"seed {seed} ended with {ending}\n{said}\nthe last calls were\n" + "\n".join(last))
+        raise BrokenGuarantee(f"seed {seed} ended with {ending}\n{said}\nthe last calls were\n" + "\n".join(last))
     counted: dict[str, Any] = json.loads(done.stdout)
     return counted
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Run one round of calls."""
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None

@@ -18,10 +18,10 @@ from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
-from cudnn_backend_py.system.private_folder import EntryFolder
-from tests.torture.harness import BrokenPromise
+from cudnn_backend_py.system.private_folder import KeyedRecordFolder
+from tests.torture.harness import BrokenGuarantee
 
-__all__ = ["attack", "fill_disk", "kill_writers"]
+__all__ = ["fill_disk", "kill_writers", "run_random_round"]
 
 CACHE_LIMIT_BYTES = 20_000_000
 LARGEST_ENTRY_BYTES = 2_000_000  # of the largest entry; its file is hardly larger
@@ -32,7 +32,7 @@ REAL_PLANS_EVERY = 10  # per round
 _fork_context = multiprocessing.get_context("fork")
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Run one round: damage entries, kill writers at the size limit, fill a disk; in every tenth with real plans."""
     chance = random.Random(seed)
     counts = damage_entries(chance, folder / "damage")
@@ -105,18 +105,18 @@ def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
             for key in (one, other):
                 found = files.read(key)
                 if found is not None and not _is_intact(key, found):
-                    raise BrokenPromise(f"{kind}: the cache returned a damaged entry")
+                    raise BrokenGuarantee(f"{kind}: the cache returned a damaged entry")
                 if key == one and touched and found is not None:
-                    raise BrokenPromise(f"{kind}: the cache did not detect the damage")
+                    raise BrokenGuarantee(f"{kind}: the cache did not detect the damage")
             listed = [record["key"] for record, _ in files.read_all()]
         if touched and one in listed:
-            raise BrokenPromise(f"{kind}: the cache listed a damaged entry")
+            raise BrokenGuarantee(f"{kind}: the cache listed a damaged entry")
         if files.path(one).is_dir() and not files.path(one).is_symlink():
             files.path(one).rmdir()
         counts["damaged entries"] += 1
     files.clear()
     if set(os.listdir(folder)) != {".lock"}:
-        raise BrokenPromise(f"clearing the cache left files: {os.listdir(folder)}")
+        raise BrokenGuarantee(f"clearing the cache left files: {os.listdir(folder)}")
     return counts
 
 
@@ -154,7 +154,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     files = open_plan_files(folder, 1 << 28)
     good = files.read(key)
     if good is None:
-        raise BrokenPromise("the cache does not return a plan that was stored")
+        raise BrokenGuarantee("the cache does not return a plan that was stored")
     values = (None, 7, "", "{}", [], {"a": 1}, True, -1e300, "\ud800", "x" * 1000)
     for field in ("cudnn", "target", "sm", "tag", "evidence", "graph", "plan"):
         changed = {name: value for name, value in good.items() if name != "key"}
@@ -169,7 +169,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
             cache.entries()
             cache.evidence(key)
         if found is not None and found.json() != plan.json():
-            raise BrokenPromise(f"a record with a changed {field} gave another plan")
+            raise BrokenGuarantee(f"a record with a changed {field} gave another plan")
         counts["damaged real plans"] += 1
     return counts
 
@@ -196,7 +196,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
             writers[place].kill()
             writers[place].join()
             if writers[place].exitcode != -signal.SIGKILL:
-                raise BrokenPromise(
+                raise BrokenGuarantee(
                     f"a writer ended by itself with {writers[place].exitcode}: see what it wrote to stderr"
                 )
             counts["writers killed"] += 1
@@ -212,13 +212,13 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
     files.write(PLAN_KEYS[0], _make_record(chance, PLAN_KEYS[0]))
     names = set(os.listdir(folder))
     if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
-        raise BrokenPromise(f"unexpected files in the cache: {sorted(names)}")
+        raise BrokenGuarantee(f"unexpected files in the cache: {sorted(names)}")
     found = [record for record, _ in files.read_all()]
     if len(found) != len(names) - 1 or not all(_is_intact(record["key"], record) for record in found):
-        raise BrokenPromise(f"{len(names) - 1} entries, of which {len(found)} are intact")
+        raise BrokenGuarantee(f"{len(names) - 1} entries, of which {len(found)} are intact")
     at_most = CACHE_LIMIT_BYTES + WRITER_COUNT * (LARGEST_ENTRY_BYTES + 1000)
     if largest.value > at_most or watcher.exitcode:
-        raise BrokenPromise(f"{largest.value} bytes on the disk, but the limit is {at_most}")
+        raise BrokenGuarantee(f"{largest.value} bytes on the disk, but the limit is {at_most}")
     counts["largest MB on the disk, summed over rounds"] += round(largest.value / 1e6)
     if largest.value > CACHE_LIMIT_BYTES + LARGEST_ENTRY_BYTES + 1000:
         counts["rounds with more bytes than the limit and one entry"] += 1
@@ -304,12 +304,12 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     child.start()
     child.join()
     if child.exitcode:
-        raise BrokenPromise(f"writing beyond the file size limit ended with exit code {child.exitcode}")
+        raise BrokenGuarantee(f"writing beyond the file size limit ended with exit code {child.exitcode}")
     counts["filled up to RLIMIT_FSIZE"] += 1
     return counts
 
 
-def _fill_until_refused(chance: random.Random, files: EntryFolder) -> Counter[str]:
+def _fill_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
     for key in PLAN_KEYS:
@@ -322,11 +322,11 @@ def _fill_until_refused(chance: random.Random, files: EntryFolder) -> Counter[st
         else:
             kept[key] = record
         if (names := set(os.listdir(files.folder))) - {".lock"} != {f"{one}.plan" for one in kept}:
-            raise BrokenPromise(f"wrong files after {len(caught)} warnings: {sorted(names)}")
+            raise BrokenGuarantee(f"wrong files after {len(caught)} warnings: {sorted(names)}")
     if not refused:
-        raise BrokenPromise("the disk was not filled")
+        raise BrokenGuarantee("the disk was not filled")
     if any(files.read(key) != {"key": key, **record} for key, record in kept.items()):
-        raise BrokenPromise("an entry was lost or changed by a full disk")
+        raise BrokenGuarantee("an entry was lost or changed by a full disk")
     files.clear()
     files.write(PLAN_KEYS[0], {"room": "again"})
     return Counter({"writes refused by a full disk": refused})
@@ -337,6 +337,6 @@ def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         _fill_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
-    except (BrokenPromise, CudnnBackendError) as error:
+    except (BrokenGuarantee, CudnnBackendError) as error:
         print(error, flush=True)
         os._exit(1)

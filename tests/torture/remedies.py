@@ -19,23 +19,23 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
-from cudnn_backend_py.graph.replace import attempt, replace_tensors
-from cudnn_backend_py.graph.strides import ordered_strides
+from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
+from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.dims import dim_classes, resize
-from cudnn_backend_py.rewrite.solution import find_solution
+from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
+from cudnn_backend_py.rewrite.solution import find_change_sequence
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import draw_mutants
-from tests.torture.harness import VERSIONS, BrokenPromise
+from tests.torture.harness import VERSIONS, BrokenGuarantee
 from tools.campaign.graphs import make_random_graph
 
-__all__ = ["attack"]
+__all__ = ["run_random_round"]
 
 GRAPHS_PER_ROUND = 24
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Search for remedies of refused graphs with one cuDNN version on one target."""
     rng = random.Random(f"remedies {seed}")
     version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
@@ -52,7 +52,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             with collect_reports() as lines:
                 found = whatif(graph, target, version=version, judge=judge, limit=8)
             if lines:
-                raise _make_broken_promise(question, "\n".join(lines))
+                raise _make_broken_guarantee(question, "\n".join(lines))
             for remedy in found:
                 counts["remedies"] += 1
                 counts += _check_remedy(judge, question, remedy, seed)
@@ -81,22 +81,22 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
     if what == "size":
-        classes = [one for one in dict.fromkeys(dim_classes(graph).values()) if one.size > 1 and not one.fixed]
+        classes = [one for one in dict.fromkeys(find_dim_classes(graph).values()) if one.size > 1 and not one.fixed]
         if not classes:
             return graph
         one = rng.choice(classes)
-        return resize(graph, [one], one.size + rng.choice((-1, 1, 2, 3, 4))) or graph
+        return resize_dims(graph, [one], one.size + rng.choice((-1, 1, 2, 3, 4))) or graph
     new = {}
     for tensor in chosen:
         order = list(range(tensor.rank))
         rng.shuffle(order)
         fields = {
             "alignment": {"alignment": rng.choice((1, 2, 4))},
-            "order": {"strides": ordered_strides(tensor.dims, order)},
+            "order": {"strides": make_strides_in_order(tensor.dims, order)},
             "gaps": {"strides": tuple(stride * 2 for stride in tensor.strides)},
         }[what]
         new[tensor.uid] = replace(tensor, **fields)  # type: ignore[arg-type]
-    return attempt(lambda: replace_tensors(graph, new)) or graph
+    return try_to_make_graph(lambda: replace_tensors(graph, new)) or graph
 
 
 def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
@@ -104,15 +104,15 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     for one in remedy.graphs:
         query = replace(question, graph=one, target=remedy.target, version=remedy.version)
         if not judge.run_query(query).supported:
-            raise _make_broken_promise(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
+            raise _make_broken_guarantee(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
     if remedy.effect != "exact" or not remedy.members:
         return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
     assert remedy.comparison is not None
     counts = Counter({"exact": 1, f"exact, of {len(remedy.steps)} steps and {len(remedy.graphs)} graphs": 1})
     counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
-    solution = find_solution(question.graph, remedy.kinds, remedy.steps, remedy.members)
+    solution = find_change_sequence(question.graph, remedy.kinds, remedy.steps, remedy.members)
     if solution is None or solution.graphs != remedy.graphs:
-        raise _make_broken_promise(question, f"{remedy.title}: applying its steps does not give its graphs")
+        raise _make_broken_guarantee(question, f"{remedy.title}: applying its steps does not give its graphs")
     if remedy.comparison.state == "not compared":
         return counts + Counter({"not compared": 1, f"not compared: {remedy.comparison.words[:60]}": 1})
     again = compare(question.graph, solution, seed + 1000, shrink=False)
@@ -120,10 +120,10 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     if other:
         again = compare(question.graph, solution, seed + 2000)
     if again.state != "same":
-        raise _make_broken_promise(question, f"{remedy.title}: {again.state}, {again.words}")
+        raise _make_broken_guarantee(question, f"{remedy.title}: {again.state}, {again.words}")
     return counts + Counter({"compared again, same": 1, f"compared again, {'other data' if other else 'own sizes'}": 1})
 
 
-def _make_broken_promise(question: Query, what: str) -> BrokenPromise:
+def _make_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
     query = f"{question.target}, cuDNN {question.version}"
-    return BrokenPromise(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")
+    return BrokenGuarantee(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")

@@ -1,4 +1,4 @@
-"""Serialized graphs, ours and cudnn-frontend's, damaged at random: as bytes, in UBJSON, in the plan."""
+"""Serialized graphs of this package and of cudnn-frontend, damaged at random: as bytes, in UBJSON, in the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
 from tests.support.mutations import assert_safe_to_print, mutate_json
 from tests.support.zoo import VARIED_GRAPHS
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 
 BLOBS_PER_ROUND = 150
 _CODE_KEY, _PACKAGE_DATA_KEY, _CHECKSUM_KEY = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
@@ -87,7 +87,7 @@ DAMAGE_BY_NAME: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
 }
 
 
-def attack(seed: int, folder: Path) -> Counter[str]:
+def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Load damaged serialized graphs: each gives a plan, or an error of this package."""
     rng, content = random.Random(seed), read_ubjson(_serialize_plan())
     counts: Counter[str] = Counter()
@@ -106,5 +106,5 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         except Exception as error:
             kept = Path(tempfile.gettempdir()) / f"broken-{seed}-{number}.ubj"
             kept.write_bytes(data)
-            raise BrokenPromise(f"{kind}, {kept}: {type(error).__name__}: {error}") from error
+            raise BrokenGuarantee(f"{kind}, {kept}: {type(error).__name__}: {error}") from error
     return counts

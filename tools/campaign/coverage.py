@@ -16,7 +16,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Graph, Pointwise, Reduction, Tensor
 from cudnn_backend_py.graph.data_types import SHORT_TYPES
-from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
 __all__ = ["find_missing_features", "list_graph_features"]
@@ -34,7 +34,7 @@ _EXPECTED_FEATURES: dict[str, Iterable[Any]] = {
 def list_graph_features(graph: Graph) -> Counter[str]:
     """Return the features of a graph by subject, such as ``"pointwise RELU_FWD"``, each counted once."""
     found: set[str] = set()
-    for op in all_ops(graph):
+    for op in iterate_all_ops(graph):
         found.add(f"operation {_name_operation(op.kind)}")
         if isinstance(op, Pointwise):
             found.add(f"pointwise {op.mode.name}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
 from cudnn_backend_py.generated.enums import DescriptorType
 from cudnn_backend_py.graph import Graph, Tensor
-from cudnn_backend_py.graph.formats import is_integer, largest_finite, round_to
+from cudnn_backend_py.graph.formats import get_largest_finite, is_integer, round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import from_memory, make_inputs, to_memory
 from cudnn_backend_py.native.cuda import Memory
@@ -226,9 +226,9 @@ def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifference
         if is_integer(form):  # one mode truncates, the other rounds
             del expected[name]
             continue
-        results[name] = round_to(exact[name].astype(float), form)
+        results[name] = round_to_data_type(exact[name].astype(float), form)
         # Beyond the largest number, one mode saturates, and the other converts as cuDNN does.
-        expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest_finite(form)))
+        expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > get_largest_finite(form)))
     return compare_outputs(expected, results, [])
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.graph import GraphBuilder, Tensor
-from cudnn_backend_py.graph.strides import channels_last, ordered_strides, packed_strides
+from cudnn_backend_py.graph.strides import channels_last, make_strides_in_order, packed_strides
 from cudnn_backend_py.system.version import VersionTuple
 
 __all__ = ["REDUCTION_WEIGHTS", "RandomGraphBuilder", "StrideFunction"]
@@ -82,7 +82,7 @@ class RandomGraphBuilder:
         gap = self.choose(8, 16, 64)
 
         def permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
-            return ordered_strides(dims, order) if len(dims) == rank else packed_strides(dims)
+            return make_strides_in_order(dims, order) if len(dims) == rank else packed_strides(dims)
 
         def strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
             return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
@@ -101,12 +101,14 @@ class RandomGraphBuilder:
     def add_tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
         """Add a stored input tensor with this graph's layout."""
         options.setdefault("strides", self.layout(tuple(dims)))
-        return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
+        return self.g.tensor(self.g.make_unused_name(stem), tuple(dims), kind, **options)
 
     def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a virtual result, with the strides of a stored one without gaps."""
         strides = self.layout(dims)
-        sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
+        sound = sorted(strides) == sorted(
+            make_strides_in_order(dims, sorted(range(len(dims)), key=strides.__getitem__))
+        )
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 

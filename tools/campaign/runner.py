@@ -256,7 +256,7 @@ def _run_graphs_until_deadline(
             if task is None:
                 return
             for _ in range(2):
-                limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_GRAPH_EXTRA_S)
+                limit_s = options.limit_s + options.reduce_s + (0 if child.is_usable else _FIRST_GRAPH_EXTRA_S)
                 record = _run_graph(child, options, *task, limit_s=limit_s)
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:

@@ -11,10 +11,10 @@ from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
 from cudnn_backend_py.graph import Graph
-from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_ending_problems, name_failure
-from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
+from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.system.child import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
@@ -188,7 +188,7 @@ class _Worker:
             return True
 
         try:
-            made: Reduced = reduce_failure(graph, kind, fails_alike, budget_s=request["reduce_s"], most=80)
+            made: ReducedFailure = reduce_failure(graph, kind, fails_alike, budget_s=request["reduce_s"], most=80)
         except _ContextLostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return
@@ -217,7 +217,7 @@ def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
 
 
 def _list_operation_names(graph: Graph) -> str:
-    return " ".join(op.display_name() for op in all_ops(graph))
+    return " ".join(op.display_name() for op in iterate_all_ops(graph))
 
 
 def _find_largest_error(found: OutputDifferences) -> float | None:

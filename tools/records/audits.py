@@ -24,7 +24,7 @@ from typing import Any
 from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead, measure_step_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
@@ -60,7 +60,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
     """Return the result of ``cudnn-backend audit`` for a case."""
     words = [f"--cudnn={version}" for version in versions]
     words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={TIME_LIMIT_S:g}", file]
-    command = call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
+    command = make_call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S + 60)
     try:
         found: dict[str, Any] = json.loads(done.stdout)["cases"][0]
@@ -305,10 +305,10 @@ def _time_pairs(
     One audit covers all blocks and pauses in those without: its time is spent in the others only.
     """
     from cudnn_backend_py.audit.case import CaseFolder
-    from cudnn_backend_py.audit.watch import Watch
+    from cudnn_backend_py.audit.watch import RunningAudit
 
     report = AuditReport()
-    watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
+    watch = RunningAudit(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
     plain: list[StepTime] = []
     audited: list[StepTime] = []
     sampled: list[int] = []

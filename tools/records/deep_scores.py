@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, open_target, reference
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
@@ -119,7 +119,7 @@ def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray
     options: dict[str, Any] = {}
     if "bias" in case.mask:
         numbers["bias"] = 0.1 * draw.normal(size=(1, 1, case.seq_q, case.seq_kv)) + (level if deep_bias else 0.0)
-    numbers = {name: round_to(values, kind) for name, values in numbers.items()}
+    numbers = {name: round_to_data_type(values, kind) for name, values in numbers.items()}
     if "bias" in numbers:
         options["bias"] = numbers["bias"]
     if "causal" in case.mask:
@@ -138,7 +138,7 @@ def _compute_reference_outputs(
     made = reference.forward(q, k, v, **options)
     if not case.backward:
         return {"o": made.o, "stats": made.stats}
-    numbers["o"] = round_to(made.o, DataType[case.data_type])
+    numbers["o"] = round_to_data_type(made.o, DataType[case.data_type])
     numbers["stats"] = made.stats.astype(np.float32).astype(np.float64)
     back = reference.backward(q, k, v, numbers["o"], do, numbers["stats"], **options)
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}

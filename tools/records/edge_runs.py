@@ -28,7 +28,7 @@ from cudnn_backend_py import CudnnBackendError, DataType, Graph, OperationGraph,
 from cudnn_backend_py.execution.run import execute
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
-from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest_finite, storage_type
+from cudnn_backend_py.graph.formats import decode, encode, get_largest_finite, get_storage_type, is_integer
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import name_failure
@@ -80,7 +80,7 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
     }
     outputs: dict[Any, Array] = {}
     for tensor in graph.outputs:
-        kind = storage_type(tensor.data_type)
+        kind = get_storage_type(tensor.data_type)
         size = int(np.prod(tensor.dims)) * kind.itemsize
         outputs[tensor.name] = np.full(size, 0x55, np.uint8).view(kind).reshape(tensor.dims)
     execute(plan, {**arrays, **outputs})
@@ -116,7 +116,7 @@ def find_differences(
     with np.errstate(all="ignore"):
         far = np.abs(found - want) > allowed + (compute_number_spacing(want, kind) if allowed.any() else 0.0)
         at_limit = (
-            np.abs(want) >= largest_finite(kind) * (1 - 2.0**-7)
+            np.abs(want) >= get_largest_finite(kind) * (1 - 2.0**-7)
             if kind not in _INTEGER_TYPES
             else np.zeros(want.shape, bool)
         )
@@ -147,7 +147,7 @@ def find_compared_elements_and_limits(
             return everywhere, np.asarray(inexact)
         x = np.abs(values["x"])
         dy = np.abs(values["dy"]) if "dy" in values else np.ones(x.shape)
-        inside = (x <= 64) & (dy < 2.0**60) & (np.abs(exact) < 0.9 * largest_finite(graph.tensor(name).data_type))
+        inside = (x <= 64) & (dy < 2.0**60) & (np.abs(exact) < 0.9 * get_largest_finite(graph.tensor(name).data_type))
         size = np.abs(exact) + np.maximum(1, x) * dy
         if isinstance(graph.ops[0], Pointwise) and graph.ops[0].mode is P.TAN:
             size = size * (1 + exact**2)

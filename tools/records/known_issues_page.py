@@ -23,7 +23,7 @@ _TABLE_HEAD = "| issue | graphs | effect | versions, GPUs | fix | source |\n|---
 
 def render_known_issues_page() -> str:
     """Return the page as Markdown."""
-    parts = [_PAGE_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS))]
+    parts = [_PAGE_HEAD.format(total=len(FAULTS), measured=sum(row.is_measured for row in FAULTS))]
     for heading, rows in FAULTS_BY_OPERATION.items():
         parts.append(f"\n## {heading}\n\n{_TABLE_HEAD}")
         parts += map(_format_issue_row, rows)
@@ -31,7 +31,7 @@ def render_known_issues_page() -> str:
 
 
 def _format_issue_row(row: KnownIssue) -> str:
-    where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
+    where = [row.version_range_text.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
     summary = re.split("[;:] ", row.evidence)[0]  # `explain` has the rest
     link = f"[{row.source_project}]({row.source})" if row.source.startswith("https://") else ""

@@ -13,7 +13,7 @@ from torch import nn
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 
 __all__ = ["RandomProblem", "compute_share_of_allowed_error", "make_random_convolutions", "make_random_norms"]
 
@@ -93,7 +93,7 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
     sides = {"padding": before, "post_padding": after, "stride": stride, "dilation": dilation}
     mode = ConvolutionMode.CONVOLUTION if turned else ConvolutionMode.CROSS_CORRELATION
     x_dims, w_dims = (n, c, *size), (k, c // groups, *taps)
-    x, w = (_make_torch_tensor(round_to(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
+    x, w = (_make_torch_tensor(round_to_data_type(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
 
     def apply(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         pads = [pad for axis in reversed(range(spatial)) for pad in (before[axis], after[axis])]
@@ -105,7 +105,7 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
         return result
 
     y_dims = tuple(apply(x, w).shape)
-    dy = _make_torch_tensor(round_to(random.normal(size=y_dims), kind))
+    dy = _make_torch_tensor(round_to_data_type(random.normal(size=y_dims), kind))
     g = GraphBuilder(f"convolution {which}", io_type=kind)
     options: dict[str, Any] = {"strides": layout}
     dims = {"x": x_dims, "w": w_dims, "dy": y_dims}
@@ -169,10 +169,12 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
         x_dims, layout = (choose(1, 5, 33, 64), choose(64, 128, 256, 768, 1024), 1, 1), "packed"
         w_dims, sets = (1, x_dims[1], 1, 1), (x_dims[0], 1, 1, 1)
     weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
-    x = _make_torch_tensor(round_to(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind))
-    scale = _make_torch_tensor(round_to(random.uniform(0.5, 2.0, w_dims), weights))
-    bias = _make_torch_tensor(round_to(random.normal(size=w_dims), weights))
-    dy = _make_torch_tensor(round_to(random.normal(size=x_dims), kind))
+    x = _make_torch_tensor(
+        round_to_data_type(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind)
+    )
+    scale = _make_torch_tensor(round_to_data_type(random.uniform(0.5, 2.0, w_dims), weights))
+    bias = _make_torch_tensor(round_to_data_type(random.normal(size=w_dims), weights))
+    dy = _make_torch_tensor(round_to_data_type(random.normal(size=x_dims), kind))
     axes = tuple(axis for axis, (few, size) in enumerate(zip(sets, x_dims, strict=True)) if few != size)
     if not axes:
         axes = tuple(axis for axis, few in enumerate(sets) if few == 1 and axis)
@@ -214,7 +216,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
     running = mode is N.BATCH_NORM and choose(True, False)
     if running:
         for name, value in (("running_mean", random.normal(size=sets)), ("running_var", random.uniform(0.5, 2, sets))):
-            more[name], inputs[name] = g.tensor(name, sets, T.FLOAT, **options), round_to(value, T.FLOAT)
+            more[name], inputs[name] = g.tensor(name, sets, T.FLOAT, **options), round_to_data_type(value, T.FLOAT)
         more["momentum"] = 0.25
     made = g.norm_forward(mode, image, factor, shift, training=which == "training", epsilon=epsilon, **more, **out)
 
@@ -260,11 +262,11 @@ def _make_random_norm_backward(
     x, scale = torch.from_numpy(inputs["x"]), torch.from_numpy(inputs["scale"])
     mean, variance = statistics(x)
     inverse = 1 / (variance + epsilon).sqrt()
-    inputs |= {"dy": dy.numpy(), "inv_variance": round_to(inverse.numpy(), T.FLOAT)}
+    inputs |= {"dy": dy.numpy(), "inv_variance": round_to_data_type(inverse.numpy(), T.FLOAT)}
     gradient = g.tensor("dy", tuple(x.shape), **options)
     given: dict[str, Any] = {"inv_variance": g.tensor("inv_variance", tuple(inverse.shape), T.FLOAT, **options)}
     if mode is not N.RMS_NORM:
-        inputs["mean"] = round_to(mean.numpy(), T.FLOAT)
+        inputs["mean"] = round_to_data_type(mean.numpy(), T.FLOAT)
         given["mean"] = g.tensor("mean", tuple(mean.shape), T.FLOAT, **options)
     made = g.norm_backward(mode, gradient, image, factor, **given, **out)
 

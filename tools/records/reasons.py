@@ -16,7 +16,7 @@ from typing import Any
 
 from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
-from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import draw_mutants
 from tools.website.reasons import make_search_key
@@ -51,7 +51,7 @@ def collect_reasons(table: dict[str, Any], seed: int, version: str | None, secon
     queries = 0
     for question, verdict in judge_random_graphs(seed, version):
         queries += 1
-        kinds = {op.kind.name.removeprefix("OPERATION_") for op in all_ops(question.graph)}
+        kinds = {op.kind.name.removeprefix("OPERATION_") for op in iterate_all_ops(question.graph)}
         for reason in list_reasons(verdict):
             fresh = {
                 "status": reason.status,

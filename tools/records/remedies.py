@@ -24,7 +24,7 @@ from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_opti
 from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS, TARGETS, SupportTable, attention_rows
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from tools.repository import ROOT
 
 __all__ = [
@@ -57,7 +57,7 @@ def read_remedy(verdict: Verdict) -> str:
 
 def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy describes: with one of its changes, or without attention options."""
-    offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
+    offered = {change.title: change.graph for change in iterate_changes(question.graph) if change.graphs}
     titles = [EFFECT_PATTERN.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
         return [offered[title] for title in titles]

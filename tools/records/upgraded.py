@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_versions
 from cudnn_backend_py.graph import Graph, save_graph
-from cudnn_backend_py.versions.store import environment_for
+from cudnn_backend_py.versions.store import make_version_environment
 from tests.support.child import run_python
 from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 
@@ -52,7 +52,7 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 
 def run_with_version(version: str, path: Path) -> str:
     """Return the output of ``CHILD_PROGRAM`` of a version: verdict, configs, known issues, kernel instructions."""
-    environment = environment_for(None if version == "default" else version)
+    environment = make_version_environment(None if version == "default" else version)
     return run_python(["-c", CHILD_PROGRAM, str(path)], environment=environment, check=True).stdout
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.surveys.inputs import read_setups
+from cudnn_backend_py.diagnose.surveys.inputs import read_judging_environments
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT
 from cudnn_backend_py.graph import Graph, load_graph, save_graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
@@ -69,7 +69,9 @@ def time_in_new_processes(
 def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Return the record; graphs with changed times come first, and the last are omitted if time runs out."""
     until = time.monotonic() + seconds
-    old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
+    old, new = (
+        setup.version for setup in read_judging_environments([str(checked["old"]), str(checked["new"])]).values()
+    )
     random_graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
     first = {name: compute_time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}

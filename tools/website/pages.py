@@ -241,12 +241,12 @@ def list_known_issues() -> list[dict[str, Any]]:
             "code": row.code,
             "graphs": row.what,
             "effect": row.effect,
-            "versions": row.window,
+            "versions": row.version_range_text,
             "sm": list(row.sm),
             "fix": row.fix,
             "source": row.source,
             "evidence": row.evidence,
-            "measured": row.measured,
+            "measured": row.is_measured,
             "refused": row.refused,
         }
         for row in FAULTS

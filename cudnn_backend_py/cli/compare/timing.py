@@ -64,7 +64,7 @@ def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int
 
 
 def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
-    """Return a batch function that repeats a call, each batch inside a new context."""
+    """Return a timing function that repeats a call, with each timed series inside a new context manager."""
     timed = make_repeated_batch(call)
 
     def run(batch: int, calls: int) -> float:
@@ -75,7 +75,7 @@ def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any])
 
 
 def call_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that makes one call inside a new context."""
+    """Return a function that makes one call inside a new context manager."""
 
     def run() -> None:
         with context():

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, head_dims, join_names
-from ...rewrite.dims import DimClass, resize
+from ...rewrite.changes import Change, find_attention_dims, join_names
+from ...rewrite.dims import DimClass, resize_dims
 from ..verdict import Basis, Cause
 from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_type_word
 from .rules import _is_tensor_named, format_target_remedy, name_head_dims, register_phrase_rule
@@ -32,7 +32,7 @@ def explain_head_dim(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version; limits differ: forward 128 until 9.0, 256 for Hopper and later.
     """
-    dims = head_dims(case.graph)
+    dims = find_attention_dims(case.graph)
     both = [one for one in (dims.d, dims.d_v) if one is not None]
     if not both:
         return None
@@ -126,7 +126,7 @@ def _explain_by_limit(refused: _RefusedHeadDims) -> Cause | None:
     """Return the cause if the graph is supported with its head dim reduced to a limit that cuDNN names."""
     case = refused.case
     for limit in sorted(refused.limits, reverse=True):
-        smaller = resize(case.graph, refused.dims, limit) if limit < refused.size else None
+        smaller = resize_dims(case.graph, refused.dims, limit) if limit < refused.size else None
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
             elsewhere = format_target_remedy(case.supporting_architectures)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ...graph.ir import Graph
-from ...rewrite.changes import Change, changes
+from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_contrast, format_quote, order_reasons
 from .rules import format_target_remedy
@@ -95,7 +95,7 @@ def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
 
 
 def _list_variations(graph: Graph) -> Iterator[_Variation]:
-    for change in changes(graph, BUILD_CHANGE_KINDS):
+    for change in iterate_changes(graph, BUILD_CHANGE_KINDS):
         if len(change.graphs) != 1:
             continue
         title, found = f"with {change.title}", describe_contrast(graph, change)

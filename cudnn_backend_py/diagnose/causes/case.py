@@ -18,7 +18,7 @@ from ...known_issues import find_ending_problems
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
-from ...rewrite.changes import Change, changes, join_names
+from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
@@ -69,7 +69,7 @@ def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 def is_known_to_fail_building(graph: Graph, target: Target) -> bool:
     """Return whether a known issue says that no plan of the graph can be built although its support check passes."""
     found = find_ending_problems(graph, target.sm, target.library.version)
-    return any(fault.measured and not fault.depends_on for fault in found)
+    return any(fault.is_measured and not fault.depends_on for fault in found)
 
 
 _MAX_TRIED_PLANS = 4  # of a variation, of each mode, that are tried
@@ -243,7 +243,7 @@ class RefusalCase:
 
     def find_remedy(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds to a single graph that cuDNN supports."""
-        for change in changes(self.graph, kinds) if self.measure else ():
+        for change in iterate_changes(self.graph, kinds) if self.measure else ():
             if self.variations_left <= 0:
                 return None
             if keep(change) and len(change.graphs) == 1 and self._is_supported_by(change):
@@ -265,7 +265,7 @@ class RefusalCase:
     def find_remedies(self, *kinds: str) -> list[Change]:
         """Return all changes of these kinds that make cuDNN support the graph."""
         found = []
-        for change in changes(self.graph, kinds) if self.measure else ():
+        for change in iterate_changes(self.graph, kinds) if self.measure else ():
             if self.variations_left <= 0:
                 break
             if len(change.graphs) == 1 and self._is_supported_by(change):
@@ -279,7 +279,7 @@ class RefusalCase:
 
     def find_split(self) -> Change | None:
         """Return the first split of the graph in two that cuDNN supports."""
-        made = (change for change in changes(self.graph, ("split",)) if change.graphs)
+        made = (change for change in iterate_changes(self.graph, ("split",)) if change.graphs)
         for change in islice(made, _MAX_SPLITS) if self.measure else ():
             if self._is_supported_by(change):
                 return change

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...graph.guard import notify, run_guarded
+from ...graph.guard import report_line, run_guarded
 from ...graph.ir import Graph
 from ...rewrite.changes import Change
-from ...rewrite.solution import Solution
+from ...rewrite.solution import ChangeSequence
 from ..verdict import Cause
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     parts, wrong = [], set()
     for part in cause.remedy.split("; or "):
         change = claims.get(part)
-        found = None if change is None else compare_solution_results(graph, Solution.of(change))
+        found = None if change is None else compare_solution_results(graph, ChangeSequence.from_change(change))
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"
@@ -37,7 +37,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 
-def compare_solution_results(graph: Graph, solution: Solution | None) -> Comparison | None:
+def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> Comparison | None:
     """Compare the results of a solution with those of its graph; where they differ, report that and return None."""
     from ...interpreter.compare import Comparison, compare
 
@@ -46,6 +46,6 @@ def compare_solution_results(graph: Graph, solution: Solution | None) -> Compari
     failed = Comparison("not compared", "the interpreter failed")
     found = run_guarded("the comparison of results", failed, compare, graph, solution)
     if found.state == "different":
-        notify(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
+        report_line(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
         return None
     return found

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from ...graph.guard import collect_reports, notify, run_guarded
+from ...graph.guard import collect_reports, report_line, run_guarded
 from ...graph.ir import Graph, Op, Parameters
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, find_furthest_reason
-from ...rewrite.changes import Change, HeadDims, head_dims
+from ...rewrite.changes import AttentionDims, Change, find_attention_dims
 from ...rewrite.unusual import find_deviations
 from ...target import Target
 from ..fork import run_in_fork
@@ -208,7 +208,7 @@ def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
             deadly |= {number}
     cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
     for line in [*late, *lines]:
-        notify(line)
+        report_line(line)
     if cause is not None and claims:
         cause, wrong = verify_exact_changes(case.graph, cause, claims)
         if wrong:
@@ -425,7 +425,7 @@ def list_suspicious_properties(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    s_q = run_guarded("the search for attention sequences", HeadDims(), head_dims, graph).s_q
+    s_q = run_guarded("the search for attention sequences", AttentionDims(), find_attention_dims, graph).s_q
     if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines

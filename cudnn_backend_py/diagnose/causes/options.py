@@ -18,7 +18,7 @@ from ...graph.attention import AttentionUse, sdpa_backward, sdpa_forward
 from ...graph.attention.problem import Attention
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import DATA_TYPES, HALF_TYPES
-from ...graph.strides import ordered_strides
+from ...graph.strides import make_strides_in_order
 from ...system.version import VersionTuple
 
 __all__ = ["AttentionOption", "AttentionOptions", "read_options"]
@@ -132,7 +132,7 @@ def _fit_to_sizes(problem: Attention, old: Attention) -> Attention:
     for name, strides in problem.layout.items():
         dims = problem.dims(name)
         changed = not isinstance(strides, str) and dims != old.dims(name)
-        layout[name] = ordered_strides(dims, _order_dims_by_stride(strides)) if changed else strides
+        layout[name] = make_strides_in_order(dims, _order_dims_by_stride(strides)) if changed else strides
     return dataclasses.replace(problem, layout=layout)
 
 

@@ -16,11 +16,11 @@ from ...generated.enums import DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
-from ...graph.replace import attempt
+from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, head_dims, join_names, response_dims
+from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, join_names
 from ...rewrite.relations import BLOCK_SCALES
-from ...rewrite.shapes import give_ports
+from ...rewrite.shapes import add_missing_ports
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
@@ -250,7 +250,7 @@ def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
         if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
             continue
         image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
-        needed = response_dims(op)
+        needed = compute_response_dims(op)
         if needed is not None and needed != response.dims:
             change = case.find_remedy("pad_sequence")
             headline = (
@@ -310,7 +310,7 @@ def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
         next_to = f" next to {' and '.join(given)}" if given else ""
         headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{next_to}"
         remedy = f"give it {' and '.join(lacking)}"
-        whole = attempt(lambda op=op: give_ports(case.graph, op, lacking))  # type: ignore[misc]
+        whole = try_to_make_graph(lambda op=op: add_missing_ports(case.graph, op, lacking))  # type: ignore[misc]
         if whole is not None and case.supports(whole):
             return Cause("operation", headline, Basis.MEASURED, f"with {' and '.join(lacking)} supported", remedy)
         return Cause("operation", headline, Basis.RULE, reason.text, remedy if whole is None else "")
@@ -648,7 +648,7 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
         return blame_change("shape", case, change, reason)
     if not format_quote(reason):
         return None
-    dims = head_dims(case.graph)
+    dims = find_attention_dims(case.graph)
     sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
     found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
     headline = f"the dims are not supported{f': {found}' if found else ''}{format_quote(reason)}"

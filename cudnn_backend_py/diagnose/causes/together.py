@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...graph import Graph
-from ...rewrite.changes import Change, changes
+from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_quote, format_statement
 from .options import AttentionOption, AttentionOptions
@@ -179,7 +179,7 @@ def _iterate_option_removals(graph: Graph) -> Iterator[Change]:
     several = (" and its gradient ", "without any mask")
     return (
         one
-        for one in changes(graph, OPTION_CHANGE_KINDS)
+        for one in iterate_changes(graph, OPTION_CHANGE_KINDS)
         if not any(words in one.title for words in several) and one.graphs
     )
 

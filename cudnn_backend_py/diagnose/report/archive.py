@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
 from ...system.atomic_file import write_atomically
-from ...system.child import call_command, describe_ending, script_command
+from ...system.child import describe_ending, make_call_command, make_script_command
 from ...target import Profile, use_target
 from ..explanation import CRASH_CODE
 from ..judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Query, judge
@@ -121,7 +121,7 @@ def write_repro(
 def _check_path(path: Path) -> Path:
     if not path.name.endswith(_ARCHIVE_SUFFIXES):
         raise UsageError(
-            f"{path} is not a name for an archive",
+            f"{path} must end in {' or '.join(_ARCHIVE_SUFFIXES)}, the suffix of an archive",
             code="repro-path",
             fix=f"let it end with {', '.join(_ARCHIVE_SUFFIXES)}",
         )
@@ -160,7 +160,7 @@ def _make_file_name(text: str) -> str:
 
 def _run_script_with_log(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
     """Run the reproduction script with cuDNN's log in a file; return how it ended, as text."""
-    command = script_command(folder / "reproduce.py", "--in-process")
+    command = make_script_command(folder / "reproduce.py", "--in-process")
     wanted = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
     try:
         done = subprocess.run(command, env={**environment, **wanted}, capture_output=True, timeout=limit_s, check=False)
@@ -170,7 +170,7 @@ def _run_script_with_log(folder: Path, environment: Mapping[str, str], limit_s: 
 
 
 def _list_versions(environment: Mapping[str, str], hide: _PathRedactor) -> dict[str, Any]:
-    command = call_command("cudnn_backend_py.info:print_info")
+    command = make_call_command("cudnn_backend_py.info:print_info")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
     driver = str(facts.get("driver", "not known"))

@@ -20,7 +20,7 @@ from ...system.strict import parse_json
 from ...system.typed import read_fields
 from ...system.version import VersionTuple
 from ...target import Profile, find_profile
-from ...versions.setup import Setup, read_setup
+from ...versions.setup import JudgingEnvironment, read_judging_environment
 from ..explanation import CRASH_CODE
 from ..judges import Judge, Query
 from ..verdict import Outcome, Verdict
@@ -375,7 +375,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     version = lib.version
     forms = [form for form in GRAPH_FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
     profiles = {name: find_profile(name) for name in targets}
-    setup = read_setup(None)
+    setup = read_judging_environment(None)
     lines = attention_rows()
     wanted = lines if rows is None else {name: lines[name] for name in rows}
     with Judge() as judge:
@@ -393,7 +393,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
 
 
 def _judge_row(
-    judge: Judge, row: AttentionRow, form: str, version: VersionTuple, profile: Profile, setup: Setup
+    judge: Judge, row: AttentionRow, form: str, version: VersionTuple, profile: Profile, setup: JudgingEnvironment
 ) -> SupportCell:
     try:
         graph = row.make_graph(form, version)

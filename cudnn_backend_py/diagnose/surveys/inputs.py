@@ -12,10 +12,10 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native import library
-from ...system.child import call_command
+from ...system.child import make_call_command
 from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
-from ...versions.setup import Setup, read_setup
+from ...versions.setup import JudgingEnvironment, read_judging_environment
 from ...versions.store import InstalledCudnn, find_installed, list_judging
 from ..query import GPU, read_target
 
@@ -28,7 +28,7 @@ __all__ = [
     "find_own_version",
     "find_version_number",
     "read_graphs",
-    "read_setups",
+    "read_judging_environments",
     "read_targets",
 ]
 
@@ -37,7 +37,7 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.build for one in list_judging()} | ({own} if (own := find_own_version()) else set())
+    names = {one.version_with_cuda for one in list_judging()} | ({own} if (own := find_own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 
@@ -67,9 +67,9 @@ def add_build_name(name: str) -> str:
     if name == DEFAULT_VERSION:
         return name
     there = find_installed(name)
-    if (own := _find_own_setup(name, there, os.environ)) is not None:
+    if (own := _find_own_environment(name, there, os.environ)) is not None:
         return _query_version(own) or name
-    return there.build if there is not None and there.short == name else name
+    return there.version_with_cuda if there is not None and there.short_version == name else name
 
 
 def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
@@ -103,40 +103,48 @@ def read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
     return {name: read_target(name) or GPU for name in dict.fromkeys(targets)}
 
 
-def read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
+def read_judging_environments(
+    versions: Mapping[str, str | None] | Iterable[str | None],
+) -> dict[str, JudgingEnvironment]:
     """Return library files and environment variables of a child process for each version, by name."""
     environ = dict(os.environ)
     if isinstance(versions, Mapping):
-        return {name: _read_setup(version, environ) for name, version in versions.items()}
-    return {version or DEFAULT_VERSION: _read_setup(version, environ) for version in versions}
+        return {name: _read_version_environment(version, environ) for name, version in versions.items()}
+    return {version or DEFAULT_VERSION: _read_version_environment(version, environ) for version in versions}
 
 
-def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
-    """Return the setup of an installed version, or of this process's own cuDNN if that has more engines."""
+def _read_version_environment(version: str | None, environ: Mapping[str, str]) -> JudgingEnvironment:
+    """Return the library files and variables for an installed cuDNN version, or for the one that this process loads.
+
+    The latter if it has the same version and the installed one is a JIT wheel or missing, as a full wheel has more
+    engines.
+    """
     if version in (None, DEFAULT_VERSION):
-        return read_setup(None, environ)
+        return read_judging_environment(None, environ)
     assert version is not None
-    own = _find_own_setup(version, find_installed(version), environ)
-    return read_setup(version, environ) if own is None else own
+    own = _find_own_environment(version, find_installed(version), environ)
+    return read_judging_environment(version, environ) if own is None else own
 
 
-def _find_own_setup(version: str, there: InstalledCudnn | None, environ: Mapping[str, str]) -> Setup | None:
-    """Return the setup of this process's own cuDNN if it has that version, and no full wheel of it is installed."""
+def _find_own_environment(
+    version: str, there: InstalledCudnn | None, environ: Mapping[str, str]
+) -> JudgingEnvironment | None:
+    """Return the files and variables of this process's cuDNN if it has that version and no full wheel is installed."""
     if there is not None and there.flavor != "jit":
         return None
-    own = read_setup(None, environ)
+    own = read_judging_environment(None, environ)
     found = _query_version(own)
     return own if found is not None and is_same_version(found, version) else None
 
 
 def find_own_version() -> str | None:
     """Return the version of the cuDNN this process would load, such as ``9.28.0+cu12``; None if there is none."""
-    return _query_version(read_setup(None))
+    return _query_version(read_judging_environment(None))
 
 
 @lru_cache
-def _query_version(setup: Setup) -> str | None:
-    command = call_command(f"{__name__}:_print_version")
+def _query_version(setup: JudgingEnvironment) -> str | None:
+    command = make_call_command(f"{__name__}:_print_version")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
 

@@ -19,10 +19,10 @@ from typing import Any
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...printable import brief, shown
-from ...system.notebook import ShownAsHtml
-from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
+from ...system.notebook import HtmlDisplay
+from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
-from ...versions.setup import Setup
+from ...versions.setup import JudgingEnvironment
 from ..engines import ENGINES_MISSING_CODE
 from ..explanation import CRASH_CODE
 from ..fork import TIMEOUT_REMARK
@@ -32,7 +32,7 @@ from .inputs import (
     available_versions,
     count_cores,
     read_graphs,
-    read_setups,
+    read_judging_environments,
     read_targets,
 )
 
@@ -107,7 +107,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Matrix(ShownAsHtml):
+class Matrix(HtmlDisplay):
     """The answers for every graph, target and version; ``cells`` is keyed by these three names.
 
     ``asked`` is how many questions this run put to cuDNN; the other answers were kept from earlier runs.
@@ -246,7 +246,7 @@ def matrix(
     """
     named = read_graphs(graphs)
     profiles = read_targets(targets)
-    setups = read_setups(available_versions() if versions is None else versions)
+    setups = read_judging_environments(available_versions() if versions is None else versions)
     for what, given in (("graphs", named), ("targets", profiles), ("versions", setups)):
         if not given:
             raise UsageError(f"there are no {what} to judge", code="matrix-empty")
@@ -299,8 +299,8 @@ def _judge_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
         return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
 
 
-def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[Setup, deque[KeyedQuery]]:
-    groups: dict[Setup, deque[KeyedQuery]] = defaultdict(deque)
+def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[JudgingEnvironment, deque[KeyedQuery]]:
+    groups: dict[JudgingEnvironment, deque[KeyedQuery]] = defaultdict(deque)
     for one in asked:
         groups[one[1].setup].append(one)
     return groups
@@ -384,7 +384,7 @@ class _QueryQueue:
     def __init__(self, todo: Iterable[KeyedQuery]) -> None:
         self._lock = threading.Lock()
         self._open_queries = _group_by_setup(todo)
-        self._worker_counts: Counter[Setup] = Counter()
+        self._worker_counts: Counter[JudgingEnvironment] = Counter()
 
     def take_query(self, last: Query | None) -> KeyedQuery | None:
         """Return a query, preferably of the setup `last`; None if there is none."""
@@ -410,7 +410,7 @@ class _QueryQueue:
 # Kept answers
 
 
-def make_answer_folder(folder: Path) -> EntryFolder:
+def make_answer_folder(folder: Path) -> KeyedRecordFolder:
     """Return the folder of cached answers, with one file per query key."""
     private = PrivateFolder(
         folder,
@@ -418,7 +418,7 @@ def make_answer_folder(folder: Path) -> EntryFolder:
         reason="its files are trusted as cuDNN's answers",
         code="cache-folder-not-private",
     )
-    return EntryFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
+    return KeyedRecordFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
 
 
 class AnswerCache:
@@ -426,7 +426,7 @@ class AnswerCache:
 
     def __init__(self, folder: Path | None) -> None:
         self._files = make_answer_folder(folder or find_cache_folder())
-        self._files.make()
+        self._files.create()
         self._by = _hash_own_code()
 
     def get_or_judge(self, question: Query, children: Judge) -> Cell:

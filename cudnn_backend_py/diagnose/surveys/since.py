@@ -12,12 +12,12 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...printable import brief
-from ...system.notebook import ShownAsHtml
+from ...system.notebook import HtmlDisplay
 from ...system.version import leading_numbers
 from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
-from .inputs import DEFAULT_VERSION, available_versions, find_own_version, read_setups
+from .inputs import DEFAULT_VERSION, available_versions, find_own_version, read_judging_environments
 from .matrix import AnswerCache, Cell
 
 __all__ = ["Since", "since"]
@@ -26,7 +26,7 @@ SupportCheck = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Since(ShownAsHtml):
+class Since(HtmlDisplay):
     """The first and last cuDNN version that supports a graph on a target, of ``versions`` (oldest first).
 
     Attributes
@@ -196,7 +196,7 @@ def since(
         ``cudnn-version-not-installed``.
     """
     check_graph(graph)
-    given = read_setups(available_versions() if versions is None else versions)
+    given = read_judging_environments(available_versions() if versions is None else versions)
     setups = {
         (find_own_version() or DEFAULT_VERSION) if name == DEFAULT_VERSION else name: setup
         for name, setup in given.items()

@@ -20,7 +20,7 @@ from ...terminal import progress_bar
 from ..judges import Judge, Query
 from ..report.ci import VerdictTestCase
 from ..verdict import Outcome, Verdict
-from .inputs import choose_wheels, count_cores, read_graphs, read_setups, read_targets
+from .inputs import choose_wheels, count_cores, read_graphs, read_judging_environments, read_targets
 
 __all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "PlanTimes", "Upgrade", "compare_versions"]
 
@@ -329,7 +329,7 @@ def compare_versions(
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
             raise UsageError(f"there are no {what} to judge", code="matrix-empty")
-    setups = read_setups(choose_wheels((old, new), wheels or {}))
+    setups = read_judging_environments(choose_wheels((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
         raise UsageError(f"{old} and {new} are the same version", code="upgrade-versions")
     places = (setups[old].version, setups[new].version)

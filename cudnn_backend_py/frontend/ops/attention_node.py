@@ -167,7 +167,7 @@ class AttentionNode(Node):
         else:
             add_composite_forward(frame)
         if r.alibi:
-            to.constants[frame.per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
+            to.constants[frame.get_per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
 
     def _graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
         """Return the graph values of the user's tensors, by their names in the attention problem."""

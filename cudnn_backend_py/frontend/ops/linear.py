@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
-from ...graph.shapes import convolution_input, convolution_output, expert_output_dims
+from ...graph.shapes import compute_expert_output_dims, infer_convolution_input_dims, infer_convolution_output_dims
 from ...graph.strides import column_major
 from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
@@ -214,9 +214,9 @@ class _Convolution(OpNode):
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
-            dims = convolution_output(*self._checked_input_dims(), window)
+            dims = infer_convolution_output_dims(*self._checked_input_dims(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
-            dims = convolution_input(*self._checked_input_dims(), window, groups=1)
+            dims = infer_convolution_input_dims(*self._checked_input_dims(), window, groups=1)
         fill_dims_and_strides(result, dims)
 
     def _checked_input_dims(self) -> tuple[list[int], list[int]]:
@@ -438,7 +438,7 @@ class _MoeMatmul(OpNode):
         out, weight = self.outputs["Output"], self.inputs["Weight"].dim
         index = self.inputs["TokenIndex"].dim if gathered else None
         if not out.dim:
-            out.dim = list(expert_output_dims(self.inputs["Token"].dim, weight, index))
+            out.dim = list(compute_expert_output_dims(self.inputs["Token"].dim, weight, index))
         fill_dims_and_strides(out, None, pack_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:

@@ -177,7 +177,7 @@ class Emitter:
             offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
             made = self.g.tensor(
-                self.g.free_name(source.name or "tensor"),
+                self.g.make_unused_name(source.name or "tensor"),
                 (*source.dim, *ones),
                 kind,
                 strides=(*source.stride, *ones),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
-from ...graph.shapes import per_channel_dims, statistics_dims
+from ...graph.shapes import infer_statistics_dims, make_per_channel_dims
 from ...graph.strides import channels_last, preserve_order
 from ..enums import data_type, norm_forward_phase
 from ..errors import attribute_not_set, invalid_value
@@ -175,7 +175,7 @@ class _NormForward(_Norm):
         if "SCALE" not in self.inputs and known:
             return tuple(known)
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
-        dims = statistics_dims(self.mode, x, scale)
+        dims = infer_statistics_dims(self.mode, x, scale)
         if dims is None:
             raise attribute_not_set(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
@@ -257,7 +257,9 @@ class _NormBackward(_Norm):
             size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
                 fill_dims_and_strides(
-                    item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride)
+                    item,
+                    size,
+                    model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride),
                 )
             else:
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM
@@ -265,7 +267,7 @@ class _NormBackward(_Norm):
 
     def _scale_dims(self) -> list[int]:
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
-            return list(per_channel_dims(self.inputs["X"].dim))
+            return list(make_per_channel_dims(self.inputs["X"].dim))
         return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
@@ -283,7 +285,7 @@ class _Genstats(OpNode):
 
     def infer_shapes(self) -> None:
         for item in self.outputs.values():
-            fill_dims_and_strides(item, per_channel_dims(self.inputs["X"].dim))
+            fill_dims_and_strides(item, make_per_channel_dims(self.inputs["X"].dim))
 
     def emit(self, to: Emitter) -> None:
         x, total = to.tensor(self.inputs["X"]), to.tensor(self.outputs["SUM"])

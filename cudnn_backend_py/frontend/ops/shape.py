@@ -15,8 +15,8 @@ from ...generated.enums import (
 )
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
-from ...graph.shapes import concatenated_dims, permuted_dims, pooled_size, sliced_dims
-from ...graph.strides import ordered_strides, preserve_order
+from ...graph.shapes import compute_concatenated_dims, compute_pooled_size, compute_sliced_dims, permute_dims
+from ...graph.strides import make_strides_in_order, preserve_order
 from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
@@ -99,7 +99,7 @@ class _Transpose(OpNode):
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
-        fill_dims_and_strides(y, permuted_dims(x.dim, self.permutation), permuted_dims(x.stride, self.permutation))
+        fill_dims_and_strides(y, permute_dims(x.dim, self.permutation), permute_dims(x.stride, self.permutation))
         _require_same_type(self)
 
     def emit(self, to: Emitter) -> None:
@@ -151,7 +151,7 @@ class _Slice(OpNode):
                 raise invalid_value(
                     f"slice {self.name!r} has an invalid step of {step} in dim {axis}: it must be at least 1"
                 )
-        dims = list(sliced_dims(self.ranges))
+        dims = list(compute_sliced_dims(self.ranges))
         fill_dims_and_strides(
             y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
         )
@@ -218,7 +218,7 @@ class _Concatenate(OpNode):
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
-        dims = concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
+        dims = compute_concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
         fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
@@ -312,7 +312,7 @@ class _Resample(OpNode):
         dims = list(x)
         for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
             if axis < len(x):
-                dims[axis] = pooled_size(x[axis], size, stride, before, after)
+                dims[axis] = compute_pooled_size(x[axis], size, stride, before, after)
         fill_dims_and_strides(y, dims)
         if "Index" in self.outputs:
             self.outputs["Index"].dim = list(y.dim)
@@ -633,7 +633,7 @@ class _Quantize(OpNode):
         if self.axis is not None:
             turn = order.index(self.axis % len(order))
             order = order[turn:] + order[:turn]
-        return ordered_strides(dims, order)
+        return make_strides_in_order(dims, order)
 
     def emit(self, to: Emitter) -> None:
         y = to.tensor(self.outputs["Y"])

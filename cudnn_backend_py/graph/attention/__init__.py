@@ -9,15 +9,15 @@ from ...system.lazy_import import make_lazy_getattr
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
 from ..ir import Graph
-from .backward import composite_backward
+from .backward import build_composite_backward
 from .builder import SINGLE_OPS_SINCE
-from .forward import composite_forward
+from .forward import build_composite_forward
 from .known_issue import AttentionUse, Form, KnownIssue
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .selections import deterministic_config
-from .unified import prefers_unified, unified_backward, unified_forward
+from .unified import build_unified_backward, build_unified_forward, is_unified_preferred
 
 if TYPE_CHECKING:
     from .small import SmallAttention, mha_bprop, mha_fprop
@@ -80,13 +80,13 @@ def sdpa_forward(
     """
     p = make_problem(problem, Attention, options)
     unified = implementation == "unified" or (
-        implementation == "auto" and (p.block_mask or prefers_unified(p, version))
+        implementation == "auto" and (p.block_mask or is_unified_preferred(p, version))
     )
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
         check_measured_issues(AttentionUse(p, False, _choose_form(unified, version), version, sm))
-    return unified_forward(p, version) if unified else composite_forward(p, version)
+    return build_unified_forward(p, version) if unified else build_composite_forward(p, version)
 
 
 def sdpa_backward(
@@ -113,16 +113,17 @@ def sdpa_backward(
     p = make_problem(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
-            "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"
+            "the backward pass does not support paged K and V, a block mask, or a given dropout mask",
+            code="attention-option",
         )
     if p.is_fp8 and (p.score_modifier is not None or p.dbias):
-        raise GraphError("the fp8 backward pass has no score modifier and no dbias", code="attention-option")
+        raise GraphError("the fp8 backward pass supports neither a score modifier nor dbias", code="attention-option")
     unified = implementation == "unified"
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
         check_measured_issues(AttentionUse(p, True, _choose_form(unified, version), version, sm))
-    return unified_backward(p, version) if unified else composite_backward(p, version)
+    return build_unified_backward(p, version) if unified else build_composite_backward(p, version)
 
 
 def _choose_form(unified: bool, version: VersionTuple | None) -> Form:

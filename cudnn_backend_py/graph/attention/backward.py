@@ -10,12 +10,12 @@ from ..ir import Graph, Tensor
 from .builder import AttentionBuilder
 from .problem import Attention
 
-__all__ = ["add_composite_backward", "composite_backward"]
+__all__ = ["add_composite_backward", "build_composite_backward"]
 
 _MODE = PointwiseMode
 
 
-def composite_backward(p: Attention, version: VersionTuple | None) -> Graph:
+def build_composite_backward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the composite graph of the backward pass: dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and stats.
 
     Scratch tensors (``softmax_sum``, ``dq_accum``, and with grouped heads and bounds ``dk_full``, ``dv_full``) are
@@ -28,58 +28,58 @@ def composite_backward(p: Attention, version: VersionTuple | None) -> Graph:
 
 def add_composite_backward(f: AttentionBuilder) -> None:
     """Add the operations of the backward pass."""
-    (_BlockScaledBackward if f.p.mx else _Fp8Backward if f.p.is_fp8 else _HalfBackward)(f).add_operations()
+    (_BlockScaledBackward if f.p.mx else _Fp8Backward if f.p.is_fp8 else _HalfPrecisionBackward)(f).add_operations()
 
 
-class _HalfBackward:
+class _HalfPrecisionBackward:
     """Builds the backward pass for float16 and bfloat16."""
 
     def __init__(self, f: AttentionBuilder) -> None:
         self.f = f
         self.p = f.p
-        self.q, self.do, self.o = f.io_tensor("q"), f.io_tensor("do"), f.io_tensor("o")
+        self.q, self.do, self.o = f.get_io_tensor("q"), f.get_io_tensor("do"), f.get_io_tensor("o")
         self.do_of_rows = self.do
-        self.k_t, self.v_t = f.io_tensor("k", transposed=True), f.io_tensor("v", transposed=True)
-        self.dropout = f.dropout_factors()
+        self.k_t, self.v_t = f.get_io_tensor("k", transposed=True), f.get_io_tensor("v", transposed=True)
+        self.dropout = f.add_dropout_factors()
         if f.p.dropout_mask:
             self.dropout = self.dropout[::-1]  # the mask first, as in the other form
         self.scale = f.scale()
 
     def add_operations(self) -> None:
         f = self.f
-        probabilities = self.probabilities()
-        dropped = f.mul(probabilities, *self.dropout)
+        probabilities = self.add_probabilities()
+        dropped = f.add_product(probabilities, *self.dropout)
         self.write_dv(dropped)
-        d_score = self.d_scores(probabilities)
+        d_score = self.add_score_gradient(probabilities)
         self.write_dk(d_score)
         self.write_dq(d_score)
 
     # softmax, recomputed
 
-    def raw_scores(self) -> Tensor:
+    def add_raw_scores(self) -> Tensor:
         f = self.f
         score = f.matmul(self.q, self.k_t, "m=q n=kv", name="qk")
-        return f.mul(score, self.scale)
+        return f.add_product(score, self.scale)
 
-    def probabilities(self) -> Tensor:
+    def add_probabilities(self) -> Tensor:
         """Return exp(scores - stats)."""
         f, p = self.f, self.p
-        self.score = score = self.raw_scores()
+        self.score = score = self.add_raw_scores()
         if p.score_modifier is not None:
             score = p.score_modifier.forward(f.g, score)
         score = f.add_biases(score)
         # The statistics of an empty row are -inf: they are subtracted before its scores become -inf.
-        score = self.subtract_stats(score)
+        score = self.add_stats_subtraction(score)
         return f.pointwise(_MODE.EXP, f.mask_outside_band(f.mask_padding(score)), name="p")
 
-    def subtract_stats(self, score: Tensor) -> Tensor:
-        return self.f.pointwise(_MODE.SUB, score, self.f.per_row_tensor("stats"), name="minus_stats")
+    def add_stats_subtraction(self, score: Tensor) -> Tensor:
+        return self.f.pointwise(_MODE.SUB, score, self.f.get_per_row_tensor("stats"), name="minus_stats")
 
-    def row_sums(self) -> Tensor:
+    def add_row_sums(self) -> Tensor:
         """Return rowsum(dO * O), FlashAttention-2's D."""
         f = self.f
         product = f.pointwise(_MODE.MUL, self.do_of_rows, self.o, name="do_o")
-        return f.sum_to(product, f.row_dims, name="d")
+        return f.add_sum(product, f.row_dims, name="d")
 
     def write_dsink(self, row_sums: Tensor) -> None:
         f = self.f
@@ -87,34 +87,36 @@ class _HalfBackward:
             return
         share = f.pointwise(
             _MODE.EXP,
-            f.pointwise(_MODE.SUB, f.per_head_tensor("sink"), f.per_row_tensor("stats"), name="sink_minus_stats"),
+            f.pointwise(
+                _MODE.SUB, f.get_per_head_tensor("sink"), f.get_per_row_tensor("stats"), name="sink_minus_stats"
+            ),
         )
-        product = f.mul(share, row_sums)
-        dsink = f.per_head_tensor("dsink")
-        f.sum_to(product, dsink.dims, out=dsink)
+        product = f.add_product(share, row_sums)
+        dsink = f.get_per_head_tensor("dsink")
+        f.add_sum(product, dsink.dims, out=dsink)
 
-    def d_scores(self, probabilities: Tensor) -> Tensor:
+    def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         """Return the gradient of q @ k^T."""
         f, p = self.f, self.p
-        row_sums = self.row_sums()
+        row_sums = self.add_row_sums()
         self.write_dsink(row_sums)
-        factor = self.row_factor() or f.scalar(1.0, "row_factor")
-        softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.softmax_sum())
+        factor = self.find_row_sum_factor() or f.scalar(1.0, "row_factor")
+        softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.make_softmax_sum_tensor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.split_dropout_factors()
-        dp = f.mul(dp, mask)
-        dp = f.mul(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
+        dp = f.add_product(dp, mask)
+        dp = f.add_product(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
         if p.dbias:
             dbias = f.get_or_make_tensor("dbias", p.bias or f.score_dims, p.data_type)
-            f.sum_to(dp, dbias.dims, out=dbias)
+            f.add_sum(dp, dbias.dims, out=dbias)
         if p.score_modifier is not None:
             dp = p.score_modifier.backward(f.g, dp, self.score)
-        return f.mul(dp, self.scale)
+        return f.add_product(dp, self.scale)
 
-    def row_factor(self) -> Tensor | None:
+    def find_row_sum_factor(self) -> Tensor | None:
         """Return the factor of the row sums: the inverse dropout factor; None without dropout."""
         if self.p.dropout_mask:
-            return self.f.device_scalar("dropout_scale_inv")
+            return self.f.get_device_scalar("dropout_scale_inv")
         return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
     def split_dropout_factors(self) -> tuple[Tensor | None, Tensor | None]:
@@ -126,17 +128,17 @@ class _HalfBackward:
 
     # scratch memory
 
-    def softmax_sum(self) -> Tensor:
+    def make_softmax_sum_tensor(self) -> Tensor:
         f, p = self.f, self.p
         options: dict[str, Any] = {"scratch": True}
-        stats = f.per_row_tensor("stats")
+        stats = f.get_per_row_tensor("stats")
         if stats.ragged_offset is not None and p.max_total_seq_q is not None:
             options |= {"strides": stats.strides, "ragged_offset": stats.ragged_offset}
         return f.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
 
-    def _per_head_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
+    def _make_per_head_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
         """Return the output options for dK or dV per query head, before the sum over each group of heads."""
-        p, like = self.p, self.f.io_tensor(name)
+        p, like = self.p, self.f.get_io_tensor(name)
         if p.max_total_seq_kv is None or like.ragged_offset is None:
             return {"name": f"{name}_full", "data_type": p.data_type}
         b, h, s, d = like.strides
@@ -160,10 +162,10 @@ class _HalfBackward:
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         grouped = heads != p.heads
         dims = (*left_t.dims[:3], right.dims[3])
-        result = self._per_head_options(name, dims, heads) if grouped else {"out": f.io_tensor(name)}
+        result = self._make_per_head_options(name, dims, heads) if grouped else {"out": f.get_io_tensor(name)}
         full = f.matmul(left_t, right, "m=kv k=q", **result)
         if grouped:
-            f.sum_to(full, f.io_tensor(name).dims, out=f.io_tensor(name))
+            f.add_sum(full, f.get_io_tensor(name).dims, out=f.get_io_tensor(name))
 
     def write_dv(self, dropped: Tensor) -> None:
         self._write_sum_over_queries(dropped, self.do, "dv", self.p.v_heads)
@@ -171,7 +173,7 @@ class _HalfBackward:
     def write_dk(self, d_score: Tensor) -> None:
         self._write_sum_over_queries(d_score, self.q, "dk", self.p.kv_heads)
 
-    def restore_k(self) -> Tensor:
+    def transpose_k_back(self) -> Tensor:
         """Return K [b, h, s_kv, d], transposed back from K^T, with K's strides."""
         b, h, d, s = self.k_t.strides
         return self.f.transpose(self.k_t, name="k_again", strides=(b, h, s, d))
@@ -179,47 +181,51 @@ class _HalfBackward:
     def write_dq(self, d_score: Tensor) -> None:
         f, p = self.f, self.p
         if p.deterministic or p.dbias:
-            f.matmul(d_score, self.restore_k(), "m=q k=kv", out=f.io_tensor("dq"))
+            f.matmul(d_score, self.transpose_k_back(), "m=q k=kv", out=f.get_io_tensor("dq"))
             return
-        dq = f.io_tensor("dq")
+        dq = f.get_io_tensor("dq")
         options: dict[str, Any] = {"scratch": True}
         if p.max_total_seq_q is not None and dq.ragged_offset is not None:
             options |= {"strides": dq.strides, "ragged_offset": dq.ragged_offset}
         accumulator = f.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
-        f.matmul(d_score, self.restore_k(), "m=q k=kv", out=accumulator)
+        f.matmul(d_score, self.transpose_k_back(), "m=q k=kv", out=accumulator)
         f.pointwise(_MODE.IDENTITY, accumulator, out=dq)
 
 
-class _Fp8Backward(_HalfBackward):
+class _Fp8Backward(_HalfPrecisionBackward):
     """Builds the backward pass for 8-bit floats: each product is descaled, each result scaled and its amax written."""
 
-    def raw_scores(self) -> Tensor:
+    def add_raw_scores(self) -> Tensor:
         f = self.f
-        return f.mul(super().raw_scores(), f.device_scalar("descale_q"), f.device_scalar("descale_k"))
+        return f.add_product(
+            super().add_raw_scores(), f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k")
+        )
 
     def add_operations(self) -> None:
         f, p = self.f, self.p
-        probabilities = self.probabilities()
-        small = f.mul(probabilities, *self.dropout, f.device_scalar("scale_s"), data_type=p.data_type)
+        probabilities = self.add_probabilities()
+        small = f.add_product(probabilities, *self.dropout, f.get_device_scalar("scale_s"), data_type=p.data_type)
         self._write_scaled_sum_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
-        d_score = self.d_scores(probabilities)
-        f.amax("amax_dp", d_score)
-        small = f.mul(d_score, f.device_scalar("scale_dp"), data_type=p.data_type)
+        d_score = self.add_score_gradient(probabilities)
+        f.write_amax("amax_dp", d_score)
+        small = f.add_product(d_score, f.get_device_scalar("scale_dp"), data_type=p.data_type)
         self._write_scaled_sum_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
         self._write_scaled_gradient(
-            "dq", f.matmul(small, self.restore_k(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
+            "dq", f.matmul(small, self.transpose_k_back(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
         )
 
-    def d_scores(self, probabilities: Tensor) -> Tensor:
+    def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         f = self.f
-        row_sums = f.mul(self.row_sums(), f.device_scalar("descale_do"), f.device_scalar("descale_o"))
+        row_sums = f.add_product(
+            self.add_row_sums(), f.get_device_scalar("descale_do"), f.get_device_scalar("descale_o")
+        )
         self.write_dsink(row_sums)
-        row_sums = f.mul(row_sums, self.row_factor())
+        row_sums = f.add_product(row_sums, self.find_row_sum_factor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.split_dropout_factors()
-        dp = f.mul(dp, f.device_scalar("descale_do"), f.device_scalar("descale_v"), mask)
+        dp = f.add_product(dp, f.get_device_scalar("descale_do"), f.get_device_scalar("descale_v"), mask)
         dp = f.pointwise(_MODE.SUB, dp, row_sums)
-        return f.mul(dp, probabilities, keep_scale, self.scale)
+        return f.add_product(dp, probabilities, keep_scale, self.scale)
 
     def _write_scaled_sum_over_queries(
         self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
@@ -228,18 +234,18 @@ class _Fp8Backward(_HalfBackward):
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         full = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
         if heads != p.heads:
-            full = f.sum_to(full, p.dims(name), name=f"{name}_sum")
+            full = f.add_sum(full, p.dims(name), name=f"{name}_sum")
         self._write_scaled_gradient(name, full, factors)
 
     def _write_scaled_gradient(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
         """Descale a raw gradient, write its amax, and write it scaled."""
         f = self.f
-        value = f.mul(raw, *(f.device_scalar(factor) for factor in factors))
-        f.pointwise(_MODE.MUL, value, f.device_scalar(f"scale_{name}"), out=f.io_tensor(name))
-        f.amax(f"amax_{name}", value)
+        value = f.add_product(raw, *(f.get_device_scalar(factor) for factor in factors))
+        f.pointwise(_MODE.MUL, value, f.get_device_scalar(f"scale_{name}"), out=f.get_io_tensor(name))
+        f.write_amax(f"amax_{name}", value)
 
 
-class _BlockScaledBackward(_HalfBackward):
+class _BlockScaledBackward(_HalfPrecisionBackward):
     """Builds the backward pass for block-scaled 8-bit floats.
 
     A tensor is given once per way its blocks are: ``q``, ``k``, ``do`` in blocks along d, ``q_t``, ``k_t``, ``do_t``
@@ -252,7 +258,7 @@ class _BlockScaledBackward(_HalfBackward):
         p = f.p
         wide = DataType.BFLOAT16 if p.output_type in (None, p.data_type) else p.output_type
         assert wide is not None
-        self.o, self.do_of_rows = f.tensor_like("o", "f16", wide), f.tensor_like("do", "f16", wide)
+        self.o, self.do_of_rows = f.make_tensor_like("o", "f16", wide), f.make_tensor_like("do", "f16", wide)
         self.q, self.do = f.dequantize(self.q, "descale_q", 3), f.dequantize(self.do, "descale_do", 3)
         self.k_t, self.v_t = (
             self._dequantize_transposed(self.k_t, "descale_k"),
@@ -265,27 +271,27 @@ class _BlockScaledBackward(_HalfBackward):
     def dequantize_along_s(self, name: str) -> Tensor:
         """Return the dequantized values of ``q``, ``k`` or ``do`` from its copy with blocks along s."""
         f = self.f
-        return f.dequantize(f.tensor_like(name, "t", self.p.data_type), f"descale_{name}_t", 2)
+        return f.dequantize(f.make_tensor_like(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 
     def add_operations(self) -> None:
         f, p = self.f, self.p
-        probabilities = self.probabilities()
-        dropped = f.mul(probabilities, *self.dropout)
+        probabilities = self.add_probabilities()
+        dropped = f.add_product(probabilities, *self.dropout)
         self._write_gradient(dropped, self.dequantize_along_s("do"), "dv", p.v_heads)
-        d_score = self.d_scores(probabilities)
+        d_score = self.add_score_gradient(probabilities)
         self._write_gradient(d_score, self.dequantize_along_s("q"), "dk", p.kv_heads)
-        dq = f.matmul(d_score, self.dequantize_along_s("k"), "m=q k=kv", out=f.io_tensor("dq"))
-        f.amax("amax_dq", dq)
+        dq = f.matmul(d_score, self.dequantize_along_s("k"), "m=q k=kv", out=f.get_io_tensor("dq"))
+        f.write_amax("amax_dq", dq)
 
-    def softmax_sum(self) -> Tensor:
+    def make_softmax_sum_tensor(self) -> Tensor:
         return self.f.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
 
     def _write_gradient(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         if heads == p.heads:
-            full = f.matmul(left_t, right, "m=kv k=q", out=f.io_tensor(name))
+            full = f.matmul(left_t, right, "m=kv k=q", out=f.get_io_tensor(name))
         else:
             raw = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
-            full = f.sum_to(raw, p.dims(name), out=f.io_tensor(name))
-        f.amax(f"amax_{name}", full)
+            full = f.add_sum(raw, p.dims(name), out=f.get_io_tensor(name))
+        f.write_amax(f"amax_{name}", full)

@@ -68,15 +68,15 @@ class AttentionBuilder:
 
     def tensor(self, stem: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
         """Return a new tensor named `stem`, with a number added if the name is used."""
-        return self.g.tensor(self.g.free_name(stem), dims, data_type, **options)
+        return self.g.tensor(self.g.make_unused_name(stem), dims, data_type, **options)
 
     def scalar(self, value: float | int | None, stem: str, **options: Any) -> Tensor:
         """Return a new by-value tensor of one element, named as by :meth:`tensor`."""
-        return self.g.scalar(value, name=self.g.free_name(stem), **options)
+        return self.g.scalar(value, name=self.g.make_unused_name(stem), **options)
 
     def _rename_if_used(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a result, with a new name if another tensor already has this name."""
-        return options | {"name": self.g.free_name(options["name"])} if options.get("name") else options
+        return options | {"name": self.g.make_unused_name(options["name"])} if options.get("name") else options
 
     def swap_given_tensor(self, name: str) -> None:
         """Swap dims s and d of a tensor that the caller gave, once only."""
@@ -85,7 +85,7 @@ class AttentionBuilder:
             given = self._once[name]
             self._once[name] = replace(given, dims=_swap_last_two(given.dims), strides=_swap_last_two(given.strides))
 
-    def io_tensor(self, name: str, *, transposed: bool = False) -> Tensor:
+    def get_io_tensor(self, name: str, *, transposed: bool = False) -> Tensor:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
         p = self.p
         if transposed:
@@ -97,7 +97,7 @@ class AttentionBuilder:
         if transposed:
             dims, strides = _swap_last_two(dims), _swap_last_two(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
-        offset = self.ragged_offset_of(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
+        offset = self.get_ragged_offset(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
         return self.get_or_make_tensor(name, dims, kind, strides=strides, ragged_offset=offset)
 
     def is_paged(self, name: str) -> bool:
@@ -106,29 +106,29 @@ class AttentionBuilder:
             return False
         return name not in self._given or f"page_table_{name}" in self._given
 
-    def tensor_like(self, name: str, suffix: str, data_type: DataType) -> Tensor:
+    def make_tensor_like(self, name: str, suffix: str, data_type: DataType) -> Tensor:
         """Return a tensor with the dims and strides of `name`, but another type or other blocks, such as ``q_t``."""
         return self.get_or_make_tensor(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
 
-    def ragged_offset_of(self, name: str) -> Tensor:
+    def get_ragged_offset(self, name: str) -> Tensor:
         """Return the ragged offset tensor of `name`: the position of each sequence's first element."""
         return self.get_or_make_tensor(f"ragged_{name}", (self.p.batch + 1, 1, 1, 1), self.p.offset_type, strides=_ONES)
 
-    def per_row_tensor(self, name: str) -> Tensor:
+    def get_per_row_tensor(self, name: str) -> Tensor:
         """Return an output or input [b, h, s_q, 1] float32 such as ``stats``."""
         if name in self._once:
             return self._once[name]
-        offset = self.ragged_offset_of("stats") if self.p.ragged_stats else None
+        offset = self.get_ragged_offset("stats") if self.p.ragged_stats else None
         strides = self.p.strides("stats")
         return self.get_or_make_tensor(
             name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset
         )
 
-    def per_head_tensor(self, name: str) -> Tensor:
+    def get_per_head_tensor(self, name: str) -> Tensor:
         """Return a tensor [1, h, 1, 1] float32 such as ``sink``."""
         return self.get_or_make_tensor(name, (1, self.p.heads, 1, 1), DataType.FLOAT)
 
-    def device_scalar(self, name: str) -> Tensor:
+    def get_device_scalar(self, name: str) -> Tensor:
         """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
         return self.get_or_make_tensor(name, _ONES, DataType.FLOAT)
 
@@ -171,9 +171,9 @@ class AttentionBuilder:
     @property
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
         """The sequence length tensors of Q, and of K and V; None where the problem has no padding."""
-        return self._length_tensor("q"), self._length_tensor("kv")
+        return self._get_length_tensor("q"), self._get_length_tensor("kv")
 
-    def _length_tensor(self, side: str) -> Tensor | None:
+    def _get_length_tensor(self, side: str) -> Tensor | None:
         name = f"seq_len_{side}"
         if not self.p.padding or f"cu_{name}" in self._once:
             return self._once.get(name)
@@ -200,7 +200,7 @@ class AttentionBuilder:
         lowest = self.version is not None and self.version < INFINITY_SINCE
         return self.scalar(LOWEST if lowest else -math.inf, "minus_infinity")
 
-    def page_table(self, name: str) -> Tensor:
+    def get_page_table(self, name: str) -> Tensor:
         """Return ``page_table_k`` or ``page_table_v`` [b, 1, pages per sequence, 1] int32."""
         if f"page_table_{name}" in self._once:
             return self._once[f"page_table_{name}"]
@@ -222,14 +222,14 @@ class AttentionBuilder:
             options[f"{size}_override"] = lens[which]
         return self.g.matmul(a, b, **self._rename_if_used(options))
 
-    def mul(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
+    def add_product(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
         """Multiply by every factor that is not None, one operation each; `last` are options of the final result."""
         given = [factor for factor in factors if factor is not None]
         for index, by in enumerate(given):
             x = self.pointwise(_MODE.MUL, x, by, **(last if index == len(given) - 1 else {}))
         return x
 
-    def integer_pointwise(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
+    def add_integer_pointwise(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
         """Add an int32 pointwise operation, ADD or SUB, and return its result."""
         return self.pointwise(mode, x, b, compute_type=DataType.INT32, data_type=DataType.INT32)
 
@@ -252,7 +252,7 @@ class AttentionBuilder:
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
-    def sum_to(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
+    def add_sum(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
         """Return the sum of x over the dims that have a smaller size in `dims` (or in ``out``)."""
         return self.reduction(ReduceTensorOp.ADD, x, dims, **options)
 
@@ -260,9 +260,9 @@ class AttentionBuilder:
         """Add a reduction to `dims` and return its result."""
         return self.g.reduction(operator, x, dims, **self._rename_if_used(options))
 
-    def amax(self, name: str, x: Tensor) -> None:
+    def write_amax(self, name: str, x: Tensor) -> None:
         """Write the largest absolute value of x to the device scalar `name`."""
-        self.g.reduction(ReduceTensorOp.AMAX, x, _ONES, out=self.device_scalar(name))
+        self.g.reduction(ReduceTensorOp.AMAX, x, _ONES, out=self.get_device_scalar(name))
 
     # scores
 
@@ -271,7 +271,7 @@ class AttentionBuilder:
         if self.p.scale == "none":
             return None
         if self.p.scale == "tensor":
-            return self.device_scalar("scale")
+            return self.get_device_scalar("scale")
         if "scale" not in self._once:
             self._once["scale"] = self.scalar(self.p.scale_value, "scale")
         return self._once["scale"]
@@ -284,8 +284,10 @@ class AttentionBuilder:
                 _MODE.ADD, score, self.get_or_make_tensor("bias", p.bias, p.data_type), name="biased"
             )
         if p.alibi:
-            distance = self.integer_pointwise(_MODE.SUB, self.generate_index(score, 3), self.generate_index(score, 2))
-            slopes = self.per_head_tensor("alibi_slopes")
+            distance = self.add_integer_pointwise(
+                _MODE.SUB, self.generate_index(score, 3), self.generate_index(score, 2)
+            )
+            slopes = self.get_per_head_tensor("alibi_slopes")
             score = self.pointwise(_MODE.ADD, score, self.pointwise(_MODE.MUL, distance, slopes), name="with_alibi")
         return score
 
@@ -311,7 +313,7 @@ class AttentionBuilder:
     def _is_bottom_right(self) -> bool:
         return self.p.alignment == "bottom_right"
 
-    def _tensor_or_constant(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
+    def _get_tensor_or_constant(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
         return tensor if tensor is not None else self.scalar(value, name)
 
     def _mask_right_by_select(self, score: Tensor) -> Tensor:
@@ -320,10 +322,10 @@ class AttentionBuilder:
         row = self.generate_index(score, 2, DataType.FLOAT)
         if self._is_bottom_right:
             seq_q, seq_kv = self.seq_lens
-            row = self.integer_pointwise(_MODE.ADD, row, self._tensor_or_constant(seq_kv, p.seq_kv, "s_kv"))
-            row = self.integer_pointwise(_MODE.SUB, row, self._tensor_or_constant(seq_q, p.seq_q, "s_q"))
+            row = self.add_integer_pointwise(_MODE.ADD, row, self._get_tensor_or_constant(seq_kv, p.seq_kv, "s_kv"))
+            row = self.add_integer_pointwise(_MODE.SUB, row, self._get_tensor_or_constant(seq_q, p.seq_q, "s_q"))
         if p.right_bound:  # last: kernels read another order wrongly where lengths differ within a batch
-            row = self.integer_pointwise(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
+            row = self.add_integer_pointwise(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_right")
 
@@ -333,16 +335,16 @@ class AttentionBuilder:
         column = self.generate_index(score, 3, DataType.FLOAT)
         seq_q, seq_kv = self.seq_lens
         if self._is_bottom_right and seq_q is not None and seq_kv is not None:
-            column = self.integer_pointwise(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
-            column = self.integer_pointwise(_MODE.SUB, column, seq_kv)
-            column = self.integer_pointwise(_MODE.ADD, column, seq_q)
+            column = self.add_integer_pointwise(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
+            column = self.add_integer_pointwise(_MODE.SUB, column, seq_kv)
+            column = self.add_integer_pointwise(_MODE.ADD, column, seq_q)
         else:
-            column = self.pointwise(_MODE.ADD, column, self._left_bound_constant())
+            column = self.pointwise(_MODE.ADD, column, self._make_left_bound_constant())
         row = self.generate_index(score, 2, DataType.FLOAT)
         keep = self.pointwise(_MODE.CMP_GT, column, row, name="keep_left")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_left")
 
-    def _left_bound_constant(self) -> Tensor:
+    def _make_left_bound_constant(self) -> Tensor:
         """Return the left bound from the top-left corner as a float constant, the form the kernels accept."""
         p = self.p
         assert p.left_bound is not None
@@ -370,9 +372,9 @@ class AttentionBuilder:
             running = self.cumulative_lengths
             seq_q, seq_kv = self.seq_lens
             if "cu_seq_len_kv" not in running:
-                fields["seq_len_kv"] = self._tensor_or_constant(seq_kv, p.seq_kv, "s_kv")
+                fields["seq_len_kv"] = self._get_tensor_or_constant(seq_kv, p.seq_kv, "s_kv")
             if "cu_seq_len_q" not in running:
-                fields["seq_len_q"] = self._tensor_or_constant(seq_q, p.seq_q, "s_q")
+                fields["seq_len_q"] = self._get_tensor_or_constant(seq_q, p.seq_q, "s_q")
             fields |= running
         return self._add_band_mask(score, _MODE.CMP_GE, "masked_right", **fields)
 
@@ -380,7 +382,7 @@ class AttentionBuilder:
         seq_q, seq_kv = self.seq_lens
         lengths = {"seq_len_kv": seq_kv, "seq_len_q": seq_q, **self.cumulative_lengths}
         if not (self._is_bottom_right and any(lengths.values())):
-            return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_bound_constant())
+            return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", left_bound=self._make_left_bound_constant())
         bound = self.scalar(self.p.left_bound, "left_bound")
         return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", **lengths, left_bound=bound)
 
@@ -392,7 +394,7 @@ class AttentionBuilder:
         rounded: float = struct.unpack("f", struct.pack("f", self.p.dropout))[0]
         return 1.0 - rounded
 
-    def random_state_tensor(self, name: str) -> Tensor:
+    def get_random_state_tensor(self, name: str) -> Tensor:
         """Return ``dropout_seed`` or ``dropout_offset`` [1, 1, 1, 1]."""
         return self.get_or_make_tensor(f"dropout_{name}", _ONES, self.p.seed_type)
 
@@ -400,7 +402,7 @@ class AttentionBuilder:
         """Return the output ``rng_dump`` [b, h, s_q, s_kv] float32."""
         return self.get_or_make_tensor("rng_dump", self.score_dims, DataType.FLOAT)
 
-    def philox_mask(self) -> Tensor:
+    def add_philox_mask(self) -> Tensor:
         """Add the random mask of dropout, 1 with the keep probability, and return it."""
         p = self.p
         if p.rng_dump:
@@ -411,8 +413,8 @@ class AttentionBuilder:
             DescriptorType.OPERATION_RNG,
             "rng",
             y=mask,
-            seed=self.random_state_tensor("seed"),
-            offset=self.random_state_tensor("offset"),
+            seed=self.get_random_state_tensor("seed"),
+            offset=self.get_random_state_tensor("offset"),
             rng=Parameters(
                 DescriptorType.RNG,
                 {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": self.keep_probability},
@@ -420,17 +422,17 @@ class AttentionBuilder:
         )
         return mask
 
-    def dropout_factors(self) -> tuple[Tensor, ...]:
+    def add_dropout_factors(self) -> tuple[Tensor, ...]:
         """Return the factors of the probabilities in cuDNN's order: mask and scale; empty without dropout."""
         p = self.p
         if p.dropout_mask:
-            return self.device_scalar("dropout_scale"), self.get_or_make_tensor(
+            return self.get_device_scalar("dropout_scale"), self.get_or_make_tensor(
                 "dropout_mask", self.score_dims, p.data_type
             )
         if not p.dropout:
             return ()
         scale = self.scalar(1.0 / self.keep_probability, "dropout_scale")
-        return self.philox_mask(), scale
+        return self.add_philox_mask(), scale
 
     # sub-graphs
 
@@ -446,20 +448,20 @@ class AttentionBuilder:
         finally:
             self.g.ops = outside
 
-    def softmax_fields(self) -> dict[str, Any]:
+    def make_softmax_fields(self) -> dict[str, Any]:
         """Return the statistics a SOFTMAX operation writes, and its sink."""
         p = self.p
         wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
-        fields: dict[str, Any] = {name: self.per_row_tensor(name) for name, want in wanted.items() if want}
+        fields: dict[str, Any] = {name: self.get_per_row_tensor(name) for name, want in wanted.items() if want}
         if p.sink:
-            fields["sink"] = self.per_head_tensor("sink")
+            fields["sink"] = self.get_per_head_tensor("sink")
         if p.stats and p.stats_log2:
             fields["stats_log2"] = True
         return fields
 
-    def softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
+    def make_softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
         """Return a SOFTMAX operation without adding it to the graph."""
-        return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.softmax_fields()})
+        return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.make_softmax_fields()})
 
 
 def _round_up_to_multiple(size: int, multiple: int) -> int:

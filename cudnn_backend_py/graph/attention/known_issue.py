@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention
 
@@ -65,7 +65,7 @@ class KnownIssue:
     fix: str
     source: str
     evidence: str = ""
-    versions: Window = field(default_factory=Window)
+    versions: VersionRange = field(default_factory=VersionRange)
     sm: tuple[int, ...] = ()
     engines: tuple[int, ...] = ()
     attention: Callable[[AttentionUse], bool] | None = None
@@ -90,7 +90,7 @@ class KnownIssue:
         return self.graph is not None and graph is not None and self.graph(graph)
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether this known issue was measured for this package; the others come from public reports."""
         return bool(self.evidence)
 
@@ -111,9 +111,9 @@ class KnownIssue:
         return self.versions.until
 
     @property
-    def window(self) -> str:
+    def version_range_text(self) -> str:
         """The affected cuDNN versions as text."""
         return str(self.versions)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.effect} ({self.code}, {self.window}); {self.fix}; {self.source}"
+        return f"{self.what}: {self.effect} ({self.code}, {self.version_range_text}); {self.fix}; {self.source}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ...errors import GraphError
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..guard import run_guarded
 from ..ir import Graph
 from .known_issue import AttentionUse, KnownIssue, Sharing
@@ -25,7 +25,7 @@ __all__ = [
     "find_matching_issues",
     "find_measured_issues",
     "has_wrong_bounds",
-    "issue_applies",
+    "is_issue_applicable",
     "refuse_use",
 ]
 
@@ -42,7 +42,7 @@ BOUNDED_TOTAL = KnownIssue(
     fix="leave max_total_seq_q and max_total_seq_kv out",
     source=FRONTEND_NODE,
     sm=SM80_KERNELS,
-    versions=Window(since=(9, 18, 1)),
+    versions=VersionRange(since=(9, 18, 1)),
     attention=lambda use: use.backward
     and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
 )
@@ -74,12 +74,12 @@ def find_matching_issues(
             issue.sharing == sharing
             and issue.affects_version(version, sm)
             and issue.affects_engine(engine)
-            and issue_applies(issue, use, graph)
+            and is_issue_applicable(issue, use, graph)
         ):
             yield issue
 
 
-def issue_applies(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
+def is_issue_applicable(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
     """Return whether the condition of a known issue applies; False if its evaluation fails."""
     return run_guarded(f"the condition {issue.code}", False, issue.applies_to, use, graph)
 

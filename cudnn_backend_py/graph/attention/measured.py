@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...system.version import Window
+from ...system.version import VersionRange
 from ..data_types import ELEMENT_BITS
 from .known_issue import AttentionUse, KnownIssue
 
@@ -86,7 +86,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
             "sm_120 too; 9.25.0 and before answer"
         ),
         sm=(80, 86, 89, 90, 100, 103, 120, 121),
-        versions=Window(since=(9, 26, 0)),
+        versions=VersionRange(since=(9, 26, 0)),
         attention=lambda use: use.backward and use.problem.batch == use.problem.heads == use.problem.seq_q == 1,
         step="check",
         refused=True,
@@ -170,7 +170,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 on sm_90; 9.28.0 is right; the versions between were not measured",
         sm=(90,),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         attention=lambda use: _has_unmasked_alibi(use) and use.problem.seq_kv % 128 == 64,
         refused=True,
     ),
@@ -300,7 +300,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
             "between were not measured"
         ),
         sm=(90,),
-        versions=Window(until=(9, 27, 0)),
+        versions=VersionRange(until=(9, 27, 0)),
         attention=lambda use: _is_fp8_backward(use) and use.problem.seq_q % 64 != 0,
         refused=True,
     ),
@@ -323,7 +323,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence=(_FIXED),
         sm=(90,),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         attention=(
             lambda use: use.backward and use.problem.max_total_seq_q is not None and use.problem.head_dim % 16 != 0
         ),
@@ -337,7 +337,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence=(_FIXED),
         sm=(90,),
-        versions=Window(until=(9, 28, 0)),
+        versions=VersionRange(until=(9, 28, 0)),
         attention=lambda use: use.backward and use.problem.dsink and use.problem.dropout > 0,
         refused=True,
     ),
@@ -349,7 +349,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.27.0 and 9.28.0 on sm_90; 9.19.0 is right; the versions between were not measured",
         sm=(90,),
-        versions=Window(since=(9, 20, 0)),
+        versions=VersionRange(since=(9, 20, 0)),
         attention=(
             lambda use: use.backward and use.problem.dsink and use.problem.ragged and not use.problem.ragged_stats
         ),
@@ -363,7 +363,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 on sm_90; 9.27.0 is right; the versions between were not measured",
         sm=(90,),
-        versions=Window(until=(9, 27, 0)),
+        versions=VersionRange(until=(9, 27, 0)),
         attention=lambda use: use.backward and use.problem.dsink and use.problem.ragged_stats,
         refused=True,
     ),

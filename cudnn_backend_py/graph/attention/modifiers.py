@@ -21,14 +21,14 @@ class SoftCap:
 
     def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
         """Return the capped score."""
-        cap = self._cap_scalar(g)
+        cap = self._make_cap_scalar(g)
         tanh = g.pointwise(_MODE.TANH_FWD, g.pointwise(_MODE.DIV, score, cap))
         return g.pointwise(_MODE.MUL, tanh, cap, name="capped")
 
     def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
         """Return d_score * (1 - tanh(score / cap)^2)."""
-        scaled = g.pointwise(_MODE.DIV, score, self._cap_scalar(g))
+        scaled = g.pointwise(_MODE.DIV, score, self._make_cap_scalar(g))
         return g.pointwise(_MODE.TANH_BWD, scaled, dy=d_score, name="d_uncapped")
 
-    def _cap_scalar(self, g: GraphBuilder) -> Tensor:
-        return g.scalar(float(self.cap), name=g.free_name("cap"))
+    def _make_cap_scalar(self, g: GraphBuilder) -> Tensor:
+        return g.scalar(float(self.cap), name=g.make_unused_name("cap"))

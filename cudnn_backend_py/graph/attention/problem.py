@@ -26,7 +26,7 @@ __all__ = [
     "TensorLayout",
     "UncheckedAttention",
     "check_heads",
-    "describe_dense",
+    "make_dense_problem",
     "make_problem",
 ]
 
@@ -166,14 +166,14 @@ class Attention:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        self._fill_sizes()
+        self._set_default_sizes()
         if self.ragged:
             object.__setattr__(self, "padding", True)
         if self.causal and self.right_bound is None:
             object.__setattr__(self, "right_bound", 0)
         _check_problem(self)
 
-    def _fill_sizes(self) -> None:
+    def _set_default_sizes(self) -> None:
         def set_default(name: str, value: Any) -> None:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -224,7 +224,7 @@ class Attention:
 
     def strides(self, name: str) -> tuple[int, int, int, int]:
         """Return the strides of one of these tensors over b, h, s, d, in elements."""
-        chosen = self._tensor_layout(name)
+        chosen = self._get_tensor_layout(name)
         b, h, s, d = self.dims(name)
         if not isinstance(chosen, str):
             b_stride, h_stride, s_stride, d_stride = chosen
@@ -237,7 +237,7 @@ class Attention:
             return (h * d, d, b * h * d, 1)
         return (s * h * d, d, h * d, 1)
 
-    def _tensor_layout(self, name: str) -> Layout | tuple[int, ...]:
+    def _get_tensor_layout(self, name: str) -> Layout | tuple[int, ...]:
         if name == "stats":
             plain: Layout = "bshd" if self.ragged_stats else "bhsd"
             return plain if isinstance(self.layout, str) else self.layout.get(name, plain)
@@ -254,7 +254,7 @@ class UncheckedAttention(Attention):
     """
 
     def __post_init__(self) -> None:
-        self._fill_sizes()
+        self._set_default_sizes()
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class TensorLayout:
     data_type: DataType | None
 
 
-def describe_dense(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
+def make_dense_problem(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
     """Return the problem of dense tensors b, h, s, d with the given dims and strides.
 
     Parameters
@@ -384,8 +384,8 @@ _OPTIONS = (
         lambda p: f"page_size is {p.page_size}, a power of two is needed",
     ),
     _make_option_rule(
-        lambda p: p.bias is not None and not _broadcasts(p.bias, _score_dims(p)),
-        lambda p: f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {_score_dims(p)}",
+        lambda p: p.bias is not None and not _is_broadcastable(p.bias, _list_score_dims(p)),
+        lambda p: f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {_list_score_dims(p)}",
     ),
 )
 
@@ -415,7 +415,7 @@ def _check_problem(p: Attention) -> None:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
             raise _make_error(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
-    for name, is_optional, is_fit, needed in _typed_options():
+    for name, is_optional, is_fit, needed in _list_typed_options():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
             raise _make_error(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
@@ -425,11 +425,11 @@ def _check_problem(p: Attention) -> None:
         raise _make_error(rule.message(p), rule.code)
 
 
-def _score_dims(p: Attention) -> tuple[int, int, int, int]:
+def _list_score_dims(p: Attention) -> tuple[int, int, int, int]:
     return (p.batch, p.heads, p.seq_q, p.seq_kv)
 
 
-def _broadcasts(dims: tuple[int, ...], full: tuple[int, ...]) -> bool:
+def _is_broadcastable(dims: tuple[int, ...], full: tuple[int, ...]) -> bool:
     """Return whether each dim is 1 or equals that of the full shape."""
     return len(dims) == len(full) and all(dim in (1, whole) for dim, whole in zip(dims, full, strict=True))
 
@@ -463,7 +463,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 @cache
-def _typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
+def _list_typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
     """Return for each checked field: its name, whether None is allowed, its check, and the text of the needed type."""
     found = []
     for item in fields(Attention):

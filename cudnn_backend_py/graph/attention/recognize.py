@@ -63,7 +63,7 @@ class _DataFlow:
             for tensor in op.inputs().values():
                 self.readers.setdefault(tensor.uid, []).append(op)
 
-    def source_in_memory(self, tensor: Tensor) -> Tensor | None:
+    def find_source_in_memory(self, tensor: Tensor) -> Tensor | None:
         """Return the tensor in memory that holds the values of `tensor`; None if they are computed."""
         while tensor.virtual:
             op = self.writer.get(tensor.uid)
@@ -77,7 +77,7 @@ class _DataFlow:
                 return None
         return None if tensor.uid in self.writer else tensor
 
-    def operations_after(self, uid: int) -> Iterator[Op]:
+    def iterate_operations_after(self, uid: int) -> Iterator[Op]:
         """Yield the operations that depend on a tensor, up to other matmuls."""
         waiting, seen = [uid], set()
         while waiting:
@@ -88,7 +88,7 @@ class _DataFlow:
                 yield op
                 waiting += [tensor.uid for tensor in op.outputs().values()]
 
-    def integer_chain_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
+    def find_integer_chain_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
         """Return the integer additions and subtractions that lead to a tensor, and whether they start at an index."""
         found: list[Pointwise] = []
         while True:
@@ -112,7 +112,7 @@ def _read_bound(tensor: Tensor | None) -> int:
 def _read_score_options(flow: _DataFlow, first: int) -> dict[str, Any]:
     """Return the options found in the operations on the scores after tensor `first`: bias, ALiBi, bounds, padding."""
     found: dict[str, Any] = {}
-    for op in flow.operations_after(first):
+    for op in flow.iterate_operations_after(first):
         if isinstance(op, Pointwise):
             _read_mask_or_bias(flow, op, found)
         elif op.kind is _D.OPERATION_DIAGONAL_BAND_MASK and isinstance(op, Operation):
@@ -143,12 +143,12 @@ def _is_alibi(flow: _DataFlow, tensor: Tensor) -> bool:
     op = flow.writer.get(tensor.uid)
     if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None:
         return False
-    steps, index = flow.integer_chain_before(op.x)
+    steps, index = flow.find_integer_chain_before(op.x)
     return index and len(steps) > 0
 
 
 def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.integer_chain_before(row)
+    steps, index = flow.find_integer_chain_before(row)
     if not index:
         return
     bottom = any(step.mode is _P.SUB for step in steps)
@@ -159,7 +159,7 @@ def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> No
 
 
 def _read_left_bound(flow: _DataFlow, column: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.integer_chain_before(column)
+    steps, index = flow.find_integer_chain_before(column)
     if not index or not steps:
         return
     found["left_bound"] = _read_bound(steps[-1].b)
@@ -180,13 +180,13 @@ def _read_band_mask(op: Operation, found: dict[str, Any]) -> None:
 def _has_score_modifier(flow: _DataFlow, first: int) -> bool:
     return any(
         isinstance(op, Pointwise) and op.mode not in _PLAIN and not op.mode.name.startswith("CMP_")
-        for op in flow.operations_after(first)
+        for op in flow.iterate_operations_after(first)
     )
 
 
 def _has_activation(flow: _DataFlow, first: int) -> bool:
     """Return whether an activation follows the scores; only score modifiers have one."""
-    pointwise = (op for op in flow.operations_after(first) if isinstance(op, Pointwise))
+    pointwise = (op for op in flow.iterate_operations_after(first) if isinstance(op, Pointwise))
     return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
 
 
@@ -281,8 +281,10 @@ class _CompositeReader:
         self.single_ops = any(op.kind in (_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK) for op in graph.ops)
 
     def read(self) -> AttentionUse | None:
-        roots = [op for op in self.matmuls if self.flow.source_in_memory(op.a) and self.flow.source_in_memory(op.b)]
-        scores = [op for op in roots if self._leads_to_softmax(op)]
+        roots = [
+            op for op in self.matmuls if self.flow.find_source_in_memory(op.a) and self.flow.find_source_in_memory(op.b)
+        ]
+        scores = [op for op in roots if self._is_followed_by_softmax(op)]
         if len(scores) != 1:
             return None
         if len(self.matmuls) == 2 and len(roots) == 1:
@@ -292,23 +294,23 @@ class _CompositeReader:
             return self._read_backward(scores[0], others[0])
         return None
 
-    def _leads_to_softmax(self, matmul: Matmul) -> bool:
+    def _is_followed_by_softmax(self, matmul: Matmul) -> bool:
         return any(
             op.kind is _D.OPERATION_SOFTMAX or (isinstance(op, Pointwise) and op.mode is _P.EXP)
-            for op in self.flow.operations_after(matmul.c.uid)
+            for op in self.flow.iterate_operations_after(matmul.c.uid)
         )
 
     def _read_forward(self, score: Matmul, second: Matmul) -> AttentionUse | None:
-        v = self.flow.source_in_memory(second.b)
+        v = self.flow.find_source_in_memory(second.b)
         o = self._find_result_in_memory(second)
         if v is None or o is None:
             return None
         found = self._read_row_outputs(score) | {"layout": {"v": v.strides, "o": o.strides}, "output_type": o.data_type}
-        return self._make_use(score, second.b, v, found, backward=False)
+        return self._make_attention_use(score, second.b, v, found, backward=False)
 
     def _read_backward(self, score: Matmul, dp: Matmul) -> AttentionUse | None:
         flow = self.flow
-        do, v = flow.source_in_memory(dp.a), flow.source_in_memory(dp.b)
+        do, v = flow.find_source_in_memory(dp.a), flow.find_source_in_memory(dp.b)
         if do is None or v is None:
             return None
         layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last_two(v.strides)}
@@ -317,15 +319,15 @@ class _CompositeReader:
                 pair = [
                     tensor
                     for tensor in (op.x, op.b)
-                    if flow.source_in_memory(tensor) is tensor and tensor.dims == do.dims
+                    if flow.find_source_in_memory(tensor) is tensor and tensor.dims == do.dims
                 ]
                 if len(pair) == 2:
                     layout["o"] = next(tensor for tensor in reversed(pair) if tensor.uid != do.uid).strides
         layout.setdefault("o", do.strides)
         found: dict[str, Any] = {"layout": layout, "stats": True}
-        read = {flow.source_in_memory(score.a): "dk", do: "dv", flow.source_in_memory(score.b): "dq"}
+        read = {flow.find_source_in_memory(score.a): "dk", do: "dv", flow.find_source_in_memory(score.b): "dq"}
         for op in self.matmuls:
-            name = None if op in (score, dp) else read.get(flow.source_in_memory(op.b))
+            name = None if op in (score, dp) else read.get(flow.find_source_in_memory(op.b))
             result = self._find_result_in_memory(op)
             if name is None or result is None:
                 continue
@@ -336,7 +338,7 @@ class _CompositeReader:
                 found["max_total_seq_q" if name == "dq" else "max_total_seq_kv"] = op.c.dims[0] * op.c.dims[2]
         found |= self._read_bias_and_sink_gradients(score)
         found["deterministic"] = found.get("deterministic", False) and not found.get("dbias", False)
-        return self._make_use(score, dp.b, v, found, backward=True)
+        return self._make_attention_use(score, dp.b, v, found, backward=True)
 
     def _read_bias_and_sink_gradients(self, score: Matmul) -> dict[str, Any]:
         """Return whether the pass writes gradients of the sink and of the bias, and whether its stats are ragged."""
@@ -352,7 +354,7 @@ class _CompositeReader:
                 isinstance(op, Pointwise)
                 and op.mode is _P.SUB
                 and op.b is not None
-                and self.flow.source_in_memory(op.b)
+                and self.flow.find_source_in_memory(op.b)
             ):
                 row = op.b
                 if row.dims == (*score.c.dims[:3], 1):
@@ -363,7 +365,7 @@ class _CompositeReader:
     def _find_result_in_memory(self, matmul: Matmul) -> Tensor | None:
         """Return the tensor in memory that the matmul's product ends in, after scaling, summing or converting."""
         tensors = [matmul.c]
-        for op in self.flow.operations_after(matmul.c.uid):
+        for op in self.flow.iterate_operations_after(matmul.c.uid):
             tensors += op.outputs().values()
         fitting = [
             tensor
@@ -380,7 +382,7 @@ class _CompositeReader:
         row = (*score.c.dims[:3], 1)
         heads = (1, score.c.dims[1], 1, 1)
         found: dict[str, Any] = {}
-        for op in self.flow.operations_after(score.c.uid):
+        for op in self.flow.iterate_operations_after(score.c.uid):
             if isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX:
                 found |= {name: name in op.fields for name in ("stats", "max", "sum_exp", "sink")}
                 tensors = [tensor for port, tensor in op.ports() if port == "stats"]
@@ -417,7 +419,7 @@ class _CompositeReader:
                 return {"dropout": 0.5 if keep is None else 1 - keep, **random}
             if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None or op.b is None:
                 continue
-            given = [factor for factor in (op.x, op.b) if self.flow.source_in_memory(factor) is factor]
+            given = [factor for factor in (op.x, op.b) if self.flow.find_source_in_memory(factor) is factor]
             # dO * O and the slopes of ALiBi may have these dims too
             if len(given) == 1 and given[0].dims == score.c.dims and given[0].data_type is not DataType.FLOAT:
                 return {"dropout_mask": True}
@@ -432,11 +434,11 @@ class _CompositeReader:
             return {}
         return {"page_size": container.dims[2], "pages_k": container.dims[0]}
 
-    def _make_use(
+    def _make_attention_use(
         self, score: Matmul, v_side: Tensor, v: Tensor, found: dict[str, Any], *, backward: bool
     ) -> AttentionUse | None:
         """Return the problem; `v_side` is V as the matmul reads it: transposed in a backward pass."""
-        q, k = self.flow.source_in_memory(score.a), self.flow.source_in_memory(score.b)
+        q, k = self.flow.find_source_in_memory(score.a), self.flow.find_source_in_memory(score.b)
         if q is None or k is None:
             return None
         pages = self._read_pages(score)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...generated.enums import KnobType
-from ...system.version import VersionTuple, Window
+from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .known_issue import AttentionUse
 from .problem import Attention
@@ -40,7 +40,7 @@ class EngineSelection:
 
     by: str
     what: str
-    versions: Window
+    versions: VersionRange
     sm: range
     condition: Callable[[Attention], bool]
     engine: int
@@ -56,16 +56,16 @@ def _has_option_without_kernel(p: Attention) -> bool:
     return p.dbias or p.dropout > 0 or p.dropout_mask or p.alibi
 
 
-def _has_wide_heads(p: Attention) -> bool:
+def _has_head_dim_256(p: Attention) -> bool:
     return p.head_dim == p.head_dim_v == _WIDE
 
 
-def _is_deterministic_half(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and not _has_wide_heads(p)
+def _is_deterministic_in_16_bits(p: Attention) -> bool:
+    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and not _has_head_dim_256(p)
 
 
-def _is_deterministic_wide_half(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and _has_wide_heads(p)
+def _is_deterministic_with_head_dim_256(p: Attention) -> bool:
+    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and _has_head_dim_256(p)
 
 
 def _is_fp8_within_limits(p: Attention) -> bool:
@@ -75,11 +75,11 @@ def _is_fp8_within_limits(p: Attention) -> bool:
 _HALF = "deterministic backward attention in float16 or bfloat16"
 _NODES = "https://pypi.org/project/nvidia-cudnn-frontend/1.32.0: include/cudnn_frontend/node/"
 _KINDS: tuple[tuple[str, VersionTuple, Callable[[Attention], bool], int, str], ...] = (
-    (_HALF, (9, 18, 0), _is_deterministic_half, _ORDINARY_STAGES, "scaled_dot_product_flash_attention.h"),
+    (_HALF, (9, 18, 0), _is_deterministic_in_16_bits, _ORDINARY_STAGES, "scaled_dot_product_flash_attention.h"),
     (
         f"{_HALF} with head dims of 256",
         (9, 23, 0),
-        _is_deterministic_wide_half,
+        _is_deterministic_with_head_dim_256,
         _WIDE_STAGES,
         "scaled_dot_product_flash_attention.h",
     ),
@@ -103,8 +103,8 @@ SELECTIONS = tuple(
     for what, since, condition, stages, file in _KINDS
     for engine, sm in ((5, range(100, 104)), (17, range(104, 110)))
     for window, knobs in (
-        (Window(since, _RENUMBERED), {KnobType.KERNEL_CFG: 31}),
-        (Window(max(since, _RENUMBERED)), _TILES),
+        (VersionRange(since, _RENUMBERED), {KnobType.KERNEL_CFG: 31}),
+        (VersionRange(max(since, _RENUMBERED)), _TILES),
     )
     if window.until is None or window.since < window.until
 )
@@ -142,7 +142,7 @@ def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) ->
     >>> engine, {knob.name: value for knob, value in knobs.items()}["STAGES"]
     (5, 2)
     """
-    condition = _is_deterministic_wide_half if head_dim == _WIDE else _is_deterministic_half
+    condition = _is_deterministic_with_head_dim_256 if head_dim == _WIDE else _is_deterministic_in_16_bits
     rows = (row for row in SELECTIONS if row.condition is condition and sm in row.sm and version in row.versions)
     found = next(rows, None)
     return None if found is None else (found.engine, dict(found.knobs))

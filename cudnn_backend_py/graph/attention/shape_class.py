@@ -1,4 +1,4 @@
-"""Shape classes: a ragged attention problem at upper bounds, which serves every batch and length within them.
+"""Shape classes: one ragged attention graph with upper bounds, for all batch sizes and lengths within them.
 
 Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
 Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
@@ -15,7 +15,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType
 from ...system.version import Version, VersionTuple
 from ..ir import Graph, Tensor
-from ..replace import free_uids, replace_tensors
+from ..replace import iterate_unused_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form
@@ -25,18 +25,18 @@ from .problem import Attention, Implementation
 __all__ = [
     "MOST_HEADS",
     "PREPARED",
-    "ClassBounds",
+    "ShapeClassBounds",
     "TokenStrides",
-    "best_class_bounds",
-    "bounds_for_call",
-    "class_graph",
-    "class_problem",
+    "choose_class_bounds",
+    "explain_missing_class",
+    "find_best_class_bounds",
     "find_broadcast_dims",
-    "find_class",
+    "find_shape_class",
+    "find_smallest_class_bounds",
+    "make_class_graph",
+    "make_class_problem",
     "read_token_strides",
     "round_up_to_tiles",
-    "smallest_class_bounds",
-    "why_no_class",
 ]
 
 #: How the names of the tensors begin that are written before each launch.
@@ -50,7 +50,7 @@ _LEAST = 64  # tokens; shorter bounds are no faster
 MOST_HEADS = 65535
 
 
-class ClassBounds(NamedTuple):
+class ShapeClassBounds(NamedTuple):
     """The largest batch and lengths of a shape class; the smallest class that fits a call is the fastest."""
 
     batch: int
@@ -62,7 +62,7 @@ class ClassBounds(NamedTuple):
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def bounds_for_call(batch: int, q: int, kv: int, *, decoding: bool = True) -> ClassBounds:
+def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ShapeClassBounds:
     """Return the bounds of a call's class: lengths are powers of two, batches also 1.5 times a power of two.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
@@ -70,7 +70,7 @@ def bounds_for_call(batch: int, q: int, kv: int, *, decoding: bool = True) -> Cl
     their own for it.
     """
     least = 1 if q == 1 and decoding else _LEAST
-    return ClassBounds(
+    return ShapeClassBounds(
         _round_up_to_class(batch, halves=True), max(least, _round_up_to_class(q)), max(_LEAST, _round_up_to_class(kv))
     )
 
@@ -81,7 +81,7 @@ def _round_up_to_class(size: int, *, halves: bool = False) -> int:
     return between if halves and size <= between else power
 
 
-def best_class_bounds(p: Attention, needed: ClassBounds | None = None) -> ClassBounds:
+def find_best_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
     """Return the bounds of the best class for a problem, or for the given batch and lengths of this problem.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
@@ -89,14 +89,14 @@ def best_class_bounds(p: Attention, needed: ClassBounds | None = None) -> ClassB
     """
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
     decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
-    needed = needed or ClassBounds(p.batch, p.seq_q, p.seq_kv)
-    bounds, most = bounds_for_call(*needed, decoding=decoding), MOST_HEADS // p.heads
+    needed = needed or ShapeClassBounds(p.batch, p.seq_q, p.seq_kv)
+    bounds, most = choose_class_bounds(*needed, decoding=decoding), MOST_HEADS // p.heads
     if needed.batch <= most < bounds.batch:
         bounds = bounds._replace(batch=most)
     return round_up_to_tiles(p, bounds)
 
 
-def round_up_to_tiles(p: Attention, bounds: ClassBounds) -> ClassBounds:
+def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return bounds rounded up to whole tiles for paged keys.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
@@ -104,22 +104,22 @@ def round_up_to_tiles(p: Attention, bounds: ClassBounds) -> ClassBounds:
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
-def smallest_class_bounds(p: Attention, bounds: ClassBounds) -> ClassBounds:
+def find_smallest_class_bounds(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return the smallest batch and lengths for which the class with these bounds is the best one.
 
     Single rows are left out where they have a class of their own.
     """
-    first = ClassBounds(1, 1 if bounds.q == 1 else 2, 1)
-    return ClassBounds(*(_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
+    first = ShapeClassBounds(1, 1 if bounds.q == 1 else 2, 1)
+    return ShapeClassBounds(*(_find_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
 
 
-def _smallest_size(p: Attention, bounds: ClassBounds, axis: int, least: int) -> int:
-    def class_size(size: int) -> int:
-        return best_class_bounds(p, ClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[
-            axis
-        ]
+def _find_smallest_size(p: Attention, bounds: ShapeClassBounds, axis: int, least: int) -> int:
+    def round_up_size(size: int) -> int:
+        return find_best_class_bounds(
+            p, ShapeClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds)))
+        )[axis]
 
-    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=class_size)
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=round_up_size)
 
 
 class TokenStrides(NamedTuple):
@@ -148,22 +148,24 @@ def read_token_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> Token
     return TokenStrides(s * token if dims[0] == 1 else batch, token, head)
 
 
-def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
-    """Return the graph of the class that serves a problem, or as text the reason why there is none.
+def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
+    """Return the graph of the shape class that contains a problem, or as text the reason why there is none.
 
     What cuDNN refuses shows only when the plan is built.
     """
     for reason in _find_reasons_against_class(p, backward, version):
         return reason
     try:
-        return class_graph(class_problem(p, best_class_bounds(p), backward=backward), backward, version, sm)
+        return make_class_graph(
+            make_class_problem(p, find_best_class_bounds(p), backward=backward), backward, version, sm
+        )
     except GraphError as error:
         return error.headline
 
 
-def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return as text why no shape class serves a problem; empty if one does."""
-    found = find_class(p, backward=backward, version=version, sm=sm)
+def explain_missing_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
+    """Return as text why no shape class contains a problem; empty if one does."""
+    found = find_shape_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
 
@@ -186,8 +188,8 @@ def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTu
             yield f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}"
 
 
-def class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Attention:
-    """Return the problem of the class that serves `p`, with its sizes at the bounds.
+def make_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool) -> Attention:
+    """Return the problem of the shape class that contains `p`, with its sizes at the bounds.
 
     `p` says of its tensors how far tokens and heads are apart; see :func:`read_token_strides`. Offsets have 64 bits.
 
@@ -202,8 +204,8 @@ def class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Atten
         batch=batch,
         seq_q=q,
         seq_kv=kv,
-        layout=dict(_class_layout(p, bounds, backward)),
-        bias=_class_bias_dims(p, bounds),
+        layout=dict(_make_class_layout(p, bounds, backward)),
+        bias=_find_class_bias_dims(p, bounds),
         padding=True,
         ragged=True,
         ragged_stats=backward or p.stats or p.max or p.sum_exp,
@@ -215,7 +217,9 @@ def class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Atten
     )
 
 
-def _class_layout(p: Attention, bounds: ClassBounds, backward: bool) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+def _make_class_layout(
+    p: Attention, bounds: ShapeClassBounds, backward: bool
+) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
         if _is_paged(p, name):
             yield name, p.strides(name)
@@ -234,7 +238,7 @@ def _is_paged(p: Attention, name: str) -> bool:
     return p.page_size is not None and name in ("k", "v")
 
 
-def _class_bias_dims(p: Attention, bounds: ClassBounds) -> tuple[int, int, int, int] | None:
+def _find_class_bias_dims(p: Attention, bounds: ShapeClassBounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
     most = (bounds.batch, p.heads, bounds.q, bounds.kv)
@@ -249,7 +253,7 @@ def find_broadcast_dims(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[b
     return b == 1, h == 1, s_q == 1 < seq_q, s_kv == 1 < seq_kv
 
 
-def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
+def make_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
     """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
 
     The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that
@@ -270,7 +274,7 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     if has_other_layout or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
-    uids = free_uids(graph)
+    uids = iterate_unused_uids(graph)
     offsets: dict[str, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for tensor in graph.tensors:

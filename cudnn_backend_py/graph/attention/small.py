@@ -175,33 +175,37 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
         "store_s needs softmax or dropout, which produce S: without them cuDNN accepts the graph but does not write S",
     )
     f = AttentionBuilder(p.problem, "mha_fprop", None)
-    q, k, v = f.io_tensor("q"), f.io_tensor("k", transposed=True), f.io_tensor("v")
+    q, k, v = f.get_io_tensor("q"), f.get_io_tensor("k", transposed=True), f.get_io_tensor("v")
     if p.scale != "none":
         factor = f.g.scalar(p.problem.scale_value, name="scale", data_type=p.data_type)
         k = f.pointwise(_MODE.MUL, k, factor, name="k_scaled", data_type=p.data_type, strides=k.strides)
     s_options = {"name": "s", "virtual": not store_s, "data_type": p.data_type, "reordering": _REORDERED}
     if not (p.mask or p.bias or p.padding or p.causal or p.softmax or drops):
-        f.matmul(f.matmul(q, k, "m=q n=kv", **s_options), v, "m=q k=kv", out=f.io_tensor("o"))
+        f.matmul(f.matmul(q, k, "m=q n=kv", **s_options), v, "m=q k=kv", out=f.get_io_tensor("o"))
         return f.g.graph()
     score = f.matmul(q, k, "m=q n=kv", name="p")
     last = {} if p.softmax or drops else s_options
-    steps = [step for step, wanted in _score_steps(p) if wanted]
+    steps = [step for step, wanted in _list_score_operations(p) if wanted]
     for step in steps:
         score = step(f, score, **(last if step is steps[-1] else {}))
     if p.softmax:
-        score = _softmax(f, score, **({"name": "probabilities", "data_type": p.data_type} if drops else s_options))
+        score = _add_softmax(f, score, **({"name": "probabilities", "data_type": p.data_type} if drops else s_options))
     if drops:
-        score = _apply_dropout(f, p, score, s_options)
-    f.matmul(score, v, "m=q k=kv", out=f.io_tensor("o"))
+        score = _add_dropout(f, p, score, s_options)
+    f.matmul(score, v, "m=q k=kv", out=f.get_io_tensor("o"))
     return f.g.graph()
 
 
-def _score_steps(p: SmallAttention) -> tuple[tuple[Any, bool], ...]:
+def _list_score_operations(p: SmallAttention) -> tuple[tuple[Any, bool], ...]:
     """Return the possible operations on the scores in cuDNN's order, and for each whether this problem has it."""
-    return ((_multiply_mask, p.mask), (_add_bias, p.bias is not None), (_mask_scores, p.padding or p.causal))
+    return (
+        (_add_mask_multiplication, p.mask),
+        (_add_bias, p.bias is not None),
+        (_add_score_masks, p.padding or p.causal),
+    )
 
 
-def _multiply_mask(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
+def _add_mask_multiplication(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     mask = f.get_or_make_tensor("mask", f.score_dims, f.p.data_type)
     return f.pointwise(_MODE.MUL, score, mask, **{"name": "p_masked", **last})
 
@@ -213,55 +217,55 @@ def _add_bias(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     )
 
 
-def _mask_scores(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
+def _add_score_masks(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     """Select the lowest float beyond the lengths and above the diagonal.
 
     cuDNN knows a padding mask, and a causal mask as a padding mask with more operations: a causal mask alone is
     written with the whole lengths.
     """
-    row, column = _row_and_column_indices(f, score)
-    keep = _compare_with_lengths(f, row, column, *_sequence_lengths(f))
+    row, column = _add_row_and_column_indices(f, score)
+    keep = _add_length_comparison(f, row, column, *_get_sequence_lengths(f))
     if f.p.causal:
-        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _compare_with_diagonal(f, row, column), name="keep")
+        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _add_diagonal_comparison(f, row, column), name="keep")
     lowest = f.g.scalar(LOWEST, name="lowest")
     return f.pointwise(_MODE.BINARY_SELECT, score, lowest, keep, **{"name": "p_selected", **last})
 
 
-def _sequence_lengths(f: AttentionBuilder) -> tuple[Tensor, Tensor]:
+def _get_sequence_lengths(f: AttentionBuilder) -> tuple[Tensor, Tensor]:
     seq_q, seq_kv = f.seq_lens
     if seq_q is None or seq_kv is None:
         return f.g.scalar(f.p.seq_q, name="whole_seq_q"), f.g.scalar(f.p.seq_kv, name="whole_seq_kv")
     return seq_q, seq_kv
 
 
-def _row_and_column_indices(f: AttentionBuilder, like: Tensor) -> tuple[Tensor, Tensor]:
+def _add_row_and_column_indices(f: AttentionBuilder, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the row and column index of every score."""
     return f.generate_index(like, 2, DataType.FLOAT), f.generate_index(like, 3, DataType.FLOAT)
 
 
-def _compare_with_lengths(f: AttentionBuilder, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
+def _add_length_comparison(f: AttentionBuilder, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
     in_q, in_kv = f.pointwise(_MODE.CMP_LT, row, seq_q), f.pointwise(_MODE.CMP_LT, column, seq_kv)
     return f.pointwise(_MODE.LOGICAL_AND, in_q, in_kv, name="inside")
 
 
-def _compare_with_diagonal(f: AttentionBuilder, row: Tensor, column: Tensor) -> Tensor:
+def _add_diagonal_comparison(f: AttentionBuilder, row: Tensor, column: Tensor) -> Tensor:
     return f.pointwise(_MODE.CMP_GE, row, column, name="below_diagonal")
 
 
-def _softmax(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
+def _add_softmax(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     top = f.g.reduction(ReduceTensorOp.MAX, score, f.row_dims, name="row_max")
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
-    return f.pointwise(_MODE.DIV, exp, f.sum_to(exp, f.row_dims, name="row_sum"), **last)
+    return f.pointwise(_MODE.DIV, exp, f.add_sum(exp, f.row_dims, name="row_sum"), **last)
 
 
-def _apply_dropout(f: AttentionBuilder, p: SmallAttention, probabilities: Tensor, s_options: dict[str, Any]) -> Tensor:
+def _add_dropout(f: AttentionBuilder, p: SmallAttention, probabilities: Tensor, s_options: dict[str, Any]) -> Tensor:
     """Multiply by the random or given dropout mask, which gives S, and by the dropout scale."""
-    mask = f.get_or_make_tensor("dropout_mask", f.score_dims, p.data_type) if p.dropout_mask else f.philox_mask()
+    mask = f.get_or_make_tensor("dropout_mask", f.score_dims, p.data_type) if p.dropout_mask else f.add_philox_mask()
     s = f.pointwise(_MODE.MUL, probabilities, mask, **s_options)
-    return f.pointwise(_MODE.MUL, s, _dropout_scale(f, p, p.data_type), name="s_scaled", data_type=p.data_type)
+    return f.pointwise(_MODE.MUL, s, _make_dropout_scale(f, p, p.data_type), name="s_scaled", data_type=p.data_type)
 
 
-def _dropout_scale(f: AttentionBuilder, p: SmallAttention, data_type: DataType) -> Tensor:
+def _make_dropout_scale(f: AttentionBuilder, p: SmallAttention, data_type: DataType) -> Tensor:
     value = None if p.dropout_mask else 1.0 / f.keep_probability
     return f.g.scalar(value, name="dropout_scale", data_type=data_type)
 
@@ -294,28 +298,33 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     p = make_problem(problem, SmallAttention, options)
     _refuse_if(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
     f = AttentionBuilder(p.problem, "mha_bprop", None)
-    q, k, v, do = f.io_tensor("q"), f.io_tensor("k"), f.io_tensor("v", transposed=True), f.io_tensor("do")
+    q, k, v, do = (
+        f.get_io_tensor("q"),
+        f.get_io_tensor("k"),
+        f.get_io_tensor("v", transposed=True),
+        f.get_io_tensor("do"),
+    )
     s = f.get_or_make_tensor("s", f.score_dims, p.data_type, reordering=_REORDERED)
-    drop_scale = _dropout_scale(f, p, DataType.FLOAT) if p.dropout or p.dropout_mask else None
+    drop_scale = _make_dropout_scale(f, p, DataType.FLOAT) if p.dropout or p.dropout_mask else None
 
-    s_t = _transpose(f, s, "s_transposed")  # g5
+    s_t = _add_transpose(f, s, "s_transposed")  # g5
     if drop_scale is not None:
         s_t = f.pointwise(_MODE.MUL, s_t, drop_scale, name="s_scaled", data_type=p.data_type, strides=s_t.strides)
     s_t = f.pointwise(_MODE.ABS, s_t, name="s_absolute", data_type=p.data_type, strides=s_t.strides)
-    f.matmul(s_t, do, "m=kv k=q", out=f.io_tensor("dv"))
+    f.matmul(s_t, do, "m=kv k=q", out=f.get_io_tensor("dv"))
 
     dp = f.matmul(do, v, "m=q n=kv", name="dp")
-    ds = _backpropagate_scores(f, p, s, dp, drop_scale)  # g6
-    f.matmul(ds, k, "m=q k=kv", out=f.io_tensor("dq"))
-    f.matmul(_transpose(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.io_tensor("dk"))  # g7
+    ds = _add_score_gradient(f, p, s, dp, drop_scale)  # g6
+    f.matmul(ds, k, "m=q k=kv", out=f.get_io_tensor("dq"))
+    f.matmul(_add_transpose(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.get_io_tensor("dk"))  # g7
     return f.g.graph()
 
 
-def _transpose(f: AttentionBuilder, x: Tensor, name: str) -> Tensor:
+def _add_transpose(f: AttentionBuilder, x: Tensor, name: str) -> Tensor:
     return f.transpose(x, name=name, data_type=f.p.data_type, strides=(*x.strides[:2], x.strides[3], x.strides[2]))
 
 
-def _backpropagate_scores(
+def _add_score_gradient(
     f: AttentionBuilder, p: SmallAttention, s: Tensor, dp: Tensor, drop_scale: Tensor | None
 ) -> Tensor:
     """Return dS in memory from dP, through dropout, softmax, scale and masks; write dbias if requested."""
@@ -325,32 +334,32 @@ def _backpropagate_scores(
         kept = f.pointwise(_MODE.CMP_GT, s, zero, compute_type=DataType.FLOAT, name="kept")
         dp = f.pointwise(_MODE.MUL, dp, drop_scale, name="dp_scaled")
         dp = f.pointwise(_MODE.BINARY_SELECT, dp, zero, kept, name="dp_dropped")
-    row_sum = f.sum_to(f.pointwise(_MODE.MUL, absolute, dp), f.row_dims, name="row_sum")
+    row_sum = f.add_sum(f.pointwise(_MODE.MUL, absolute, dp), f.row_dims, name="row_sum")
     ds = f.pointwise(_MODE.MUL, absolute, f.pointwise(_MODE.SUB, dp, row_sum), name="ds_unscaled")
     value = 1.0 if p.scale == "none" else p.problem.scale_value
     scale = f.g.scalar(value, name="scale")
     ds = f.pointwise(_MODE.MUL, ds, scale, name="ds_scaled")
     if p.mask:
         ds = f.pointwise(_MODE.MUL, ds, f.get_or_make_tensor("mask", f.score_dims, p.data_type), name="ds_masked")
-    keep = _gradient_mask(f, ds, absolute, zero)
+    keep = _add_gradient_mask(f, ds, absolute, zero)
     out = f.get_or_make_tensor("ds", f.score_dims, p.data_type, reordering=_REORDERED, scratch=True)
     ds = f.pointwise(_MODE.BINARY_SELECT, ds, zero, keep, out=out)
     if p.dbias:
-        total = f.sum_to(ds, (1, *f.score_dims[1:]), name="dbias_scaled")
+        total = f.add_sum(ds, (1, *f.score_dims[1:]), name="dbias_scaled")
         inverse = f.pointwise(_MODE.RECIPROCAL, scale, name="inverse_scale")
         f.pointwise(_MODE.MUL, total, inverse, name="dbias", virtual=False, data_type=p.data_type)
     return ds
 
 
-def _gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
-    """Return the mask of the kept elements of dS: within lengths and diagonal, or without masks where S is not zero."""
+def _add_gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
+    """Return the mask of dS: elements within lengths and diagonal, or without masks where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")
-    row, column = _row_and_column_indices(f, ds)
+    row, column = _add_row_and_column_indices(f, ds)
     if seq_q is None or seq_kv is None:
-        return _compare_with_diagonal(f, row, column)
-    keep = _compare_with_lengths(f, row, column, seq_q, seq_kv)
+        return _add_diagonal_comparison(f, row, column)
+    keep = _add_length_comparison(f, row, column, seq_q, seq_kv)
     if not f.p.causal:
         return keep
-    return f.pointwise(_MODE.LOGICAL_AND, keep, _compare_with_diagonal(f, row, column), name="keep")
+    return f.pointwise(_MODE.LOGICAL_AND, keep, _add_diagonal_comparison(f, row, column), name="keep")

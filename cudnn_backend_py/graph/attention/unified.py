@@ -12,14 +12,14 @@ from ..ir import Graph, Tensor
 from .builder import SINGLE_OPS_SINCE, AttentionBuilder
 from .problem import Attention
 
-__all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]
+__all__ = ["add_unified_forward", "build_unified_backward", "build_unified_forward", "is_unified_preferred"]
 
 BLOCK = 128  # rows and columns of a block of the block mask
 _MX_FACTORS = ("descale_q", "descale_k", "descale_v", "amax_o")
 _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
 
 
-def prefers_unified(p: Attention, version: VersionTuple | None) -> bool:
+def is_unified_preferred(p: Attention, version: VersionTuple | None) -> bool:
     """Return whether cudnn-frontend would try the unified operation first for this problem and cuDNN version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
@@ -34,7 +34,7 @@ def prefers_unified(p: Attention, version: VersionTuple | None) -> bool:
     return all(version >= needed for needed, used in since if used) and not (p.dropout and p.stats)
 
 
-def unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
+def build_unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the graph of one SDPA_FWD operation.
 
     Since cuDNN 9.21 modifiers, bias, ALiBi and bounds are its sub-graph and the statistics hang on a SOFTMAX
@@ -48,39 +48,41 @@ def unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
 def add_unified_forward(f: AttentionBuilder, *, unfuse_fma: bool = False) -> None:
     """Add the forward operation; with `unfuse_fma`, Blackwell kernels multiply and add in two steps."""
     p = f.p
-    fields: dict[str, Any] = {name: f.io_tensor(name) for name in ("q", "k", "v", "o")}
-    fields |= _common_fields(f)
-    fields |= {f"page_table_{name}": f.page_table(name) for name in ("k", "v") if f.is_paged(name)}
+    fields: dict[str, Any] = {name: f.get_io_tensor(name) for name in ("q", "k", "v", "o")}
+    fields |= _make_common_fields(f)
+    fields |= {f"page_table_{name}": f.get_page_table(name) for name in ("k", "v") if f.is_paged(name)}
     if p.block_mask:
         rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
         fields["block_mask"] = f.get_or_make_tensor(
             "block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8
         )
     if p.is_fp8:
-        fields |= {name: f.device_scalar(name) for name in (_MX_FACTORS if p.mx else _FP8_FACTORS)}
-    fields |= _dropout_fields(f)
+        fields |= {name: f.get_device_scalar(name) for name in (_MX_FACTORS if p.mx else _FP8_FACTORS)}
+    fields |= _make_dropout_fields(f)
     if p.rng_dump:
         fields["dropout_rng_dump"] = f.rng_dump()
     _add_subgraph(f, fields)
     if p.stats and not (f.single_ops or p.max or p.sum_exp or p.sink):
-        fields["stats"] = f.per_row_tensor("stats")
-    elif f.softmax_fields():
-        fields["softmax"] = f.softmax_operation(_score_tensor(f, "softmax_x"), _score_tensor(f, "softmax_y"))
+        fields["stats"] = f.get_per_row_tensor("stats")
+    elif f.make_softmax_fields():
+        fields["softmax"] = f.make_softmax_operation(
+            _make_score_tensor(f, "softmax_x"), _make_score_tensor(f, "softmax_y")
+        )
     if unfuse_fma:
         fields["unfuse_fma"] = True
     f.g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **fields)
 
 
-def unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
+def build_unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the graph of one SDPA_BWD operation."""
     f = _make_builder(p, "sdpa_backward", version)
-    fields: dict[str, Any] = {name: f.io_tensor(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
-    fields |= {"d_o": f.io_tensor("do"), "stats": f.per_row_tensor("stats")}
-    fields |= _common_fields(f) | _dropout_fields(f)
+    fields: dict[str, Any] = {name: f.get_io_tensor(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
+    fields |= {"d_o": f.get_io_tensor("do"), "stats": f.get_per_row_tensor("stats")}
+    fields |= _make_common_fields(f) | _make_dropout_fields(f)
     if p.sink:
-        fields["sink"] = f.per_head_tensor("sink")
+        fields["sink"] = f.get_per_head_tensor("sink")
     if p.dsink:
-        fields["dsink"] = f.per_head_tensor("dsink")
+        fields["dsink"] = f.get_per_head_tensor("dsink")
     if p.dbias and p.bias is not None:
         fields["dbias"] = f.get_or_make_tensor("dbias", p.bias, p.data_type)
     for name in ("max_total_seq_q", "max_total_seq_kv"):
@@ -108,33 +110,33 @@ def _make_builder(p: Attention, name: str, version: VersionTuple | None) -> Atte
     return AttentionBuilder(p, name, SINGLE_OPS_SINCE if version is None else version)
 
 
-def _common_fields(f: AttentionBuilder) -> dict[str, Any]:
+def _make_common_fields(f: AttentionBuilder) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if f.p.scale == "tensor":
-        fields["scale"] = f.device_scalar("scale")
+        fields["scale"] = f.get_device_scalar("scale")
     elif f.p.scale != "none":
         fields["scale"] = f.scalar(f.p.scale_value, "scale", rank=1)
     seq_q, seq_kv = f.seq_lens
     return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv} | f.cumulative_lengths
 
 
-def _dropout_fields(f: AttentionBuilder) -> dict[str, Any]:
+def _make_dropout_fields(f: AttentionBuilder) -> dict[str, Any]:
     if not f.p.dropout:
         return {}
     return {
-        "dropout_seed": f.random_state_tensor("seed"),
-        "dropout_offset": f.random_state_tensor("offset"),
+        "dropout_seed": f.get_random_state_tensor("seed"),
+        "dropout_offset": f.get_random_state_tensor("offset"),
         "dropout_probability": f.p.dropout,
     }
 
 
-def _score_tensor(f: AttentionBuilder, name: str) -> Tensor:
+def _make_score_tensor(f: AttentionBuilder, name: str) -> Tensor:
     return f.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
 
 
 def _add_subgraph(f: AttentionBuilder, fields: dict[str, Any]) -> None:
     """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
-    source = _score_tensor(f, "score")
+    source = _make_score_tensor(f, "score")
     with f.collect_subgraph("scores") as made:
         score = source if f.p.score_modifier is None else f.p.score_modifier.forward(f.g, source)
         score = f.mask_outside_band(f.add_biases(score))

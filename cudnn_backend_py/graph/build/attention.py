@@ -14,10 +14,10 @@ from .base import (
     check_dims,
     check_rank,
     check_types,
+    make_checked_mixin,
+    make_shape_error,
+    make_strides_like,
     require_all,
-    shape_error,
-    strides_like,
-    with_checked_calls,
 )
 
 __all__ = ["AttentionOperations", "SdpaBackward", "SdpaForward", "Softmax"]
@@ -49,7 +49,7 @@ class SdpaBackward(NamedTuple):
     dbias: Tensor | None
 
 
-@with_checked_calls
+@make_checked_mixin
 class AttentionOperations(BuilderBase):
     """Softmax, masks, rotary embeddings and attention as one operation; cuDNN has most only in attention."""
 
@@ -87,10 +87,10 @@ class AttentionOperations(BuilderBase):
         check_rank(2, x=x)
         rows = (*x.dims[:-1], 1)
         _check_broadcast(sink, rows, "sink", x=x)
-        y = self._result_tensor("softmax", x.dims, result, strides=x.strides)
+        y = self._get_result_tensor("softmax", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
         wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
-        made = {port: self._optional_output(given, f"{y.name}.{port}", rows) for port, given in wanted}
+        made = {port: self._make_optional_output(given, f"{y.name}.{port}", rows) for port, given in wanted}
         self._append_operation(
             DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made
         )
@@ -140,7 +140,7 @@ class AttentionOperations(BuilderBase):
         lengths = {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv}
         for port, item in {**bounds, **lengths}.items():
             _check_broadcast(item, (*x.dims[:-2], 1, 1), port, x=x)
-        y = self._result_tensor("band_mask", x.dims, result, strides=x.strides)
+        y = self._get_result_tensor("band_mask", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
         self._append_operation(
             DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
@@ -148,7 +148,7 @@ class AttentionOperations(BuilderBase):
             x=x,
             y=y,
             comparison_mode=comparison,
-            b=self._scalar_tensor(fill, "fill", x.rank),
+            b=self._make_scalar_tensor(fill, "fill", x.rank),
             cu_seq_len_q=cu_seq_len_q,
             cu_seq_len_kv=cu_seq_len_kv,
             **bounds,
@@ -183,9 +183,9 @@ class AttentionOperations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
-        dims = _band_dims(x, axis, columns)
-        check_dims(x, _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth)), "x")
-        y = self._result_tensor("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        dims = _replace_axis_size(x, axis, columns)
+        check_dims(x, _replace_axis_size(x, axis, _compute_band_width(lower_bandwidth, upper_bandwidth)), "x")
+        y = self._get_result_tensor("expanded", dims, result, data_type=x.data_type, strides=make_strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
         self._append_operation(
             DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
@@ -225,8 +225,10 @@ class AttentionOperations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
-        dims = _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth))
-        y = self._result_tensor("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        dims = _replace_axis_size(x, axis, _compute_band_width(lower_bandwidth, upper_bandwidth))
+        y = self._get_result_tensor(
+            "contracted", dims, result, data_type=x.data_type, strides=make_strides_like(dims, x)
+        )
         check_dims(y, dims, "y", x=x)
         self._append_operation(
             DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
@@ -310,16 +312,16 @@ class AttentionOperations(BuilderBase):
         check_types(Tensor, **{ports[0]: x, "freqs": freqs})
         if x.rank != 4 or freqs.rank != 4:
             headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, 4 are needed of each"
-            raise shape_error(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
+            raise make_shape_error(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
         if not 0 < width <= x.dims[3] or width % 2:
-            raise shape_error(
+            raise make_shape_error(
                 f"rope_dim is {width}, an even number from 2 to the head dim {x.dims[3]} is needed", **{ports[0]: x}
             )
         positions = max(freqs.dims[0], freqs.dims[2])
         if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
             check_dims(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
-        y = self._result_tensor("rope", x.dims, result, strides=x.strides)
+        y = self._get_result_tensor("rope", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, ports[1], **{ports[0]: x})
         fields = {ports[0]: x, ports[1]: y}
         self._append_operation(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
@@ -361,10 +363,10 @@ class AttentionOperations(BuilderBase):
         more = dict(fields or {})
         _check_heads(q, k, v, more)
         dims = (*q.dims[:3], v.dims[3])
-        o = self._result_tensor("sdpa", dims, result, strides=strides_like(dims, q))
+        o = self._get_result_tensor("sdpa", dims, result, strides=make_strides_like(dims, q))
         check_dims(o, dims, "o", q=q, k=k, v=v)
-        rows = self._optional_output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
-        factor = self._scalar_tensor(scale, "scale", 1)
+        rows = self._make_optional_output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
+        factor = self._make_scalar_tensor(scale, "scale", 1)
         self._append_operation(
             DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more
         )
@@ -415,14 +417,14 @@ class AttentionOperations(BuilderBase):
         dims = (*q.dims[:3], v.dims[3])
         for port, item, wanted in (("o", o, dims), ("do", do, dims), ("stats", stats, (*q.dims[:3], 1))):
             check_dims(item, wanted, port, q=q, k=k, v=v)
-        stem = name or self.free_name("sdpa_backward")
+        stem = name or self.make_unused_name("sdpa_backward")
         wanted_gradients = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
         made = [
-            self._optional_output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
+            self._make_optional_output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
             for port, given, item in wanted_gradients
         ]
         gradients = require_all(made, "sdpa_backward")
-        sink = self._optional_output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
+        sink = self._make_optional_output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
         self._append_operation(
             DescriptorType.OPERATION_SDPA_BWD,
             stem,
@@ -432,7 +434,7 @@ class AttentionOperations(BuilderBase):
             o=o,
             d_o=do,
             stats=stats,
-            scale=self._scalar_tensor(scale, "scale", 1),
+            scale=self._make_scalar_tensor(scale, "scale", 1),
             dsink=sink,
             dbias=dbias,
             **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
@@ -446,12 +448,12 @@ def _check_broadcast(tensor: Tensor | None, dims: tuple[int, ...], port: str, **
         return
     fits = tensor.rank == len(dims) and all(part in (1, size) for part, size in zip(tensor.dims, dims, strict=True))
     if not fits:
-        raise shape_error(
+        raise make_shape_error(
             f"{port} {tensor.name!r} has dims {list(tensor.dims)}, which do not broadcast to {list(dims)}", **others
         )
 
 
-def _band_width(lower: int, upper: int) -> int:
+def _compute_band_width(lower: int, upper: int) -> int:
     """Return the width of a band: the elements before and after the diagonal, and the diagonal itself."""
     if min(lower, upper) < 0:
         raise GraphError(
@@ -460,7 +462,7 @@ def _band_width(lower: int, upper: int) -> int:
     return lower + upper + 1
 
 
-def _band_dims(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
+def _replace_axis_size(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
     """Return the dims of x with another size along `axis`, which must not be the first."""
     check_rank(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
@@ -474,7 +476,7 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> 
     """Refuse mismatched heads, lengths and sizes of q, k and v; paged keys and values have lengths of their own."""
     check_types(Tensor, q=q, k=k, v=v)
     if any(item.rank != 4 for item in (q, k, v)):
-        raise shape_error("q, k and v must need 4 dims: b, h, s, d", q=q, k=k, v=v)
+        raise make_shape_error("q, k and v must have 4 dims: b, h, s, d", q=q, k=k, v=v)
     wrong = None
     if q.dims[3] != k.dims[3]:
         wrong = f"head dim is {q.dims[3]} in {q.name!r} and {k.dims[3]} in {k.name!r}"
@@ -485,4 +487,4 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> 
     elif fields.get("page_table_k") is None and fields.get("page_table_v") is None and k.dims[2] != v.dims[2]:
         wrong = f"{k.name!r} has {k.dims[2]} positions, {v.name!r} {v.dims[2]}"
     if wrong:
-        raise shape_error(wrong, q=q, k=k, v=v)
+        raise make_shape_error(wrong, q=q, k=k, v=v)

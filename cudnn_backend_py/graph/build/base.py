@@ -26,13 +26,13 @@ __all__ = [
     "check_dims",
     "check_rank",
     "check_types",
-    "checked_method",
     "expand_per_spatial_dim",
-    "read_per_dim",
+    "make_checked_mixin",
+    "make_shape_error",
+    "make_strides_like",
+    "read_values_per_dim",
     "require_all",
-    "shape_error",
-    "strides_like",
-    "with_checked_calls",
+    "wrap_checked_method",
 ]
 
 _LOOKED_AT = 1000  # of the parts of a wrong argument
@@ -59,10 +59,10 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
     needed = kind[0] if isinstance(kind, tuple) else kind
     for name, value in arguments.items():
         if not isinstance(value, kind):
-            raise _wrong_type(name, value, needed.__name__, Tensor in (kind, needed))
+            raise _make_type_error(name, value, needed.__name__, Tensor in (kind, needed))
 
 
-def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> GraphError:
+def _make_type_error(name: str, value: object, needed: str, is_tensor: bool) -> GraphError:
     shape = getattr(value, "shape", None)
     said = f"a {type(value).__name__} {list(shape)}" if isinstance(shape, tuple) else shown(value)
     if isinstance(value, int) and not LEAST <= value <= MOST:
@@ -74,7 +74,7 @@ def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> Graph
     )
 
 
-def checked_method(method: Callable[P, R]) -> Callable[P, R]:
+def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
     """Wrap a builder method so that it undoes its changes on failure and reports arguments of wrong types.
 
     Types are looked at only where something else than an error of ours comes out of the method.
@@ -98,11 +98,11 @@ def checked_method(method: Callable[P, R]) -> Callable[P, R]:
     return call_and_undo_on_error
 
 
-def with_checked_calls(kind: type[T]) -> type[T]:
-    """Return a mixin of the builder with all public methods wrapped by :func:`checked_method`."""
+def make_checked_mixin(kind: type[T]) -> type[T]:
+    """Return a mixin of the builder with all public methods wrapped by :func:`wrap_checked_method`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(kind, name, checked_method(method))
+            setattr(kind, name, wrap_checked_method(method))
     return kind
 
 
@@ -116,25 +116,25 @@ def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: M
     for name, value in given.arguments.items():
         several = given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         for named, one in value.items() if several else ((name, value),):
-            if not _matches_annotation(one, hints.get(name, Any)):
-                return _wrong_type(named, one, _describe_annotation(hints[name]), hints[name] is Tensor)
+            if not _is_valid_for_annotation(one, hints.get(name, Any)):
+                return _make_type_error(named, one, _describe_annotation(hints[name]), hints[name] is Tensor)
     return None
 
 
-def _matches_annotation(value: object, hint: Any) -> bool:
+def _is_valid_for_annotation(value: object, hint: Any) -> bool:
     """Return whether a value matches an annotation of the builder's methods; a bool is not a number."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(_matches_annotation(value, part) for part in parts)
+        return any(_is_valid_for_annotation(value, part) for part in parts)
     if origin is Literal:
         return isinstance(value, str) and value in parts
     if origin in (tuple, Sequence):
         return (
             isinstance(value, Sequence)
             and not isinstance(value, (str, bytes, bytearray))
-            and all(_matches_annotation(item, parts[0]) for item in islice(value, _LOOKED_AT))
+            and all(_is_valid_for_annotation(item, parts[0]) for item in islice(value, _LOOKED_AT))
         )
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
@@ -155,7 +155,7 @@ def _describe_annotation(hint: Any) -> str:
     return str((origin or hint).__name__)
 
 
-def shape_error(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
+def make_shape_error(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
     """Return the error for mismatched dims, which lists all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
     return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
@@ -171,7 +171,7 @@ def check_dims(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensor
     """
     if tensor is not None and tensor.dims != dims:
         headline = f"{what} {tensor.name!r} has dims {list(tensor.dims)}, {list(dims)} is needed"
-        raise shape_error(headline, **{what.replace(" ", "_"): tensor, **tensors})
+        raise make_shape_error(headline, **{what.replace(" ", "_"): tensor, **tensors})
 
 
 def check_data_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
@@ -198,13 +198,13 @@ def check_rank(least: int, **tensors: Tensor) -> None:
     check_types(Tensor, **tensors)
     (first, rank), *_ = ((item, item.rank) for item in tensors.values())
     if rank < least:
-        raise shape_error(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
+        raise make_shape_error(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
     for port, item in tensors.items():
         if item.rank != rank:
-            raise shape_error(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
+            raise make_shape_error(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
 
 
-def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
+def read_values_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
     """Return the values given for each dim as a tuple; refuse more values than a tensor may have dims.
 
     Raises
@@ -212,7 +212,7 @@ def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
     GraphError
         ``rank-out-of-range``.
     TypeError
-        For what is no sequence of numbers, which :func:`checked_method` names.
+        For what is no sequence of numbers, which :func:`wrap_checked_method` names.
     """
     if isinstance(given, (str, bytes, bytearray, Mapping, Set)):
         raise TypeError
@@ -228,14 +228,14 @@ def expand_per_spatial_dim(given: Any, count: int) -> tuple[Any, ...]:
     Raises
     ------
     TypeError
-        For what is neither, which :func:`checked_method` names.
+        For what is neither, which :func:`wrap_checked_method` names.
     """
     if isinstance(given, (int, Fraction)):
         return (given,) * count
-    return read_per_dim(given, "it")
+    return read_values_per_dim(given, "it")
 
 
-def strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
+def make_strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
     """Return packed strides for `dims` in the layout of another tensor of the same rank.
 
     Channels last where that one is, row-major where that one is, and else with the axes in its order.
@@ -256,11 +256,13 @@ def require_all(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
         ``missing-field``.
     """
     if None in made:
-        raise GraphError(f"{what} writes all of its results, so False is not allowed for any", code="missing-field")
+        raise GraphError(
+            f"cuDNN writes all results of {what}, so none of them may be set to False", code="missing-field"
+        )
     return [item for item in made if item is not None]
 
 
-_DIGITS = 10  # of a number that :meth:`BuilderBase.free_name` never counts up to
+_DIGITS = 10  # of a number that :meth:`BuilderBase.make_unused_name` never counts up to
 
 
 def _read_type(kind: DataType | str) -> DataType:
@@ -292,7 +294,7 @@ class BuilderBase:
         self._made: list[Tensor] = []
         self.ops: list[Op] = []
 
-    def free_name(self, stem: str) -> str:
+    def make_unused_name(self, stem: str) -> str:
         """Return `stem`, with a number added if a tensor already has that name."""
         number = self._numbers.get(stem, 0)
         while (name := f"{stem}{number or ''}") in self._names:
@@ -300,13 +302,13 @@ class BuilderBase:
         self._numbers[stem] = number
         return name
 
-    def _next_uid(self) -> int:
+    def _make_next_uid(self) -> int:
         self._uid += 1
         while self._uid in self._uids:
             self._uid += 1
         return self._uid
 
-    @checked_method
+    @wrap_checked_method
     def tensor(
         self,
         name: str,
@@ -348,16 +350,16 @@ class BuilderBase:
                 f"tensor {name!r} has strides {shown(order)}, numbers, 'packed' or 'channels_last' are needed",
                 code="dims-type",
             )
-        dims = read_per_dim(dims, "dims")
+        dims = read_values_per_dim(dims, "dims")
         if order == "packed":
             strides = packed_strides(dims)
         elif order == "channels_last":
             strides = channels_last(dims)
         else:
-            strides = read_per_dim(cast("tuple[int, ...]", strides), "strides")
+            strides = read_values_per_dim(cast("tuple[int, ...]", strides), "strides")
         tensor = Tensor(
             name=name,
-            uid=self._next_uid() if uid is None else uid,
+            uid=self._make_next_uid() if uid is None else uid,
             dims=dims,
             strides=strides,
             data_type=self.io_type if data_type is None else _read_type(data_type),
@@ -377,7 +379,7 @@ class BuilderBase:
         self._made.append(tensor)
         return tensor
 
-    @checked_method
+    @wrap_checked_method
     def scalar(
         self,
         value: float | int | None,
@@ -391,7 +393,7 @@ class BuilderBase:
         kind = fitting if data_type is None else _read_type(data_type)
         ones = (1,) * rank
         return self.tensor(
-            self.free_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
+            self.make_unused_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
         )
 
     # parts of operations
@@ -410,13 +412,13 @@ class BuilderBase:
         self._uid = uid
 
     def _release_name(self, name: str) -> None:
-        """Release a name that :meth:`free_name` returned."""
+        """Release a name that :meth:`make_unused_name` returned."""
         for cut in range(len(name.rstrip("0123456789")), len(name) + 1):
             stem, number = name[:cut], name[cut:]
             if stem in self._numbers and len(number) < _DIGITS:
                 self._numbers[stem] = min(self._numbers[stem], int(number or 0))
 
-    def _result_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
+    def _get_result_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
         """Return the tensor that an operation writes: the given ``out``, or a new one, virtual by default.
 
         `inferred` are options that hold where the caller gave no others.
@@ -434,13 +436,13 @@ class BuilderBase:
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
         return self._make_tensor(stem, dims, options)
 
-    def _requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    def _get_requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
         """Return the dims given in the options of a result, or `otherwise`."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
-        if not _matches_annotation(dims, Sequence[int]):
-            raise _wrong_type("dims", dims, "a sequence of int", is_tensor=False)
-        return read_per_dim(dims, "dims")
+        if not _is_valid_for_annotation(dims, Sequence[int]):
+            raise _make_type_error("dims", dims, "a sequence of int", is_tensor=False)
+        return read_values_per_dim(dims, "dims")
 
     def _make_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return a new tensor with the given options, named `stem`, with a number added if necessary."""
@@ -448,9 +450,9 @@ class BuilderBase:
         if unknown := [str(name) for name in options if name not in known]:
             raise TypeError(f"a result has no option {', '.join(unknown)}; its options are {', '.join(sorted(known))}")
         name = options.pop("name", None)
-        return self.tensor(self.free_name(stem) if name is None else name, options.pop("dims", dims), **options)
+        return self.tensor(self.make_unused_name(stem) if name is None else name, options.pop("dims", dims), **options)
 
-    def _optional_output(
+    def _make_optional_output(
         self,
         wanted: Output | None,
         stem: str,
@@ -472,20 +474,22 @@ class BuilderBase:
         check_dims(made, dims, stem.rpartition(".")[2])
         return made
 
-    def _scalar_tensor(self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any) -> Tensor | None:
+    def _make_scalar_tensor(
+        self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any
+    ) -> Tensor | None:
         """Return a by-value tensor for a number; a tensor or None is returned unchanged."""
         if value is None or isinstance(value, Tensor):
             return value
-        return self.scalar(value, rank=rank, name=self.free_name(stem), **options)
+        return self.scalar(value, rank=rank, name=self.make_unused_name(stem), **options)
 
-    def _compute_type_or_default(self, given: DataType | str | None) -> DataType:
+    def _choose_compute_type(self, given: DataType | str | None) -> DataType:
         return self.compute_type if given is None else _read_type(given)  # DataType.FLOAT is 0: "or" will not do
 
     def _add_with_result(
         self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]
     ) -> Tensor:
         """Add the operation that `make` returns for its result, and return the result."""
-        result = self._result_tensor(stem, dims, options)
+        result = self._get_result_tensor(stem, dims, options)
         self.ops.append(make(result))
         return result
 

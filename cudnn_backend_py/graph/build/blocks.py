@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Tensor
-from ..shapes import block_axes, scale_dims
-from ..strides import ordered_strides
-from .base import BuilderBase, Output, check_dims, check_types, shape_error, with_checked_calls
+from ..shapes import compute_scale_dims, find_block_sizes
+from ..strides import make_strides_in_order
+from .base import BuilderBase, Output, check_dims, check_types, make_checked_mixin, make_shape_error
 
 __all__ = ["BlockScales", "Quantized"]
 
@@ -24,7 +24,7 @@ class Quantized(NamedTuple):
     scale: Tensor
 
 
-@with_checked_calls
+@make_checked_mixin
 class BlockScales(BuilderBase):
     """MXFP8 (blocks of 32, E8M0 scales) and NVFP4 (blocks of 16, E4M3 scales)."""
 
@@ -51,8 +51,8 @@ class BlockScales(BuilderBase):
             Of the blocks. In the scales it has stride 1.
         scale_order
             ``plain``: one scale for each block, row-major. ``128x4``: as the matrix units of Blackwell read them, with
-            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_128x4`). Unless given, what cuDNN
-            takes: tiles for `x` of 3 dims, plain for others.
+            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_f8_128x4_order`).
+            Unless given, the order that cuDNN needs: tiles for `x` of 3 dims, plain for others.
 
         Raises
         ------
@@ -73,9 +73,9 @@ class BlockScales(BuilderBase):
         sizes = [1] * x.rank
         sizes[axis] = block_size
         tiled = scale_order == "128x4" or (scale_order is None and x.rank == 3)
-        dims = scale_dims(x.dims, sizes, tiled=tiled)
+        dims = compute_scale_dims(x.dims, sizes, tiled=tiled)
         order = [axis % x.rank, *(other for other in range(x.rank - 1, -1, -1) if other != axis % x.rank)]
-        options = {"strides": ordered_strides(dims, order)}
+        options = {"strides": make_strides_in_order(dims, order)}
         if tiled:
             options["reordering"] = TensorReordering.F8_128x4  # type: ignore[assignment]
         if isinstance(scale, bool):
@@ -84,9 +84,9 @@ class BlockScales(BuilderBase):
             given = scale if isinstance(scale, Tensor) else {**options, **scale}
         kind = scale_type or (DataType.FP8_E4M3 if small else DataType.FP8_E8M0)
         few = DataType.FP4_E2M1 if small else DataType.FP8_E4M3
-        y = self._result_tensor("quantized", x.dims, result, data_type=few, strides=x.strides)
+        y = self._get_result_tensor("quantized", x.dims, result, data_type=few, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
-        scales = self._optional_output(given, f"{y.name}.scale", dims, kind)
+        scales = self._make_optional_output(given, f"{y.name}.scale", dims, kind)
         if scales is None:
             raise GraphError("the scales are needed, so scale=False is not allowed", code="missing-field")
         self._append_operation(
@@ -95,7 +95,7 @@ class BlockScales(BuilderBase):
             x=x,
             y=y,
             scale=scales,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             block_size=block_size,
         )
         return Quantized(y, scales)
@@ -135,14 +135,14 @@ class BlockScales(BuilderBase):
         """
         check_types(Tensor, x=x, scale=scale)
         sizes = (block_size,) if isinstance(block_size, int) else tuple(block_size)
-        axes = block_axes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
+        axes = find_block_sizes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
         tiled = scale.reordering is not TensorReordering.NONE
-        if axes is None or (not tiled and scale_dims(x.dims, axes) != scale.dims):
+        if axes is None or (not tiled and compute_scale_dims(x.dims, axes) != scale.dims):
             headline = (
                 f"scale {scale.name!r} has dims {list(scale.dims)}, which fit no blocks of {list(sizes)} in {x.name!r}"
             )
-            raise shape_error(headline, x=x, scale=scale)
-        y = self._result_tensor("dequantized", x.dims, result, strides=x.strides)
+            raise make_shape_error(headline, x=x, scale=scale)
+        y = self._get_result_tensor("dequantized", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
         self._append_operation(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
@@ -150,7 +150,7 @@ class BlockScales(BuilderBase):
             x=x,
             scale=scale,
             y=y,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             block_size=sizes if len(sizes) > 1 else sizes[0],
             neg_scale=negative_scales,
         )

@@ -8,9 +8,9 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..ir import Parameters, Tensor
-from ..shapes import convolution_input, convolution_output
+from ..shapes import infer_convolution_input_dims, infer_convolution_output_dims
 from ..strides import channels_last
-from .base import BuilderBase, check_dims, check_types, expand_per_spatial_dim, shape_error, with_checked_calls
+from .base import BuilderBase, check_dims, check_types, expand_per_spatial_dim, make_checked_mixin, make_shape_error
 
 __all__ = ["Convolutions"]
 
@@ -21,7 +21,7 @@ _SIDES = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
 _CROSS_CORRELATION = ConvolutionMode.CROSS_CORRELATION
 
 
-@with_checked_calls
+@make_checked_mixin
 class Convolutions(BuilderBase):
     """Convolutions of images [n, c, sizes ..] with weights [k, c / groups, taps ..], over one to three spatial dims.
 
@@ -64,12 +64,12 @@ class Convolutions(BuilderBase):
             image, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
         )
         _check_groups(image.dims[1], weights, image=image)
-        dims = convolution_output(image.dims, weights.dims, sides)
+        dims = infer_convolution_output_dims(image.dims, weights.dims, sides)
         if min(dims) < 1:
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
             headline = f"{taps} are more than {image.name!r} has with its padding"
-            raise shape_error(headline, "dim-not-positive", image=image, weights=weights)
-        y = self._result_tensor("conv", dims, result, **_layout_options(dims, image))
+            raise make_shape_error(headline, "dim-not-positive", image=image, weights=weights)
+        y = self._get_result_tensor("conv", dims, result, **_make_layout_options(dims, image))
         check_dims(y, dims, "the result", image=image, weights=weights)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_FORWARD,
@@ -77,7 +77,7 @@ class Convolutions(BuilderBase):
             x=image,
             w=weights,
             y=y,
-            **self._convolution_fields(sides, mode, compute_type),
+            **self._make_convolution_fields(sides, mode, compute_type),
         )
         return y
 
@@ -122,19 +122,21 @@ class Convolutions(BuilderBase):
         sides = _read_convolution_window(
             dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
         )
-        dims = self._requested_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
-        dx = self._result_tensor("dgrad", dims, result, **_layout_options(dims, dy))
+        dims = self._get_requested_dims(result, infer_convolution_input_dims(dy.dims, weights.dims, sides, groups))
+        dx = self._get_result_tensor("dgrad", dims, result, **_make_layout_options(dims, dy))
         if dx.rank != dy.rank:
-            raise shape_error(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
+            raise make_shape_error(
+                f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx
+            )
         _check_groups(dx.dims[1], weights, dx=dx)
-        check_dims(dy, convolution_output(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
+        check_dims(dy, infer_convolution_output_dims(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
             dx.name,
             dy=dy,
             w=weights,
             dx=dx,
-            **self._convolution_fields(sides, mode, compute_type),
+            **self._make_convolution_fields(sides, mode, compute_type),
         )
         return dx
 
@@ -178,16 +180,18 @@ class Convolutions(BuilderBase):
         _check_number_of_groups(groups)
         sides = _read_convolution_window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
         if dy.rank != image.rank:
-            raise shape_error(f"{image.name!r} has {image.rank} dims but {dy.name!r} has {dy.rank}", image=image, dy=dy)
+            raise make_shape_error(
+                f"{image.name!r} has {image.rank} dims but {dy.name!r} has {dy.rank}", image=image, dy=dy
+            )
         if image.dims[1] % groups or dy.dims[1] % groups:
-            raise shape_error(
+            raise make_shape_error(
                 f"{groups} groups do not divide the {image.dims[1]} and {dy.dims[1]} channels of image and result",
                 image=image,
                 dy=dy,
             )
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
-        check_dims(dy, convolution_output(image.dims, dims, sides), "dy", image=image)
-        dw = self._result_tensor("wgrad", dims, result, **_layout_options(dims, image))
+        check_dims(dy, infer_convolution_output_dims(image.dims, dims, sides), "dy", image=image)
+        dw = self._get_result_tensor("wgrad", dims, result, **_make_layout_options(dims, image))
         check_dims(dw, dims, "dw", image=image, dy=dy)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
@@ -195,16 +199,16 @@ class Convolutions(BuilderBase):
             x=image,
             dy=dy,
             dw=dw,
-            **self._convolution_fields(sides, mode, compute_type),
+            **self._make_convolution_fields(sides, mode, compute_type),
         )
         return dw
 
-    def _convolution_fields(
+    def _make_convolution_fields(
         self, sides: list[tuple[int, ...]], mode: ConvolutionMode, compute_type: DataType | None
     ) -> dict[str, Any]:
         """Return the convolution's descriptor fields other than tensors."""
         parameters = {
-            "comp_type": self._compute_type_or_default(compute_type),
+            "comp_type": self._choose_compute_type(compute_type),
             "conv_mode": mode,
             "spatial_dims": len(sides[0]),
             **dict(zip(_SIDES, sides, strict=True)),
@@ -238,14 +242,14 @@ def _check_number_of_groups(groups: int) -> None:
 def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:
     per_group = weights.dims[1]
     if channels % per_group:
-        raise shape_error(
+        raise make_shape_error(
             f"{channels} channels are no multiple of the {per_group} per group of {weights.name!r}",
             **image,
             weights=weights,
         )
     groups = channels // per_group
     if weights.dims[0] % groups:
-        raise shape_error(
+        raise make_shape_error(
             f"{weights.name!r} has {weights.dims[0]} filters, no multiple of the {groups} groups: "
             f"{channels} channels in groups of {per_group}",
             **image,
@@ -253,5 +257,5 @@ def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:
         )
 
 
-def _layout_options(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
+def _make_layout_options(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
     return {"strides": channels_last(dims)} if like.strides == channels_last(like.dims) else {}

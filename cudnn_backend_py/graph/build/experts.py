@@ -7,16 +7,16 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
-from ..shapes import expert_output_dims, has_end_offset
+from ..shapes import compute_expert_output_dims, has_end_offset
 from ..strides import column_major
-from .base import BuilderBase, check_data_type, check_dims, check_types, shape_error, with_checked_calls
+from .base import BuilderBase, check_data_type, check_dims, check_types, make_checked_mixin, make_shape_error
 
 __all__ = ["MixtureOfExperts"]
 
 _WHOLE = (DataType.INT32, DataType.INT64)
 
 
-@with_checked_calls
+@make_checked_mixin
 class MixtureOfExperts(BuilderBase):
     """A matmul per expert over its tokens, and the gradient with respect to the weights.
 
@@ -67,7 +67,7 @@ class MixtureOfExperts(BuilderBase):
         tensors = {"token": token, "weight": weight, "first_token_offset": first_token_offset}
         _check_experts(tensors, weight.dims[0])
         if token.dims[2] != weight.dims[1]:
-            raise shape_error(
+            raise make_shape_error(
                 f"K is {token.dims[2]} in {token.name!r} but {weight.dims[1]} in {weight.name!r}", **tensors
             )
         gathers, scatters = (mode is item for item in (MoeGroupedMatmulMode.GATHER, MoeGroupedMatmulMode.SCATTER))
@@ -89,16 +89,16 @@ class MixtureOfExperts(BuilderBase):
         for what, item in (("token index", token_index), ("token ks", token_ks)):
             if item is not None:
                 check_data_type(item, _WHOLE, what)
-        dims = expert_output_dims(
+        dims = compute_expert_output_dims(
             token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None
         )
-        y = self._result_tensor("moe", dims, result)
+        y = self._get_result_tensor("moe", dims, result)
         check_dims(y, dims, "output", **tensors)
         self._append_operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
             y.name,
             mode=mode,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             **tensors,
             output=y,
             token_index=token_index,
@@ -146,12 +146,12 @@ class MixtureOfExperts(BuilderBase):
         if isinstance(out, Tensor) and has_end_offset(experts, out.dims[0]):
             experts = out.dims[0]
         dims = (experts, token.dims[2], doutput.dims[2])
-        dweight = self._result_tensor("dweight", dims, result, strides=column_major(dims))
+        dweight = self._get_result_tensor("dweight", dims, result, strides=column_major(dims))
         check_dims(dweight, dims, "dweight", **tensors)
         self._append_operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
             dweight.name,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             **tensors,
             dweight=dweight,
         )
@@ -162,12 +162,12 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
-        raise shape_error("tokens, weights and offsets must need 3 dims each", **tensors)
+        raise make_shape_error("tokens, weights and offsets must have 3 dims each", **tensors)
     check_dims(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     check_data_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]
     if offset.dims[1:] != (1, 1) or (count % experts and not has_end_offset(count, experts)):
-        raise shape_error(
+        raise make_shape_error(
             f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
             "one number for each expert, and optionally one for the end",
             **tensors,

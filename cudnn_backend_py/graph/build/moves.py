@@ -10,17 +10,17 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
-from ..shapes import concatenated_dims, permuted_dims, sliced_dims
+from ..shapes import compute_concatenated_dims, compute_sliced_dims, permute_dims
 from .base import (
     BuilderBase,
     check_data_type,
     check_dims,
     check_rank,
     check_types,
-    read_per_dim,
-    shape_error,
-    strides_like,
-    with_checked_calls,
+    make_checked_mixin,
+    make_shape_error,
+    make_strides_like,
+    read_values_per_dim,
 )
 
 __all__ = ["DataMovement"]
@@ -28,7 +28,7 @@ __all__ = ["DataMovement"]
 Slices = Sequence[slice]
 
 
-@with_checked_calls
+@make_checked_mixin
 class DataMovement(BuilderBase):
     """Operations that move elements without changing them, in the same data type by default."""
 
@@ -48,10 +48,10 @@ class DataMovement(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result_tensor("reshape", read_per_dim(dims, "dims"), result, data_type=x.data_type)
+        y = self._get_result_tensor("reshape", read_values_per_dim(dims, "dims"), result, data_type=x.data_type)
         if math.prod(y.dims) != math.prod(x.dims):
             headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
-            raise shape_error(headline, x=x, y=y)
+            raise make_shape_error(headline, x=x, y=y)
         self._append_operation(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
         return y
 
@@ -70,15 +70,15 @@ class DataMovement(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        order = read_per_dim(permutation, "permutation")
+        order = read_values_per_dim(permutation, "permutation")
         if sorted(order) != list(range(x.rank)):
             raise GraphError(
                 f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
                 code="wrong-argument",
             )
-        dims = permuted_dims(x.dims, order)
-        y = self._result_tensor(
-            "transpose", dims, result, data_type=x.data_type, strides=permuted_dims(x.strides, order)
+        dims = permute_dims(x.dims, order)
+        y = self._get_result_tensor(
+            "transpose", dims, result, data_type=x.data_type, strides=permute_dims(x.strides, order)
         )
         check_dims(y, dims, "y", x=x)
         self._append_operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
@@ -98,7 +98,7 @@ class DataMovement(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        parts = read_per_dim(slices if isinstance(slices, Sequence) else [slices], "slices")
+        parts = read_values_per_dim(slices if isinstance(slices, Sequence) else [slices], "slices")
         if wrong := [part for part in parts if not _is_slice(part)]:
             raise GraphError(
                 f"slices= has {wrong[0]!r}, slice(start, stop) is needed for each dim of {x.name!r} {list(x.dims)}",
@@ -106,15 +106,15 @@ class DataMovement(BuilderBase):
             )
         if len(parts) != x.rank or any(part.step is not None and part.step < 1 for part in parts):
             raise GraphError(
-                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: one for each dim, forward",
+                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: each dim needs one with a positive step",
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
-        dims = sliced_dims(ranges)
+        dims = compute_sliced_dims(ranges)
         if min(dims) < 1:
-            raise shape_error(f"the slice of {x.name!r} is empty: it has dims {list(dims)}", x=x)
+            raise make_shape_error(f"the slice of {x.name!r} is empty: it has dims {list(dims)}", x=x)
         starts, stops, steps = zip(*ranges, strict=True)
-        y = self._result_tensor("slice", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        y = self._get_result_tensor("slice", dims, result, data_type=x.data_type, strides=make_strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
         self._append_operation(
             DescriptorType.OPERATION_SLICE,
@@ -155,8 +155,10 @@ class DataMovement(BuilderBase):
         first = inputs[0]
         for port, item in named.items():
             check_dims(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
-        dims = concatenated_dims([item.dims for item in inputs], axis)
-        y = self._result_tensor("concat", dims, result, data_type=first.data_type, strides=strides_like(dims, first))
+        dims = compute_concatenated_dims([item.dims for item in inputs], axis)
+        y = self._get_result_tensor(
+            "concat", dims, result, data_type=first.data_type, strides=make_strides_like(dims, first)
+        )
         check_dims(y, dims, "output", **named)
         self._append_operation(
             DescriptorType.OPERATION_CONCAT,
@@ -203,7 +205,7 @@ class DataMovement(BuilderBase):
         check_types(Tensor, container=container, page_table=page_table, sequence=sequence)
         tensors = {"container": container, "page_table": page_table, "sequence": sequence}
         if any(item.rank != 4 for item in tensors.values()):
-            raise shape_error(
+            raise make_shape_error(
                 "container, page table and sequence lengths need 4 dims: "
                 "[pages, h, page size, d], [b, 1, pages of a sequence, 1], [b, 1, 1, 1]",
                 **tensors,
@@ -217,7 +219,7 @@ class DataMovement(BuilderBase):
         check_dims(sequence, (batch, 1, 1, 1), "sequence", **tensors)
         dims = (batch, heads, d, s) if transposed else (batch, heads, s, d)
         strides = (heads * s * d, s * d, 1, d) if transposed else (heads * s * d, s * d, d, 1)
-        y = self._result_tensor("pages", dims, result, data_type=container.data_type, strides=strides)
+        y = self._get_result_tensor("pages", dims, result, data_type=container.data_type, strides=strides)
         check_dims(y, dims, "y", **tensors)
         self._append_operation(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
         return y
@@ -242,7 +244,7 @@ class DataMovement(BuilderBase):
         check_types(SignalMode, mode=mode)
         check_types(Tensor, x=x, flag=flag)
         check_dims(flag, (1,) * flag.rank, "flag", x=x)
-        y = self._result_tensor("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
+        y = self._get_result_tensor("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
         self._append_operation(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
         return y
@@ -302,8 +304,8 @@ class DataMovement(BuilderBase):
             if wrong:
                 state = "needs" if kind is distribution else "has no"
                 raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
-        sizes = read_per_dim(dims, "dims")
-        y = self._result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
+        sizes = read_values_per_dim(dims, "dims")
+        y = self._get_result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
         check_dims(y, sizes, "y")
         self._append_operation(
             DescriptorType.OPERATION_RNG,

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ..ir import Tensor
-from ..shapes import per_channel_dims, statistics_dims
+from ..shapes import infer_statistics_dims, make_per_channel_dims
 from .base import (
     BuilderBase,
     Output,
     check_dims,
     check_rank,
     check_types,
+    make_checked_mixin,
+    make_shape_error,
+    make_strides_like,
     require_all,
-    shape_error,
-    strides_like,
-    with_checked_calls,
 )
 
 __all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Normalizations"]
@@ -73,7 +73,7 @@ class BatchNormWeights(NamedTuple):
     eq_bias: Tensor
 
 
-@with_checked_calls
+@make_checked_mixin
 class Normalizations(BuilderBase):
     """Normalizations of x [n, c, ..].
 
@@ -138,7 +138,7 @@ class Normalizations(BuilderBase):
         check_types(NormMode, mode=mode)
         inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
         check_rank(2, **inputs)
-        sets = statistics_dims(mode, x.dims, scale.dims, groups)
+        sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale, bias=bias)
         assert sets is not None
         if training:
@@ -152,20 +152,20 @@ class Normalizations(BuilderBase):
             raise GraphError(
                 f"{alone}= is given alone, but running mean and variance must be given together", code="missing-field"
             )
-        like = strides_like(sets, x)
-        y = self._result_tensor("norm", x.dims, result, strides=x.strides)
+        like = make_strides_like(sets, x)
+        y = self._get_result_tensor("norm", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
         item = NormForward(
             y,
-            self._optional_output(mean, f"{y.name}.mean", sets, strides=like),
-            self._optional_output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
-            self._optional_output(
+            self._make_optional_output(mean, f"{y.name}.mean", sets, strides=like),
+            self._make_optional_output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
+            self._make_optional_output(
                 has_running if next_running_mean is None else next_running_mean,
                 f"{y.name}.next_mean",
                 sets,
                 strides=like,
             ),
-            self._optional_output(
+            self._make_optional_output(
                 has_running if next_running_var is None else next_running_var,
                 f"{y.name}.next_var",
                 sets,
@@ -185,8 +185,8 @@ class Normalizations(BuilderBase):
             y=y,
             mean=item.mean,
             inv_variance=item.inv_variance,
-            epsilon=self._scalar_tensor(epsilon, "epsilon", x.rank),
-            exp_avg_factor=self._scalar_tensor(momentum, "momentum", x.rank),
+            epsilon=self._make_scalar_tensor(epsilon, "epsilon", x.rank),
+            exp_avg_factor=self._make_scalar_tensor(momentum, "momentum", x.rank),
             input_running_mean=running_mean,
             input_running_var=running_var,
             output_running_mean=item.next_running_mean,
@@ -233,7 +233,7 @@ class Normalizations(BuilderBase):
         check_types(NormMode, mode=mode)
         check_rank(2, x=x, scale=scale)
         groups = None if inv_variance is None or mode is not NormMode.GROUP_NORM else inv_variance.dims[1]
-        sets = statistics_dims(mode, x.dims, scale.dims, groups)
+        sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale)
         assert sets is not None
         if inv_variance is None and epsilon is None:
@@ -242,15 +242,15 @@ class Normalizations(BuilderBase):
         check_dims(mean, sets, "mean", x=x)
         check_dims(inv_variance, sets, "inverse variance", x=x)
         wants_bias = mode is not NormMode.RMS_NORM if dbias is None else dbias
-        dx = self._result_tensor("dnorm", x.dims, result, strides=x.strides)
+        dx = self._get_result_tensor("dnorm", x.dims, result, strides=x.strides)
         check_dims(dx, x.dims, "dx", x=x)
-        gradient = self._optional_output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
+        gradient = self._make_optional_output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
         if gradient is None:
             raise GraphError("cuDNN always writes dscale, so dscale=False is not allowed", code="missing-field")
         item = NormBackward(
             dx,
             gradient,
-            self._optional_output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides),
+            self._make_optional_output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides),
         )
         self._append_operation(
             DescriptorType.OPERATION_NORM_BACKWARD,
@@ -261,7 +261,7 @@ class Normalizations(BuilderBase):
             scale=scale,
             mean=mean,
             inv_variance=inv_variance,
-            epsilon=self._scalar_tensor(epsilon, "epsilon", x.rank),
+            epsilon=self._make_scalar_tensor(epsilon, "epsilon", x.rank),
             dscale=item.dscale,
             dbias=item.dbias,
             dx=dx,
@@ -290,10 +290,10 @@ class Normalizations(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it after a convolution.
         """
         check_rank(2, x=x)
-        dims = per_channel_dims(x.dims)
-        stem = name or self.free_name("stats")
+        dims = make_per_channel_dims(x.dims)
+        stem = name or self.make_unused_name("stats")
         made = [
-            self._optional_output(wanted, f"{stem}.{port}", dims, strides=strides_like(dims, x))
+            self._make_optional_output(wanted, f"{stem}.{port}", dims, strides=make_strides_like(dims, x))
             for port, wanted in (("sum", sum), ("sqsum", sqsum))
         ]
         item = GenStats(*require_all(made, "gen_stats"))
@@ -301,7 +301,7 @@ class Normalizations(BuilderBase):
             DescriptorType.OPERATION_GEN_STATS,
             stem,
             mode=GenStatsMode.SUM_SQSUM,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             x=x,
             sum=item.sum,
             sqsum=item.sqsum,
@@ -360,9 +360,9 @@ class Normalizations(BuilderBase):
                 f"{alone}= is given alone, but running mean and variance must be given together", code="missing-field"
             )
         mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
-        stem = name or self.free_name("bn_finalize")
+        stem = name or self.make_unused_name("bn_finalize")
         made = {
-            port: self._optional_output(
+            port: self._make_optional_output(
                 outputs.pop(port, has_running if port.startswith("updated") else True),
                 f"{stem}.{port}",
                 dims,
@@ -376,14 +376,14 @@ class Normalizations(BuilderBase):
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
             stem,
             stats_mode=mode,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             y_sum=sum,
             y_sq_sum=sqsum,
             scale=scale,
             bias=bias,
-            accum_count=self._scalar_tensor(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
-            epsilon=self._scalar_tensor(epsilon, "epsilon", len(dims)),
-            exp_average_factor=self._scalar_tensor(momentum, "momentum", len(dims)),
+            accum_count=self._make_scalar_tensor(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
+            epsilon=self._make_scalar_tensor(epsilon, "epsilon", len(dims)),
+            exp_average_factor=self._make_scalar_tensor(momentum, "momentum", len(dims)),
             prev_running_mean=running_mean,
             prev_running_var=running_var,
             **made,
@@ -424,12 +424,14 @@ class Normalizations(BuilderBase):
         """
         check_rank(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
         check_dims(dy, x.dims, "dy", x=x)
-        dims = per_channel_dims(x.dims)
+        dims = make_per_channel_dims(x.dims)
         for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):
             check_dims(item, dims, port, x=x)
-        stem = name or self.free_name("bn_weights")
+        stem = name or self.make_unused_name("bn_weights")
         made = [
-            self._optional_output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=strides_like(dims, x))
+            self._make_optional_output(
+                outputs.pop(port, True), f"{stem}.{port}", dims, strides=make_strides_like(dims, x)
+            )
             for port in BatchNormWeights._fields
         ]
         _refuse_unknown_results(outputs, BatchNormWeights._fields)
@@ -437,7 +439,7 @@ class Normalizations(BuilderBase):
         self._append_operation(
             DescriptorType.OPERATION_BN_BWD_WEIGHTS,
             stem,
-            math_prec=self._compute_type_or_default(compute_type),
+            math_prec=self._choose_compute_type(compute_type),
             x=x,
             dy=dy,
             mean=mean,
@@ -452,15 +454,15 @@ def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **param
     """Refuse parameters that do not broadcast to x, and reduced axes that cannot be expressed."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
-        raise shape_error(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
+        raise make_shape_error(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
     by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)
     for port, item in parameters.items():
         if item is None:
             continue
         if by_channel:
-            check_dims(item, per_channel_dims(x.dims), port, x=x)
+            check_dims(item, make_per_channel_dims(x.dims), port, x=x)
         if any(part not in (1, size) for part, size in zip(item.dims, x.dims, strict=True)):
-            raise shape_error(
+            raise make_shape_error(
                 f"{port} {item.name!r} does not broadcast to {x.name!r}: dims must be 1 or equal", x=x, **{port: item}
             )
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
-from ..ir import ACTIVATION_NUMBERS, Matmul, Pointwise, Reduction, Tensor, pointwise_ports
+from ..ir import ACTIVATION_NUMBERS, Matmul, Pointwise, Reduction, Tensor, list_pointwise_ports
 from ..strides import channels_last
-from .base import BuilderBase, check_types, with_checked_calls
+from .base import BuilderBase, check_types, make_checked_mixin
 
 __all__ = ["MatmulAndPointwise"]
 
@@ -16,7 +16,7 @@ _COMPARES = ("CMP_", "LOGICAL_")
 _NUMBERS = (*ACTIVATION_NUMBERS, "alpha1", "alpha2")
 
 
-@with_checked_calls
+@make_checked_mixin
 class MatmulAndPointwise(BuilderBase):
     """Matmul, elementwise operations and reductions."""
 
@@ -62,7 +62,7 @@ class MatmulAndPointwise(BuilderBase):
                 a=a,
                 b=b,
                 c=c,
-                compute_type=self._compute_type_or_default(compute_type),
+                compute_type=self._choose_compute_type(compute_type),
                 m_override=m_override,
                 n_override=n_override,
                 k_override=k_override,
@@ -114,7 +114,7 @@ class MatmulAndPointwise(BuilderBase):
         like = next((item for item in given if item.dims == dims), None)
         if "out" not in result and like is not None and like.strides == channels_last(dims):
             result.setdefault("strides", like.strides)
-        writes = "dx" if "dx" in pointwise_ports(mode) else "y"
+        writes = "dx" if "dx" in list_pointwise_ports(mode) else "y"
         kind = compute_type
         if kind is None:  # DataType.FLOAT is 0, so "or" will not do
             kind = DataType.BOOLEAN if boolean else self.compute_type
@@ -160,7 +160,7 @@ class MatmulAndPointwise(BuilderBase):
                 operator=operator,
                 x=x,
                 y=y,
-                compute_type=self._compute_type_or_default(compute_type),
+                compute_type=self._choose_compute_type(compute_type),
                 deterministic=deterministic,
             )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..ir import Parameters, Tensor
-from ..shapes import pooled_size
+from ..shapes import compute_pooled_size
 from .base import (
     BuilderBase,
     Output,
@@ -18,8 +18,8 @@ from .base import (
     check_rank,
     check_types,
     expand_per_spatial_dim,
-    strides_like,
-    with_checked_calls,
+    make_checked_mixin,
+    make_strides_like,
 )
 
 __all__ = ["ResampleOutputs", "Resampling"]
@@ -38,7 +38,7 @@ class ResampleOutputs(NamedTuple):
     idx: Tensor | None
 
 
-@with_checked_calls
+@make_checked_mixin
 class Resampling(BuilderBase):
     """Pooling over one to three spatial dims of x [n, c, sizes ..].
 
@@ -83,17 +83,17 @@ class Resampling(BuilderBase):
         check_types(ResampleMode, mode=mode)
         check_rank(3, x=x)
         sides = _read_pooling_window(x, window, stride, padding, post_padding)
-        dims = _pooled_dims(x.dims, sides)
-        y = self._result_tensor("pool", dims, result, strides=strides_like(dims, x))
+        dims = _compute_pooled_dims(x.dims, sides)
+        y = self._get_result_tensor("pool", dims, result, strides=make_strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
-        made = self._optional_output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
+        made = self._make_optional_output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
         self._append_operation(
             DescriptorType.OPERATION_RESAMPLE_FWD,
             y.name,
             x=x,
             y=y,
             idx=made,
-            resample=self._resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
+            resample=self._make_resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
         )
         return ResampleOutputs(y, made)
 
@@ -143,12 +143,14 @@ class Resampling(BuilderBase):
             *dy.dims[:2],
             *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
         )
-        dims = self._requested_dims(result, smallest) if x is None else x.dims
+        dims = self._get_requested_dims(result, smallest) if x is None else x.dims
         check_dims(idx, dy.dims, "idx", dy=dy)
         check_dims(y, dy.dims, "y", dy=dy)
-        dx = self._result_tensor("dpool", dims, result, strides=strides_like(dims, dy) if x is None else x.strides)
+        dx = self._get_result_tensor(
+            "dpool", dims, result, strides=make_strides_like(dims, dy) if x is None else x.strides
+        )
         check_dims(dx, dims, "dx", x=x)
-        check_dims(dy, _pooled_dims(dx.dims, sides), "dy", dx=dx)
+        check_dims(dy, _compute_pooled_dims(dx.dims, sides), "dy", dx=dx)
         self._append_operation(
             DescriptorType.OPERATION_RESAMPLE_BWD,
             dx.name,
@@ -157,11 +159,11 @@ class Resampling(BuilderBase):
             idx=idx,
             x=x,
             y=y,
-            resample=self._resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
+            resample=self._make_resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
         )
         return dx
 
-    def _resample_parameters(
+    def _make_resample_parameters(
         self,
         mode: ResampleMode,
         sides: list[tuple[Fraction, ...]],
@@ -174,11 +176,11 @@ class Resampling(BuilderBase):
             DescriptorType.RESAMPLE,
             {
                 "mode": mode,
-                "comp_type": self._compute_type_or_default(compute_type),
+                "comp_type": self._choose_compute_type(compute_type),
                 "nan_propagation": nan_propagation,
                 "padding_mode": usual.get(mode, PaddingMode.ZERO_PAD) if padding_mode is None else padding_mode,
                 "spatial_dims": len(sides[0]),
-                **{name: _integers_or_fractions(side) for name, side in zip(_SIDES, sides, strict=True)},
+                **{name: _convert_to_fractions_if_needed(side) for name, side in zip(_SIDES, sides, strict=True)},
             },
         )
 
@@ -191,7 +193,7 @@ def _read_pooling_window(
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
     parts = [expand_per_spatial_dim(side, spatial) for side in given]
     if any(isinstance(part, (bool, str)) for part in chain(*parts)):
-        raise TypeError  # which :func:`checked_method`; a Fraction takes them
+        raise TypeError  # which :func:`wrap_checked_method`; a Fraction takes them
     sides = [tuple(map(Fraction, side)) for side in parts]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
@@ -203,8 +205,8 @@ def _read_pooling_window(
     return sides
 
 
-def _pooled_dims(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
-    made = (*dims[:2], *(pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
+def _compute_pooled_dims(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
+    made = (*dims[:2], *(compute_pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
     if min(made) < 1:
         raise GraphError(
             f"no window fits into {list(dims)}: y would have dims {list(made)}",
@@ -214,7 +216,7 @@ def _pooled_dims(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tu
     return made
 
 
-def _integers_or_fractions(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
+def _convert_to_fractions_if_needed(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
     """Return integers, or pairs of numerator and denominator if some value is not an integer."""
     if all(part.denominator == 1 for part in side):
         return tuple(part.numerator for part in side)

@@ -10,22 +10,22 @@ from __future__ import annotations
 from . import layout, sizes, types, storage, options, forms, usual  # which is the order of their kinds
 
 # isort: on
-from .change import CHANGES, Change, Effect, changes, join_names
-from .sizes import HeadDims, head_dims, response_dims
+from .change import CHANGES, Change, Effect, iterate_changes, join_names
+from .sizes import AttentionDims, compute_response_dims, find_attention_dims
 
 __all__ = [
     "CHANGES",
     "KINDS",
+    "AttentionDims",
     "Change",
     "Effect",
-    "HeadDims",
-    "changes",
+    "compute_response_dims",
+    "find_attention_dims",
     "forms",
-    "head_dims",
+    "iterate_changes",
     "join_names",
     "layout",
     "options",
-    "response_dims",
     "sizes",
     "storage",
     "types",

@@ -13,12 +13,12 @@ from ...generated.enums import DescriptorType
 from ...graph.guard import iterate_guarded, run_guarded
 from ...graph.ir import Graph, Op, Operation, Tensor
 from ...graph.replace import (
-    all_ops,
-    attempt,
+    iterate_all_ops,
     replace_tensors,
+    try_to_make_graph,
 )
 from ...printable import brief
-from ...system.notebook import ShownAsHtml
+from ...system.notebook import HtmlDisplay
 
 __all__ = [
     "ATTENTION",
@@ -26,12 +26,12 @@ __all__ = [
     "Change",
     "Effect",
     "Maker",
-    "changes",
     "find_operations",
     "find_read_uids",
     "find_written_uids",
+    "iterate_changes",
     "join_names",
-    "register",
+    "register_change_maker",
     "replace_fields",
     "tensors_in_memory",
     "yield_change",
@@ -43,7 +43,7 @@ ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BW
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Change(ShownAsHtml):
+class Change(HtmlDisplay):
     """One change of a graph: its kind, its title, the effect on the results, and the changed graph.
 
     Parameters
@@ -74,7 +74,7 @@ class Change(ShownAsHtml):
         make = self.made
         if not callable(make):
             return make
-        return run_guarded(f"the change {self.kind}", None, lambda: attempt(make)) or ()
+        return run_guarded(f"the change {self.kind}", None, lambda: try_to_make_graph(make)) or ()
 
     @property
     def graph(self) -> Graph:
@@ -106,7 +106,7 @@ Maker = Callable[[Graph], Iterator[Change]]
 CHANGES: dict[str, Maker] = {}
 
 
-def register(name: str) -> Callable[[Maker], Maker]:
+def register_change_maker(name: str) -> Callable[[Maker], Maker]:
     """Return a decorator that registers a function as the maker of a kind of change."""
 
     def add_maker(maker: Maker) -> Maker:
@@ -116,7 +116,7 @@ def register(name: str) -> Callable[[Maker], Maker]:
     return add_maker
 
 
-def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
+def iterate_changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
     """Yield the one-step changes of a graph; of each kind, the exact ones come first.
 
     There may be several for each operation, so a changed graph is made when it is first read: see
@@ -185,12 +185,12 @@ def tensors_in_memory(graph: Graph) -> list[Tensor]:
 
 def find_written_uids(graph: Graph) -> set[int]:
     """Return the uids that operations write, including those of sub-graphs."""
-    return {tensor.uid for op in all_ops(graph) for tensor in op.outputs().values()}
+    return {tensor.uid for op in iterate_all_ops(graph) for tensor in op.outputs().values()}
 
 
 def find_read_uids(graph: Graph) -> set[int]:
     """Return the uids that operations read, including those of sub-graphs."""
-    return {tensor.uid for op in all_ops(graph) for tensor in op.inputs().values()}
+    return {tensor.uid for op in iterate_all_ops(graph) for tensor in op.inputs().values()}
 
 
 def find_operations(ops: Iterable[Op], kind: DescriptorType) -> Iterator[Operation]:

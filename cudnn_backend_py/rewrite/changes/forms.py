@@ -11,35 +11,35 @@ from itertools import accumulate
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ...graph.replace import all_ops, attempt, find_tensors, replace_tensors_in
+from ...graph.replace import find_tensors, iterate_all_ops, replace_tensors_in, try_to_make_graph
 from ..fusion import (
     add_row_statistics,
-    as_composite,
-    as_composite_backward,
-    as_unified,
     expand_softmax,
-    is_in_float,
-    scale_scores,
+    expand_to_composite,
+    expand_to_composite_backward,
+    fuse_to_unified,
+    is_computed_in_float32,
+    move_scale_to_scores,
 )
 from ..shapes import (
-    add_leading,
-    as_rows_and_columns,
+    add_batch_dim,
     find_biases,
+    find_equivalent_view,
     find_lengths_of_other_rank,
     find_whole_scale_dims,
     find_wrong_dims,
-    flatten_leading,
+    insert_relu_before,
+    merge_leading_axes,
     pad_image,
-    relu_before,
+    reshape_reduction_to_matrix,
     set_dims,
-    view_of,
 )
 from .change import (
     ATTENTION,
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
     yield_valid_change,
@@ -48,7 +48,7 @@ from .change import (
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
-@register("heads")
+@register_change_maker("heads")
 def _repeat_heads(graph: Graph) -> Iterator[Change]:
     """Yield the graph with heads of K and V repeated in memory to the number of Q's heads."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
@@ -69,26 +69,26 @@ def _repeat_heads(graph: Graph) -> Iterator[Change]:
         yield from yield_valid_change("heads", title, "exact", few_heads, lambda: set_dims(graph, new))
 
 
-@register("unified")
+@register_change_maker("unified")
 def _fuse_attention(graph: Graph) -> Iterator[Change]:
     """Yield composite attention as one SDPA operation."""
-    effect: Effect = "exact" if is_in_float(graph) else "changes numerics"
+    effect: Effect = "exact" if is_computed_in_float32(graph) else "changes numerics"
     yield from yield_valid_change(
-        "unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph)
+        "unified", "composite graph -> the one SDPA operation", effect, (), lambda: fuse_to_unified(graph)
     )
 
 
-@register("composite")
+@register_change_maker("composite")
 def _expand_operations(graph: Graph) -> Iterator[Change]:
     """Yield the graph with an SDPA or SOFTMAX operation expanded to several operations, or with scaling moved."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
-    yield from yield_valid_change("composite", title, "exact", (), lambda: as_composite(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
-    yield from yield_valid_change("composite", title, "exact", (), lambda: as_composite_backward(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite_backward(graph))
     title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
     yield from yield_valid_change("composite", title, "exact", (), lambda: add_row_statistics(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
-    yield from yield_valid_change("composite", title, "changes numerics", (), lambda: scale_scores(graph))
+    yield from yield_valid_change("composite", title, "changes numerics", (), lambda: move_scale_to_scores(graph))
     title = "the softmax operation -> reductions and pointwise operations"
     yield from yield_valid_change("composite", title, "exact", (), lambda: expand_softmax(graph))
 
@@ -96,12 +96,12 @@ def _expand_operations(graph: Graph) -> Iterator[Change]:
 # other shapes for the same
 
 
-@register("flatten")
-def _flatten(graph: Graph) -> Iterator[Change]:
+@register_change_maker("flatten")
+def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     """Yield the graph with leading axes merged to rank 4 (3 for one matmul), or with rows and columns as images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
-    found = flatten_leading(graph, rank)
+    found = merge_leading_axes(graph, rank)
     if found is not None:
         changed, copied = found
         old = max(tensor.rank for tensor in graph.tensors)
@@ -109,11 +109,11 @@ def _flatten(graph: Graph) -> Iterator[Change]:
         title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in tensors_in_memory(graph)), (changed,))
     memory = tensors_in_memory(graph)
-    batched = add_leading(graph)
+    batched = add_batch_dim(graph)
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
         yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
-    for rows in as_rows_and_columns(graph):
+    for rows in reshape_reduction_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(new[t.name].dims)}" for t in memory[:6])
         largest = max(new.values(), key=lambda tensor: math.prod(tensor.dims))
@@ -121,11 +121,11 @@ def _flatten(graph: Graph) -> Iterator[Change]:
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
 
 
-@register("lengths")
+@register_change_maker("lengths")
 def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
     """Yield the graph with sequence lengths and ragged offsets of dims (n, 1, 1, 1)."""
     dims = find_lengths_of_other_rank(graph)
-    offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
+    offsets = [t.ragged_offset for op in iterate_all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
     if wrong:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
@@ -133,7 +133,7 @@ def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
         yield from yield_valid_change("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
 
 
-@register("bias_dims")
+@register_change_maker("bias_dims")
 def _repeat_bias(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a bias repeated in memory along broadcast dims; the caller sums its gradient."""
     for bias, whole, gradients in find_biases(graph):
@@ -148,7 +148,7 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
             yield from yield_change("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
 
 
-@register("dims")
+@register_change_maker("dims")
 def _correct_dims(graph: Graph) -> Iterator[Change]:
     """Yield the graph with corrected dims: of attention and pooling results, and of block scales in whole tiles."""
     given = {
@@ -157,7 +157,7 @@ def _correct_dims(graph: Graph) -> Iterator[Change]:
     }
     for op in graph.ops:
         if op.kind in given:
-            wrong = attempt(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
+            wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
     yield from _change_dims(
         graph, find_whole_scale_dims(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads"
@@ -171,13 +171,13 @@ def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect,
         yield from yield_change("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
 
 
-@register("view")
+@register_change_maker("view")
 def _replace_by_view(graph: Graph) -> Iterator[Change]:
     """Yield the graph where strides on a tensor in memory replace a transpose or slice."""
     for op in graph.ops:
         if not isinstance(op, Operation) or len(graph.ops) < 2:
             continue
-        found = view_of(op)
+        found = find_equivalent_view(op)
         if found is None:
             continue
         seen, start = found
@@ -194,7 +194,7 @@ def _remove_viewed_operation(graph: Graph, op: Operation, seen: Tensor) -> Graph
     return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
 
 
-@register("whole_pattern")
+@register_change_maker("whole_pattern")
 def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a ReLU between the image's scaling and the convolution, as kernels expect."""
     made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
@@ -203,10 +203,10 @@ def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
         if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
             continue
         title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
-        yield from yield_change("whole_pattern", title, "idea", [image], partial(relu_before, graph, op, image))
+        yield from yield_change("whole_pattern", title, "idea", [image], partial(insert_relu_before, graph, op, image))
 
 
-@register("explicit_padding")
+@register_change_maker("explicit_padding")
 def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a convolution's image padded in memory, where its sides have different padding."""
     for op in graph.ops:
@@ -230,8 +230,8 @@ def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
             )
 
 
-@register("split")
-def _split(graph: Graph) -> Iterator[Change]:
+@register_change_maker("split")
+def _split_graph(graph: Graph) -> Iterator[Change]:
     """Yield pairs of graphs that share tensors in memory; splits with the least shared memory come first."""
     shares = _count_shared_elements(graph)
     for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:

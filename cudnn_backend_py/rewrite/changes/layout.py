@@ -10,15 +10,15 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import (
-    repack,
+    make_packed_tensor,
 )
-from ...graph.strides import channels_last, ordered_strides, packed_strides
+from ...graph.strides import channels_last, make_strides_in_order, packed_strides
 from .change import (
     ATTENTION,
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     replace_fields,
     tensors_in_memory,
 )
@@ -27,7 +27,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _NEEDED_BYTES = 16  # what engines load at once
 
 
-@register("alignment")
+@register_change_maker("alignment")
 def _raise_alignment(graph: Graph) -> Iterator[Change]:
     """Yield the graph with tensors aligned to 16 bytes, to which the caller must align the buffers."""
     low = [
@@ -38,12 +38,12 @@ def _raise_alignment(graph: Graph) -> Iterator[Change]:
     yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
-@register("layout")
+@register_change_maker("layout")
 def _change_layout(graph: Graph) -> Iterator[Change]:
     """Yield the graph with other strides: channels last for convolutions, else row-major or innermost contiguous."""
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
-    tensors.sort(key=lambda tensor: not _overlaps(tensor))
+    tensors.sort(key=lambda tensor: not _has_overlapping_elements(tensor))
     # A reshape reads its tensors in the order of their strides: with others it would be another reshape. Ragged offsets
     # count elements, gaps included.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
@@ -52,9 +52,9 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
-        if _overlaps(tensor):
-            yield from _change_strides(graph, [tensor], _packed_strides, "strides -> without overlap")
-    yield from _change_strides(graph, [*memory, *both], _packed_strides, "strides -> without gaps")
+        if _has_overlapping_elements(tensor):
+            yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without overlap")
+    yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
@@ -65,15 +65,19 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     for tensor in memory:
         yield from _change_strides(graph, [tensor], lambda t: packed_strides(t.dims), "strides -> row-major")
         yield from _change_strides(
-            graph, [tensor], _innermost_contiguous_strides, "strides -> innermost dim contiguous"
+            graph, [tensor], _make_innermost_contiguous_strides, "strides -> innermost dim contiguous"
         )
     uids = {tensor.uid for tensor in memory}
     for op in graph.ops:
         if isinstance(op, Matmul) and op.b.uid in uids:
-            yield from _change_strides(graph, [op.b], _column_major_strides, "strides -> contracted dim contiguous")
+            yield from _change_strides(
+                graph, [op.b], _make_column_major_strides, "strides -> contracted dim contiguous"
+            )
     yield from _change_strides(graph, memory, lambda t: packed_strides(t.dims), "strides of all -> row-major", least=2)
     rows = [tensor for tensor in memory if tensor.dims[-1] > 1]
-    yield from _change_strides(graph, rows, _strides_with_aligned_rows, "strides -> rows of a multiple of 16 bytes")
+    yield from _change_strides(
+        graph, rows, _make_strides_with_aligned_rows, "strides -> rows of a multiple of 16 bytes"
+    )
     title = "strides, also of virtual tensors, -> row-major"
     yield from _change_strides(graph, plain, lambda t: packed_strides(t.dims), title)
 
@@ -87,18 +91,18 @@ def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
             continue
         if not (x.virtual and y.virtual):
             axes = [sorted(zip(tensor.strides, tensor.dims, strict=True)) for tensor in (x, y)]
-            if axes[0] == axes[1] and not _overlaps(x):
+            if axes[0] == axes[1] and not _has_overlapping_elements(x):
                 found |= {x.uid, y.uid}
     return found
 
 
-def _overlaps(tensor: Tensor) -> bool:
+def _has_overlapping_elements(tensor: Tensor) -> bool:
     """Return whether several elements of a tensor share an address."""
     return tensor.span_elements < math.prod(tensor.dims)
 
 
-def _packed_strides(tensor: Tensor) -> tuple[int, ...]:
-    return repack(tensor, tensor.dims).strides
+def _make_packed_strides(tensor: Tensor) -> tuple[int, ...]:
+    return make_packed_tensor(tensor, tensor.dims).strides
 
 
 def _change_strides(
@@ -117,20 +121,20 @@ def _has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def _innermost_contiguous_strides(tensor: Tensor) -> tuple[int, ...]:
-    return _strides_with_fastest_axis(tensor, last=tensor.rank - 1)
+def _make_innermost_contiguous_strides(tensor: Tensor) -> tuple[int, ...]:
+    return _make_strides_with_fastest_axis(tensor, last=tensor.rank - 1)
 
 
-def _column_major_strides(tensor: Tensor) -> tuple[int, ...]:
-    return _strides_with_fastest_axis(tensor, last=tensor.rank - 2)
+def _make_column_major_strides(tensor: Tensor) -> tuple[int, ...]:
+    return _make_strides_with_fastest_axis(tensor, last=tensor.rank - 2)
 
 
-def _strides_with_fastest_axis(tensor: Tensor, last: int) -> tuple[int, ...]:
+def _make_strides_with_fastest_axis(tensor: Tensor, last: int) -> tuple[int, ...]:
     order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
-    return ordered_strides(tensor.dims, order)
+    return make_strides_in_order(tensor.dims, order)
 
 
-def _strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
+def _make_strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
     order = sorted(range(tensor.rank), key=lambda axis: (-tensor.strides[axis], axis))
     multiple = max(1, _NEEDED_BYTES * 8 // ELEMENT_BITS[tensor.data_type])
     strides, size = [0] * tensor.rank, 1
@@ -142,7 +146,7 @@ def _strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
-@register("reordering")
+@register_change_maker("reordering")
 def _remove_reordering(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor's elements in plain order, without reordering."""
     for tensor in graph.tensors:

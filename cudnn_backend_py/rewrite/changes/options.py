@@ -10,12 +10,12 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
-    all_ops,
-    attempt,
-    bypass,
-    drop_fields,
-    keep_ops,
+    bypass_ops,
+    drop_operation_fields,
+    iterate_all_ops,
+    keep_only_ops,
     replace_tensors_in,
+    try_to_make_graph,
 )
 from ..unusual import find_deviations
 from .change import (
@@ -25,7 +25,7 @@ from .change import (
     find_operations,
     find_read_uids,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
     yield_valid_change,
@@ -34,7 +34,7 @@ from .change import (
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
-@register("drop_stats")
+@register_change_maker("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
     """Yield the graph without an output that only the backward pass or a check needs."""
     read, results = find_read_uids(graph), {one.uid for one in graph.outputs}
@@ -47,7 +47,7 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
     yield from _drop_attention_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
-            yield from _without_statistics(graph, op, op.fields["softmax"])
+            yield from _remove_statistics(graph, op, op.fields["softmax"])
     for op in find_operations(graph.ops, _D.OPERATION_SOFTMAX):
         names = [name for name in _STATISTICS if name in op.fields]
         if names:
@@ -58,13 +58,13 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
 _STATISTICS = ("stats", "max", "sum_exp")
 
 
-def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
+def _remove_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
     """Yield the graph with attention without softmax statistics; other softmax inputs, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
         yield from _remove_fields_of_operation(graph, op, ("softmax",), "drop_stats", title, "exact")
     elif left := [softmax.fields[name] for name in _STATISTICS if name in softmax.fields]:
-        plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_fields(softmax, _STATISTICS)})
+        plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_operation_fields(softmax, _STATISTICS)})
         ops = tuple(plain if one is op else one for one in graph.ops)
         yield from yield_valid_change(
             "drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph)
@@ -77,7 +77,7 @@ def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Colle
         return
     title = f"without output {tensor.name} (the others are the same)"
     yield from yield_change(
-        kind, title, "exact", [tensor], lambda: keep_ops(graph, (o for o in graph.ops if o is not op))
+        kind, title, "exact", [tensor], lambda: keep_only_ops(graph, (o for o in graph.ops if o is not op))
     )
 
 
@@ -93,7 +93,7 @@ def _remove_fields_of_operation(
     tensors = [field for field in fields if isinstance(field, Tensor)]
 
     def build_graph() -> Graph:
-        new = drop_fields(op, names)
+        new = drop_operation_fields(op, names)
         return Graph(tuple(new if one is op else one for one in graph.ops), graph.name, graph.is_subgraph)
 
     yield from yield_change(kind, title, effect, tensors, build_graph)
@@ -107,7 +107,7 @@ def _drop_attention_fields(
             yield from _remove_fields_of_operation(graph, op, names, kind, title, effect)
 
 
-@register("drop_dropout")
+@register_change_maker("drop_dropout")
 def _drop_dropout(graph: Graph) -> Iterator[Change]:
     """Yield the graph without dropout: for inference, or where the caller does it separately."""
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
@@ -124,10 +124,12 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
         elif "dropout" in op.b.name:
             leave[id(op)] = op.x
     if leave and uids:
-        yield from yield_valid_change("drop_dropout", "without dropout", "idea", masks, lambda: bypass(graph, leave))
+        yield from yield_valid_change(
+            "drop_dropout", "without dropout", "idea", masks, lambda: bypass_ops(graph, leave)
+        )
 
 
-@register("drop_bias")
+@register_change_maker("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
     """Yield the graph without a bias of the scores or of a product, or without its gradient."""
     results = {one.uid for one in graph.outputs}
@@ -139,40 +141,42 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 if not isinstance(op, Operation):
                     yield from _drop_output(graph, op, tensor, "drop_bias", results)
     yield from _drop_attention_fields(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
-    if gradients and (build_rest := attempt(lambda: _without_operations(graph, gradients))) is not None:
+    if gradients and (build_rest := try_to_make_graph(lambda: _remove_operations(graph, gradients))) is not None:
         names = [tensor for op in gradients for tensor in op.outputs().values()]
         for change in _drop_bias(build_rest):
             yield dataclasses.replace(change, title=f"{change.title} and its gradient {join_names(names)}")
-    for op in all_ops(graph):
+    for op in iterate_all_ops(graph):
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
             for one, other in ((op.b, op.x), (op.x, op.b)):
                 if not one.virtual and math.prod(one.dims) > 1:
-                    yield from _bypass(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
+                    yield from _yield_bypass(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
 
 
-def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
+def _remove_operations(graph: Graph, ops: list[Op]) -> Graph | None:
     """Return the graph without these operations; None if no operation is left."""
     ids = {id(op) for op in ops}
     kept = [op for op in graph.ops if id(op) not in ids]
-    return keep_ops(graph, kept) if kept else None
+    return keep_only_ops(graph, kept) if kept else None
 
 
-def _bypass(
+def _yield_bypass(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
     """Yield the graph without some operations; other tensors replace their outputs."""
-    return yield_change(kind, title, "idea", tensors, lambda: bypass(graph, leave))
+    return yield_change(kind, title, "idea", tensors, lambda: bypass_ops(graph, leave))
 
 
-@register("mask")
+@register_change_maker("mask")
 def _drop_mask(graph: Graph) -> Iterator[Change]:
     """Yield the graph without a mask of the scores, or with a band mask aligned at the top left."""
-    found = [(op, x) for op in all_ops(graph) if (x := _find_masked_scores(op)) is not None]
+    found = [(op, x) for op in iterate_all_ops(graph) if (x := _find_masked_scores(op)) is not None]
     for op, x in found:
-        yield from _bypass(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
+        yield from _yield_bypass(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
     if len(found) > 1:
         every = {id(op): x for op, x in found}
-        yield from yield_valid_change("mask", "without any mask", "idea", every.values(), lambda: bypass(graph, every))
+        yield from yield_valid_change(
+            "mask", "without any mask", "idea", every.values(), lambda: bypass_ops(graph, every)
+        )
     yield from _drop_attention_fields(graph, "mask", ("block_mask",), "without the block mask", "idea")
     for op in find_operations(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
         if "seq_len_kv" in op.fields:
@@ -194,38 +198,38 @@ def _is_mask_value(tensor: Tensor) -> bool:
     return tensor.by_value and (tensor.value is None or tensor.value <= -1e4)
 
 
-@register("drop_operation")
+@register_change_maker("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
     """Yield the graph without one operation, or without all of a kind at the start, to find the one not supported."""
-    yield from _without_each(graph)
+    yield from _remove_each_operation(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
-        yield from _without_unusual(graph)
-    yield from _without_first(graph)
+        yield from _remove_unusual_operations(graph)
+    yield from _remove_first_operations(graph)
 
 
-def _is_main(op: Op) -> bool:
+def _is_main_operation(op: Op) -> bool:
     """Return whether an operation is the main one of a graph: a matmul, a convolution or attention."""
     return isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
 
 
-def _without_each(graph: Graph) -> Iterator[Change]:
+def _remove_each_operation(graph: Graph) -> Iterator[Change]:
     """Yield the graph without each operation in turn: bypassed, or moved outside the graph if it is the last."""
     read, top = find_read_uids(graph), {id(op) for op in graph.ops}
-    for op in all_ops(graph):
+    for op in iterate_all_ops(graph):
         outputs = list(op.outputs().values())
-        if _is_main(op) or not outputs:
+        if _is_main_operation(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
-        title = f"without the operation {op.name} ({_kind_text(op)})"
+        title = f"without the operation {op.name} ({_format_kind(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
-            yield from _bypass(graph, "drop_operation", title, outputs, {id(op): first})
+            yield from _yield_bypass(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
             yield from _move_outside(graph, [op], given, f"{title}, which is done outside")
 
 
-def _without_unusual(graph: Graph) -> Iterator[Change]:
+def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
     """Yield the graph without each unusual operation in turn, also one in the middle."""
     known = {tensor.name for tensor in graph.tensors}
     for one in find_deviations(graph):
@@ -234,19 +238,19 @@ def _without_unusual(graph: Graph) -> Iterator[Change]:
             yield from yield_change("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
 
 
-def _without_first(graph: Graph) -> Iterator[Change]:
+def _remove_first_operations(graph: Graph) -> Iterator[Change]:
     """Yield the graph without all operations of one kind that read only tensors in memory."""
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
-        if not _is_main(op) and not any(tensor.virtual for tensor in op.inputs().values()):
-            first.setdefault(_kind_text(op), []).append(op)
+        if not _is_main_operation(op) and not any(tensor.virtual for tensor in op.inputs().values()):
+            first.setdefault(_format_kind(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
         yield from _move_outside(graph, ops, made, title)
 
 
-def _kind_text(op: Op) -> str:
+def _format_kind(op: Op) -> str:
     return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
 
 
@@ -255,7 +259,7 @@ def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str)
     ids = {id(op) for op in ops}
 
     def build_rest() -> Graph:
-        return keep_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
+        return keep_only_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
 
     if len(ids) < len(graph.ops):
         yield from yield_change("drop_operation", title, "idea", shared, build_rest)

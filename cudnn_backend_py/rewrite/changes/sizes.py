@@ -8,9 +8,9 @@ from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Matmul, Operation, convolved_size
+from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
 from ...graph.replace import find_tensors
-from ..dims import DimClass, dim_classes, is_exact, resize
+from ..dims import DimClass, find_dim_classes, is_exact, resize_dims
 from ..relations import NORMS
 from ..shapes import set_channels, set_dims, widen_groups
 from .change import (
@@ -18,7 +18,7 @@ from .change import (
     Change,
     Effect,
     join_names,
-    register,
+    register_change_maker,
     tensors_in_memory,
     yield_change,
 )
@@ -27,7 +27,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
 @dataclass(frozen=True)
-class HeadDims:
+class AttentionDims:
     """Dim classes of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
     d: DimClass | None = None
@@ -36,30 +36,30 @@ class HeadDims:
     s_kv: DimClass | None = None
 
 
-def head_dims(graph: Graph) -> HeadDims:
+def find_attention_dims(graph: Graph) -> AttentionDims:
     """Return the dims of an attention graph, read from its matmuls or its SDPA operation."""
-    classes = dim_classes(graph)
+    classes = find_dim_classes(graph)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION:
             q, k, v = (op.fields[name].uid for name in ("q", "k", "v"))
-            return HeadDims(classes.get((q, 3)), classes.get((v, 3)), classes.get((q, 2)), classes.get((k, 2)))
+            return AttentionDims(classes.get((q, 3)), classes.get((v, 3)), classes.get((q, 2)), classes.get((k, 2)))
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) < 2:
-        return HeadDims()
+        return AttentionDims()
     first, last = matmuls[0], matmuls[0].a.rank - 1
     d, s_q, s_kv = classes[first.a.uid, last], classes[first.a.uid, last - 1], classes[first.b.uid, last]
     others = [op for op in matmuls[1:] if op.a.rank == first.a.rank]
     inner = [classes[op.a.uid, last] for op in others if (op.c.uid, last) in s_kv]  # dO times V
     outer = [classes[op.b.uid, last] for op in others if (op.a.uid, last) in s_kv]  # scores times V
     d_v = next((one for one in (*inner, *outer) if one != d), None)
-    return HeadDims(d, d_v, s_q, s_kv)
+    return AttentionDims(d, d_v, s_q, s_kv)
 
 
-@register("pad_head_dim")
+@register_change_maker("pad_head_dim")
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a head dim padded with zeros to a multiple of 8 to 128; the scale stays the same."""
-    dims = head_dims(graph)
-    for classes in _iterate_distinct(dims.d, dims.d_v):
+    dims = find_attention_dims(graph)
+    for classes in _iterate_distinct_dim_classes(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_head_dim", "head dim")
 
@@ -67,10 +67,10 @@ def _pad_head_dim(graph: Graph) -> Iterator[Change]:
 _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
 
 
-@register("smaller_head_dim")
-def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
+@register_change_maker("smaller_head_dim")
+def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a smaller head dim, largest first: of V alone, of Q and K alone, or of both."""
-    dims = head_dims(graph)
+    dims = find_attention_dims(graph)
     d, d_v = dims.d, dims.d_v
     sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
     alone = [((one, size),) for one in (d_v, d) if one is not None for size in sizes[one]]
@@ -81,7 +81,7 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
         smaller: Graph | None = graph
         names, tensors = [], []
         for one, size in chosen:
-            smaller = None if smaller is None else resize(smaller, [one], size)
+            smaller = None if smaller is None else resize_dims(smaller, [one], size)
             mine = [t for t in tensors_in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
             names.append(f"of {join_names(mine)}: {one.size} -> {size}")
             tensors += [tensor.name for tensor in mine]
@@ -89,11 +89,11 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
             yield Change("smaller_head_dim", f"head dim {', '.join(names)}", "idea", tuple(tensors), (smaller,))
 
 
-@register("pad_sequence")
+@register_change_maker("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
-    dims = head_dims(graph)
-    for classes in _iterate_distinct(dims.s_q, dims.s_kv):
+    dims = find_attention_dims(graph)
+    for classes in _iterate_distinct_dim_classes(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
@@ -102,7 +102,7 @@ def _pad_sequence(graph: Graph) -> Iterator[Change]:
 
 
 def _correct_response_dims(graph: Graph, op: Operation) -> Iterator[Change]:
-    response, dims = op.fields[CONVOLUTIONS[op.kind][2]], response_dims(op)
+    response, dims = op.fields[CONVOLUTIONS[op.kind][2]], compute_response_dims(op)
     if dims is not None and dims != response.dims and len(dims) == response.rank:
         title = f"{response.name}: dims {list(response.dims)} -> {list(dims)}, as image, filter and padding give"
         exact = op.kind is not _D.OPERATION_CONVOLUTION_FORWARD and all(
@@ -114,7 +114,7 @@ def _correct_response_dims(graph: Graph, op: Operation) -> Iterator[Change]:
         yield from yield_change("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
 
 
-def response_dims(op: Operation) -> tuple[int, ...] | None:
+def compute_response_dims(op: Operation) -> tuple[int, ...] | None:
     """Return the dims of a convolution's response from image, filter and parameters; None if they do not fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
@@ -124,14 +124,14 @@ def response_dims(op: Operation) -> tuple[int, ...] | None:
         return None
     if min(known[2], default=1) < 1:
         return None
-    spatial = [convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
+    spatial = [compute_convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
     return None if min(spatial, default=1) < 1 else (image.dims[0], weights.dims[0], *spatial)
 
 
-@register("pad_channels")
+@register_change_maker("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
     """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 4, 8, 16 or 32."""
-    classes = dim_classes(graph)
+    classes = find_dim_classes(graph)
     wanted: list[tuple[str, tuple[DimClass, ...]]] = []
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
@@ -169,7 +169,7 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
             yield from yield_change("pad_channels", title, "exact", tensors, build)
 
 
-def _iterate_distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+def _iterate_distinct_dim_classes(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
     """Yield dim classes to change: both together if they have the same size, then each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
@@ -184,16 +184,16 @@ def _pad_dims(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: 
         return
     if any(item.fixed for item in classes):
         return
-    lengths = kind == "pad_sequence" and _has_lengths(graph)
+    lengths = kind == "pad_sequence" and _has_sequence_lengths(graph)
     effect: Effect = "exact" if lengths or is_exact(graph, classes) else "idea"
     uids = {uid for item in classes for uid, _ in item.axes}
     tensors = [tensor for tensor in find_tensors(graph, uids) if not tensor.virtual and not tensor.by_value]
     title = f"{what} of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"
     title += "" if effect == "exact" else ", which take part in the softmax or a sum"
-    yield from yield_change(kind, title, effect, tensors, lambda: resize(graph, classes, new))
+    yield from yield_change(kind, title, effect, tensors, lambda: resize_dims(graph, classes, new))
 
 
-def _has_lengths(graph: Graph) -> bool:
+def _has_sequence_lengths(graph: Graph) -> bool:
     """Return whether the graph has sequence lengths as inputs."""
     for op in graph.ops:
         if isinstance(op, Matmul) and (op.m_override or op.n_override or op.k_override):

@@ -10,14 +10,14 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...graph.data_types import FP8_TYPES, HALF_TYPES
 from ...graph.ir import Graph, Matmul, Pointwise
 from ...graph.replace import (
-    free_uids,
+    iterate_unused_uids,
 )
 from .change import (
     Change,
     Effect,
     find_read_uids,
     find_written_uids,
-    register,
+    register_change_maker,
     replace_fields,
     yield_change,
 )
@@ -26,7 +26,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
-@register("virtual")
+@register_change_maker("virtual")
 def _change_storage(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa."""
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
@@ -54,14 +54,14 @@ def _write_through_identity(graph: Graph) -> Iterator[Change]:
 
 
 def _add_identity(graph: Graph, op: Matmul) -> Graph:
-    name, uid = f"{op.c.name}_f32", next(free_uids(graph))
+    name, uid = f"{op.c.name}_f32", next(iterate_unused_uids(graph))
     middle = dataclasses.replace(op.c, name=name, uid=uid, virtual=True, data_type=_T.FLOAT)
     product = dataclasses.replace(op, c=middle, name=name)
     out = Pointwise(name=op.c.name, mode=_P.IDENTITY, x=middle, y=op.c)
     return Graph((*(product if one is op else one for one in graph.ops), out), graph.name)
 
 
-@register("scale")
+@register_change_maker("scale")
 def _pass_number_by_value_or_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a number by value instead of in memory, or vice versa."""
     written = find_written_uids(graph)

@@ -11,10 +11,10 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
-    all_ops,
-    bypass,
-    drop_fields,
-    keep_ops,
+    bypass_ops,
+    drop_operation_fields,
+    iterate_all_ops,
+    keep_only_ops,
     replace_tensors,
 )
 from ..relations import BLOCK_SCALES
@@ -24,7 +24,7 @@ from .change import (
     Effect,
     find_written_uids,
     join_names,
-    register,
+    register_change_maker,
     replace_fields,
     tensors_in_memory,
     yield_change,
@@ -34,7 +34,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
-@register("data_type")
+@register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
     memory = tensors_in_memory(graph)
@@ -42,7 +42,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     yield from _change_scale_types(graph)
     yield from _change_rare_types(graph, memory)
     for old, facts in DATA_TYPES.items():
-        groups = _groups_of_type(graph, memory, old) if facts.others else []
+        groups = _group_tensors_of_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for chosen in groups:
@@ -56,13 +56,13 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
                 )
 
 
-def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
+def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
     """Return groups of tensors with this type to change together: all large ones, and each tensor alone."""
     same = [tensor for tensor in memory if tensor.data_type is old]
     if not same:
         return []
     if old in (_T.INT32, _T.INT64):
-        inputs = ((port, t) for op in all_ops(graph) for port, t in op.inputs().items())
+        inputs = ((port, t) for op in iterate_all_ops(graph) for port, t in op.inputs().items())
         random = {t.uid for port, t in inputs if "seed" in port or "offset" in port}
         offsets = {t.ragged_offset.uid for t in memory if t.ragged_offset is not None}
         chosen = [[t for t in same if t.uid in random], [t for t in same if t.uid in offsets]]
@@ -138,18 +138,20 @@ def _drop_fp8_scales(graph: Graph) -> Graph:
         if scales and isinstance(op, Pointwise) and op.x is not None:
             leave[id(op)] = op.x
         if isinstance(op, Operation) and op.kind in ATTENTION:
-            op = drop_fields(op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))])
+            op = drop_operation_fields(
+                op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))]
+            )
         if not (isinstance(op, Reduction) and op.operator is _R.AMAX):
             ops.append(op)
-    plain = keep_ops(graph, ops)
-    return (bypass(plain, leave) or plain) if leave else plain
+    plain = keep_only_ops(graph, ops)
+    return (bypass_ops(plain, leave) or plain) if leave else plain
 
 
 def _is_device_scalar(tensor: Tensor) -> bool:
     return not tensor.virtual and not tensor.by_value and math.prod(tensor.dims) == 1
 
 
-@register("intermediate_type")
+@register_change_maker("intermediate_type")
 def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)
@@ -193,7 +195,7 @@ def _change_compute_types(graph: Graph) -> Iterator[Change]:
 def _compute_integers_in_int32(graph: Graph) -> Iterator[Change]:
     """Yield the graph with products of 8-bit integers computed in int32."""
     for old in (_T.FLOAT, _T.INT8):
-        chosen = [op for op in graph.ops if _find_compute_type(op) is old and _multiplies_integers(op)]
+        chosen = [op for op in graph.ops if _find_compute_type(op) is old and _is_integer_product(op)]
         if not chosen:
             continue
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
@@ -222,7 +224,7 @@ def _change_scale_types(graph: Graph) -> Iterator[Change]:
         yield from replace_fields("data_type", title, "changes numerics", graph, scales, data_type=new)
 
 
-def _multiplies_integers(op: Op) -> bool:
+def _is_integer_product(op: Op) -> bool:
     multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
 

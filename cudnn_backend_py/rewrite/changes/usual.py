@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from ...graph.ir import Graph, Matmul
 from ..unusual import find_deviations
-from .change import ATTENTION, Change, register, yield_change
+from .change import ATTENTION, Change, register_change_maker, yield_change
 
 
-@register("usual")
-def _make_usual(graph: Graph) -> Iterator[Change]:
+@register_change_maker("usual")
+def _correct_unusual_property(graph: Graph) -> Iterator[Change]:
     """Yield the graph with one unusual property made usual: type, strides, size, parameter, broadcast."""
     if sum(isinstance(op, Matmul) for op in graph.ops) > 1 or any(op.kind in ATTENTION for op in graph.ops):
         return

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...graph.ir import Graph
-from ...graph.replace import attempt
+from ...graph.replace import try_to_make_graph
 from .blocks import find_unusual_orders, find_unusual_scales
-from .deviation import Deviation, operation_key
+from .deviation import Deviation, get_operation_key
 from .layout import find_low_alignments, find_unusual_layouts
 from .operations import find_extra_operations, find_stored_intermediates
 from .parameters import find_unusual_parameters
@@ -33,15 +33,18 @@ def find_deviations(graph: Graph) -> list[Deviation]:
 
 def find_required_operations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
     """Return by key of a deviation the operations without which it cannot occur."""
-    extra = {operation_key(op): f"operation {operation_key(op)}" for op in graph.ops}
+    extra = {get_operation_key(op): f"operation {get_operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
     needs: dict[str, set[str]] = {}
     for one in found:
         word, _, place = one.key.rpartition(" ")
         if one.aspect == "operation" or not place.isdigit():
             continue
-        touching = {extra[operation_key(op)] for op in graph.ops if int(place) in {t.uid for _, t in op.ports()}}
-        if one.names[0] in {op.name for op in graph.ops if operation_key(op) == int(place)} and word not in _OF_TENSORS:
+        touching = {extra[get_operation_key(op)] for op in graph.ops if int(place) in {t.uid for _, t in op.ports()}}
+        if (
+            one.names[0] in {op.name for op in graph.ops if get_operation_key(op) == int(place)}
+            and word not in _OF_TENSORS
+        ):
             needs[one.key] = {extra[int(place)]} & known
         elif word == "memory" or touching <= known:
             needs[one.key] = touching & known
@@ -52,9 +55,9 @@ _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "block
 
 
 def undo_deviations(graph: Graph, chosen: list[Deviation]) -> Graph | None:
-    """Return the graph with these find_deviations undone; None if it would be invalid or empty."""
+    """Return the graph without these deviations; None if it would be invalid or empty."""
     for one in chosen:
-        changed = attempt(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
+        changed = try_to_make_graph(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
         if changed is None:
             return None
         graph = changed

@@ -12,13 +12,20 @@ from ...generated.enums import (
 )
 from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
-from ...graph.replace import repack, replace_tensors_in
-from ...graph.strides import ordered_strides
+from ...graph.replace import make_packed_tensor, replace_tensors_in
+from ...graph.strides import make_strides_in_order
 from ..relations import BLOCK_SCALES
-from .deviation import Deviation, find_results_of, make_dims_deviation, make_shared_deviation, type_name, with_fields
+from .deviation import (
+    Deviation,
+    find_results_of_kind,
+    format_type,
+    make_dims_deviation,
+    make_shared_deviation,
+    set_tensor_fields,
+)
 
 __all__ = [
-    "block_scaled_port",
+    "find_block_scaled_port",
     "find_block_scales",
     "find_scale_strides",
     "find_unusual_orders",
@@ -31,18 +38,18 @@ _D, _T = DescriptorType, DataType
 
 def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield block scales of products in F8_128x4 order, with the packed strides that kernels expect."""
-    of_product = _scales_of_products(graph)
+    of_product = _find_scales_of_products(graph)
     for op, scale, axis in find_block_scales(graph):
         if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
-            yield scale, ordered_strides(scale.dims, [axis, *rest])
+            yield scale, make_strides_in_order(scale.dims, [axis, *rest])
 
 
-def _scales_of_products(graph: Graph) -> set[int]:
+def _find_scales_of_products(graph: Graph) -> set[int]:
     """Return the ids of block scaling operations that feed a matmul or depend on one."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
-    made = find_results_of(graph, Matmul) if ops else set()
+    made = find_results_of_kind(graph, Matmul) if ops else set()
     return {id(op) for op in ops if op.fields["y"].uid in read or any(t.uid in made for t in op.inputs().values())}
 
 
@@ -68,11 +75,11 @@ def find_block_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
 _FORMATS = (((_T.FP4_E2M1,), (16, _T.FP8_E4M3)), (FP8_TYPES, (32, _T.FP8_E8M0)))
 
 
-def _standard_format(kind: DataType | None) -> tuple[int, DataType] | None:
+def _get_standard_format(kind: DataType | None) -> tuple[int, DataType] | None:
     return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
 
 
-def block_scaled_port(op: Op) -> str:
+def find_block_scaled_port(op: Op) -> str:
     """Return the port of the block-scaled (low-precision) tensor."""
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
@@ -80,8 +87,8 @@ def block_scaled_port(op: Op) -> str:
 def find_usual_format(graph: Graph) -> DataType | None:
     """Return the most frequent type of block-scaled tensors; without one, the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
-    small = [dict(op.ports())[block_scaled_port(op)] for op in ops]
-    known = [tensor for tensor in small if _standard_format(tensor.data_type)]
+    small = [dict(op.ports())[find_block_scaled_port(op)] for op in ops]
+    known = [tensor for tensor in small if _get_standard_format(tensor.data_type)]
     kinds = Counter(tensor.data_type for tensor in known)
     if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
         return kinds.most_common(1)[0][0]
@@ -92,15 +99,15 @@ def find_usual_format(graph: Graph) -> DataType | None:
 
 def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales outside of the formats MXFP8 and NVFP4: block sizes, types, orders or dims."""
-    usual, of_product = find_usual_format(graph), _scales_of_products(graph)
+    usual, of_product = find_usual_format(graph), _find_scales_of_products(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
-        small = op.fields[block_scaled_port(op)]
-        size, kind = _standard_format(usual) or (0, scale.data_type)
+        small = op.fields[find_block_scaled_port(op)]
+        size, kind = _get_standard_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
-        name, type_text = small.name, type_name(small.data_type)
+        name, type_text = small.name, format_type(small.data_type)
         if size and block != size:
             yield Deviation(
                 f"blocks {small.uid}",
@@ -110,7 +117,7 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
                 f"{name}: blocks of {block} -> {size} elements",
                 "changes numerics",
                 (name, scale.name, op.name),
-                lambda g, uid=y.uid, old=block, new=size, at=axis: _with_blocks(g, uid, old, new, at),  # type: ignore[misc]
+                lambda g, uid=y.uid, old=block, new=size, at=axis: _set_block_size(g, uid, old, new, at),  # type: ignore[misc]
             )
         if scale.data_type is not kind:
             wrong.setdefault((scale.data_type, kind), []).append(scale)
@@ -124,7 +131,7 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
                 f"{scale.name}: reordering {scale.reordering.name} -> {order.name}",
                 "idea",
                 (scale.name,),
-                lambda g, uid=scale.uid, new=order: with_fields(g, uid, reordering=new),  # type: ignore[misc]
+                lambda g, uid=scale.uid, new=order: set_tensor_fields(g, uid, reordering=new),  # type: ignore[misc]
             )
         wide = x if small is y else small
         dims = tuple(-(-dim // block) if at == axis and block else dim for at, dim in enumerate(wide.dims))
@@ -133,15 +140,15 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
             dims = tuple(-(-dim // tile.get(at, 1)) * tile.get(at, 1) for at, dim in enumerate(dims))
         if scale.dims != dims and size == block:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
-            inner = ordered_strides(dims, [axis, *rest]) if order is TensorReordering.F8_128x4 else None
+            inner = make_strides_in_order(dims, [axis, *rest]) if order is TensorReordering.F8_128x4 else None
             why = f"as {small.name} {list(small.dims)} in blocks of {block} needs"
             yield make_dims_deviation(scale, dims, why, "idea", inner)
     for (old, kind), scales in wrong.items():
-        uid, words = scales[0].uid, (type_name(old), type_name(kind))
+        uid, words = scales[0].uid, (format_type(old), format_type(kind))
         yield make_shared_deviation(scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind)
 
 
-def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:
+def _set_block_size(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:
     """Return the graph with another block size for the operation that writes `uid`."""
     ops, scales = [], {}
     for op in graph.ops:
@@ -151,7 +158,7 @@ def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph
             op = Operation(op.type, op.name, {**op.fields, "block_size": changed})
             size = -(-scale.dims[axis] * old // new)
             dims = tuple(size if at == axis else dim for at, dim in enumerate(scale.dims))
-            scales[scale.uid] = repack(scale, dims)
+            scales[scale.uid] = make_packed_tensor(scale, dims)
         ops.append(op)
     return Graph(replace_tensors_in(tuple(ops), scales), graph.name)
 
@@ -169,5 +176,5 @@ def find_unusual_orders(graph: Graph) -> Iterator[Deviation]:
                 f"{tensor.name}: reordering {tensor.reordering.name} -> NONE",
                 "exact" if tensor.virtual else "idea",
                 (tensor.name,),
-                lambda g, uid=tensor.uid: with_fields(g, uid, reordering=TensorReordering.NONE),  # type: ignore[misc]
+                lambda g, uid=tensor.uid: set_tensor_fields(g, uid, reordering=TensorReordering.NONE),  # type: ignore[misc]
             )

@@ -12,27 +12,27 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Parameters, Tensor
-from ...graph.replace import find_tensors, repack, replace_tensors
+from ...graph.replace import find_tensors, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
 
 __all__ = [
     "IMAGE",
     "Aspect",
     "Deviation",
-    "axis_order_name",
-    "find_results_of",
+    "find_axis_order_name",
+    "find_results_of_kind",
+    "format_type",
+    "get_operation_key",
     "has_other_layout",
+    "is_integer_product",
     "make_dims_deviation",
     "make_operation_change",
     "make_shared_deviation",
     "map_operation",
-    "multiplies_integers",
-    "operation_key",
     "set_fields",
+    "set_fields_of_tensors",
+    "set_tensor_fields",
     "tensors_in_memory",
-    "type_name",
-    "with_fields",
-    "with_fields_of_tensors",
 ]
 
 _T = DataType
@@ -75,7 +75,7 @@ class Deviation:
     undo: Callable[[Graph], Graph | None]
 
 
-def type_name(kind: DataType) -> str:
+def format_type(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
@@ -83,12 +83,12 @@ def tensors_in_memory(graph: Graph) -> list[Tensor]:
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 
 
-def with_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
+def set_tensor_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
     """Return the graph with fields of one tensor changed; unchanged if the tensor is gone."""
-    return with_fields_of_tensors(graph, [uid], **fields)
+    return set_fields_of_tensors(graph, [uid], **fields)
 
 
-def with_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
+def set_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
     """Return the graph with fields of several tensors changed, of those that are still in it."""
     new = {
         t.uid: replace(t, **{name: value(t) if callable(value) else value for name, value in fields.items()})
@@ -106,10 +106,10 @@ def make_shared_deviation(
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
     what, title = f"{shown} {'has' if len(names) == 1 else 'have'} {aspect} {old}", f"{shown}: {aspect} {old} -> {new}"
-    return Deviation(key, aspect, what, new, title, effect, names, lambda g: with_fields_of_tensors(g, uids, **fields))
+    return Deviation(key, aspect, what, new, title, effect, names, lambda g: set_fields_of_tensors(g, uids, **fields))
 
 
-def multiplies_integers(op: Op) -> bool:
+def is_integer_product(op: Op) -> bool:
     multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
 
@@ -117,7 +117,7 @@ def multiplies_integers(op: Op) -> bool:
 IMAGE = 4  # dims from which on there are pixels
 
 
-def axis_order_name(tensor: Tensor) -> str:
+def find_axis_order_name(tensor: Tensor) -> str:
     """Return the name of a tensor's axis order, such as NHWC; empty if its dims do not show one."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
@@ -134,7 +134,7 @@ def has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def find_results_of(graph: Graph, kind: type[Op]) -> set[int]:
+def find_results_of_kind(graph: Graph, kind: type[Op]) -> set[int]:
     """Return the uids of tensors that operations of a kind write, or that are computed from these."""
     reached: set[int] = set()
     for op in graph.ops:  # in an order in which nothing is read before it is written
@@ -148,7 +148,7 @@ def make_dims_deviation(
 ) -> Deviation:
     def resize_tensor(old: Tensor) -> Tensor:
         last = tensor.rank >= IMAGE and tensor.strides == channels_last(tensor.dims)
-        packed = channels_last(dims) if last else repack(old, dims).strides
+        packed = channels_last(dims) if last else make_packed_tensor(old, dims).strides
         return replace(old, dims=dims, strides=strides or packed)
 
     return Deviation(
@@ -163,18 +163,18 @@ def make_dims_deviation(
     )
 
 
-def operation_key(op: Op) -> int:
+def get_operation_key(op: Op) -> int:
     """Return the key of an operation: the uid of its first result, which stays the same when tensors change."""
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 
 def map_operation(graph: Graph, key: int, change: Callable[[Any], Op]) -> Graph:
-    return Graph(tuple(change(op) if operation_key(op) == key else op for op in graph.ops), graph.name)
+    return Graph(tuple(change(op) if get_operation_key(op) == key else op for op in graph.ops), graph.name)
 
 
 def make_operation_change(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
     """Return a function that changes this operation in a graph, found by its key."""
-    key = operation_key(op)
+    key = get_operation_key(op)
     return lambda graph: map_operation(graph, key, change)
 
 

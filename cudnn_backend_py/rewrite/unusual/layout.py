@@ -15,19 +15,19 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
-from ...graph.replace import repack
+from ...graph.replace import make_packed_tensor
 from ...graph.strides import channels_last, column_major, packed_strides, preserve_order
 from ..relations import BLOCK_SCALES
 from .blocks import find_scale_strides
 from .deviation import (
     IMAGE,
     Deviation,
-    axis_order_name,
+    find_axis_order_name,
+    get_operation_key,
     has_other_layout,
     make_shared_deviation,
-    operation_key,
+    set_tensor_fields,
     tensors_in_memory,
-    with_fields,
 )
 
 __all__ = ["find_low_alignments", "find_unusual_layouts"]
@@ -47,11 +47,11 @@ class _AxisOrders:
     words: Mapping[int, str]
     usual: str
 
-    def in_usual_order(self, dims: tuple[int, ...]) -> Strides:
+    def make_usual_strides(self, dims: tuple[int, ...]) -> Strides:
         """Return strides in the axis order of most tensors."""
         return channels_last(dims) if self.usual == "NHWC" else packed_strides(dims)
 
-    def is_unusual(self, tensor: Tensor) -> bool:
+    def has_unusual_order(self, tensor: Tensor) -> bool:
         """Return whether a tensor has another axis order than most."""
         return self.words[tensor.uid] not in ("", self.usual) and self.usual != "other"
 
@@ -59,7 +59,7 @@ class _AxisOrders:
 def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
     scales = {t.uid: wanted for t, wanted in find_scale_strides(graph)}
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized(graph)
-    words = {t.uid: axis_order_name(t) for t in tensors if t.uid not in scales}
+    words = {t.uid: find_axis_order_name(t) for t in tensors if t.uid not in scales}
     memory = [t for t in tensors if not t.virtual] or tensors
     counted = Counter(words[t.uid] for t in memory if words.get(t.uid) and t.uid not in operands)
     if len(counted) > 1:
@@ -68,19 +68,19 @@ def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
     return _AxisOrders(scales, operands, words, usual)
 
 
-def _packed_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
+def _make_packed_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
     """Return packed strides in the tensor's axis order or, for images, in the usual one."""
     operand = tensor.uid in orders.operands
-    wanted = repack(tensor, tensor.dims).strides
+    wanted = make_packed_tensor(tensor, tensor.dims).strides
     if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
         narrow = operand and tensor.data_type in LOW_PRECISION_TYPES
         wanted = column_major(tensor.dims) if narrow else packed_strides(tensor.dims)
-    order = axis_order_name(replace(tensor, strides=wanted))
+    order = find_axis_order_name(replace(tensor, strides=wanted))
     other = orders.usual and order not in ("", orders.usual)
-    return orders.in_usual_order(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
+    return orders.make_usual_strides(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
 
 
-def _matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
+def _make_matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
     """Return the strides that matmul kernels prefer: column-major for narrow types."""
     word = orders.words[tensor.uid]
     if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
@@ -90,8 +90,8 @@ def _matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
     )
 
 
-def _order_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
-    return orders.in_usual_order(tensor.dims)
+def _make_ordered_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
+    return orders.make_usual_strides(tensor.dims)
 
 
 def _keep_strides(tensor: Tensor, orders: _AxisOrders) -> None:
@@ -102,9 +102,9 @@ def _keep_strides(tensor: Tensor, orders: _AxisOrders) -> None:
 _RULES: tuple[tuple[Callable[[Tensor, _AxisOrders], object], Callable[[Tensor, _AxisOrders], Strides | None]], ...] = (
     (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
     (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _keep_strides),
-    (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _packed_strides),
-    (lambda tensor, orders: tensor.uid in orders.operands, _matmul_strides),
-    (lambda tensor, orders: orders.is_unusual(tensor), _order_strides),
+    (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _make_packed_strides),
+    (lambda tensor, orders: tensor.uid in orders.operands, _make_matmul_strides),
+    (lambda tensor, orders: orders.has_unusual_order(tensor), _make_ordered_strides),
 )
 
 
@@ -118,7 +118,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
         wanted = rule(tensor, orders)
         if wanted is None or not has_other_layout(tensor, wanted):
             continue
-        word = orders.words[tensor.uid] if rule is _order_strides and orders.usual else ""
+        word = orders.words[tensor.uid] if rule is _make_ordered_strides and orders.usual else ""
         named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
         yield Deviation(
             f"strides {tensor.uid}",
@@ -131,10 +131,10 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
             _make_stride_change(tensor, wanted),
         )
     if any(op.kind in CONVOLUTIONS for op in graph.ops):
-        yield from _all_row_major(tensors, orders)
+        yield from _find_row_major_images(tensors, orders)
 
 
-def _all_row_major(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Deviation]:
+def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Deviation]:
     """Yield the deviation that all images of a convolution are row-major, while kernels prefer channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
@@ -150,19 +150,19 @@ def _all_row_major(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Devia
 def _find_dequantized(graph: Graph) -> set[int]:
     """Return the uids of block-scaled tensors that become the second operand of a matmul."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
-    return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and operation_key(op) in operands}
+    return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and get_operation_key(op) in operands}
 
 
 def _make_stride_change(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Graph]:
     like = replace(tensor, strides=wanted)
-    return lambda graph: with_fields(graph, tensor.uid, strides=lambda one: _strides_in_order(one, like))
+    return lambda graph: set_tensor_fields(graph, tensor.uid, strides=lambda one: _make_strides_in_order_of(one, like))
 
 
-def _strides_in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
+def _make_strides_in_order_of(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
     """Return strides for a tensor's dims in the axis order of another tensor."""
     if tensor.dims == like.dims:
         return like.strides
-    for order in (channels_last, packed_strides) if axis_order_name(like) != "NCHW" else (packed_strides,):
+    for order in (channels_last, packed_strides) if find_axis_order_name(like) != "NCHW" else (packed_strides,):
         if tensor.rank >= IMAGE and order(like.dims) == like.strides:
             return order(tensor.dims)
     return preserve_order(tensor.dims, like.strides)
@@ -182,5 +182,5 @@ def find_low_alignments(graph: Graph) -> Iterator[Deviation]:
                 f"alignment of {tensor.name} {tensor.alignment} -> {_ALIGNED_BYTES} bytes",
                 "exact",
                 (tensor.name,),
-                lambda g, uid=tensor.uid: with_fields(g, uid, alignment=_ALIGNED_BYTES),  # type: ignore[misc]
+                lambda g, uid=tensor.uid: set_tensor_fields(g, uid, alignment=_ALIGNED_BYTES),  # type: ignore[misc]
             )

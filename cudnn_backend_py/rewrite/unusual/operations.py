@@ -10,9 +10,9 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
-from ...graph.replace import bypass, can_bypass, keep_ops, replace_tensors_in
+from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in
 from ..relations import NORMS
-from .deviation import Deviation, operation_key, tensors_in_memory, with_fields
+from .deviation import Deviation, get_operation_key, set_tensor_fields, tensors_in_memory
 from .types import FINALIZED
 
 __all__ = ["find_extra_operations", "find_stored_intermediates"]
@@ -35,7 +35,7 @@ def find_stored_intermediates(graph: Graph) -> Iterator[Deviation]:
                 f"{tensor.name}: in memory -> virtual (no one outside reads it)",
                 "exact" if tensor.scratch else "idea",
                 (tensor.name,),
-                lambda g, uid=tensor.uid: with_fields(g, uid, virtual=True, scratch=False),  # type: ignore[misc]
+                lambda g, uid=tensor.uid: set_tensor_fields(g, uid, virtual=True, scratch=False),  # type: ignore[misc]
             )
 
 
@@ -60,22 +60,22 @@ def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
             continue
         kind = f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
         passed = _find_input_to_pass_on(op)
-        outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
+        outside = "" if passed is not None and can_bypass_op(graph, op, passed) else ", which is done outside"
         yield Deviation(
-            f"operation {operation_key(op)}",
+            f"operation {get_operation_key(op)}",
             "operation",
             f"operation {op.name} ({kind})",
             "",
             f"without the operation {op.name} ({kind}){outside}",
             "idea",
             (op.name,),
-            lambda g, op=op: _remove_operation(g, operation_key(op)),  # type: ignore[misc]
+            lambda g, op=op: _remove_operation(g, get_operation_key(op)),  # type: ignore[misc]
         )
 
 
 def _remove_operation(graph: Graph, key: int) -> Graph | None:
     """Return the graph without an operation: bypassed, or left to the caller before or after it."""
-    op = next((one for one in graph.ops if operation_key(one) == key), None)
+    op = next((one for one in graph.ops if get_operation_key(one) == key), None)
     if op is None or len(graph.ops) == 1:
         return graph
     if (passed := _bypass_operation(graph, op)) is not None:
@@ -86,13 +86,13 @@ def _remove_operation(graph: Graph, key: int) -> Graph | None:
     shared = [t for t in op.inputs().values() if t.virtual] if is_last else outputs
     new = {tensor.uid: replace(tensor, virtual=False) for tensor in shared}
     rest = tuple(one for one in graph.ops if one is not op)
-    return keep_ops(graph, replace_tensors_in(rest, new))
+    return keep_only_ops(graph, replace_tensors_in(rest, new))
 
 
 def _bypass_operation(graph: Graph, op: Op) -> Graph | None:
     """Return the graph where an operation's input replaces its output; None if no input fits."""
     passed = _find_input_to_pass_on(op)
-    return None if passed is None else bypass(graph, {id(op): passed})
+    return None if passed is None else bypass_ops(graph, {id(op): passed})
 
 
 def _find_input_to_pass_on(op: Op) -> Tensor | None:

@@ -17,10 +17,17 @@ from ...generated.enums import (
     ResampleMode,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, convolved_size
-from ...graph.replace import repack, replace_tensors
+from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, compute_convolved_size
+from ...graph.replace import make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
-from .deviation import Deviation, axis_order_name, make_operation_change, operation_key, set_fields, with_fields
+from .deviation import (
+    Deviation,
+    find_axis_order_name,
+    get_operation_key,
+    make_operation_change,
+    set_fields,
+    set_tensor_fields,
+)
 
 __all__ = ["find_unusual_parameters"]
 
@@ -35,7 +42,7 @@ def _make_parameter_deviation(
     shown = [getattr(one, "name", one) for one in (old, new)]
     word = name.replace("_", " ")
     return Deviation(
-        f"{name} {operation_key(op)}",
+        f"{name} {get_operation_key(op)}",
         "parameter",
         f"{op.name} ({op.display_name()}) has {word} {shown[0]}",
         f"{shown[1]}",
@@ -53,7 +60,7 @@ def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
             scaled = op.operator is ReduceTensorOp.AVG
             new = " (its result divided by their number)" if scaled else ""
             yield Deviation(
-                f"operator {operation_key(op)}",
+                f"operator {get_operation_key(op)}",
                 "parameter",
                 f"{op.name} reduces with {op.operator.name}",
                 "ADD",
@@ -119,14 +126,14 @@ def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation
         groups = image.dims[1] // weights.dims[1]
         dims = (weights.dims[0], image.dims[1], *weights.dims[2:])
         yield Deviation(
-            f"group {operation_key(op)}",
+            f"group {get_operation_key(op)}",
             "parameter",
             f"{op.name} ({op.display_name()}) has {groups} groups ({weights.name} {list(weights.dims)})",
             "1 group",
             f"{op.name}: {groups} groups -> 1, {weights.name} {list(dims)} with zeros between groups",
             "exact",
             (op.name, weights.name),
-            lambda g: with_fields(g, weights.uid, dims=dims, strides=_strides_like_image(image, dims)),
+            lambda g: set_tensor_fields(g, weights.uid, dims=dims, strides=_make_strides_like_image(image, dims)),
         )
     names = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
     steps = [tuple(given.get(name, ())) for name in names]
@@ -149,13 +156,13 @@ def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation
         yield _make_geometry_deviation(op, "wide padding", found, "none", **none)
 
 
-def _strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
-    return packed_strides(dims) if axis_order_name(image) == "NCHW" else channels_last(dims)
+def _make_strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
+    return packed_strides(dims) if find_axis_order_name(image) == "NCHW" else channels_last(dims)
 
 
 def _make_geometry_deviation(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
     def apply_change(graph: Graph) -> Graph:
-        ops = [one for one in graph.ops if operation_key(one) == operation_key(op)]
+        ops = [one for one in graph.ops if get_operation_key(one) == get_operation_key(op)]
         if not ops or not isinstance(ops[0], Operation):
             return graph
         plain = set_fields(ops[0], "convolution", **fields)
@@ -163,15 +170,17 @@ def _make_geometry_deviation(op: Operation, name: str, found: str, usual: str, *
         image, weights, response = (plain.fields[port] for port in CONVOLUTIONS[op.kind])
         given = plain.fields["convolution"].fields
         steps = (given[one] for one in ("pre_paddings", "post_paddings", "filter_strides", "dilations"))
-        spatial = tuple(convolved_size(*one) for one in zip(image.dims[2:], weights.dims[2:], *steps, strict=True))
+        spatial = tuple(
+            compute_convolved_size(*one) for one in zip(image.dims[2:], weights.dims[2:], *steps, strict=True)
+        )
         old, new = response.dims[2:], (*response.dims[:2], *spatial)
         rest = Graph(tuple(plain if one is ops[0] else one for one in graph.ops), graph.name)
         same = [t for t in rest.tensors if t.rank == len(new) and t.dims[2:] == old and t.dims[2:] != image.dims[2:]]
         same = same or [t for t in rest.tensors if t.uid == response.uid]
-        return replace_tensors(rest, {t.uid: repack(t, (*t.dims[:2], *spatial)) for t in same})
+        return replace_tensors(rest, {t.uid: make_packed_tensor(t, (*t.dims[:2], *spatial)) for t in same})
 
     return Deviation(
-        f"{name} {operation_key(op)}",
+        f"{name} {get_operation_key(op)}",
         "parameter",
         f"{op.name} ({op.display_name()}) has {found}",
         usual,

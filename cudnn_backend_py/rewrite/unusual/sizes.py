@@ -13,7 +13,7 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.shapes import has_end_offset
-from ..dims import dim_classes, resize
+from ..dims import find_dim_classes, resize_dims
 from ..relations import NORMS
 from .deviation import IMAGE, Deviation, make_dims_deviation
 
@@ -63,7 +63,7 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
         needed: dict[str, tuple[int, ...]] = {}
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
             image = ports.get("x", ports.get("dx"))
-            small = None if image is None else _pooled_dims(op, image)
+            small = None if image is None else _compute_pooled_dims(op, image)
             needed = dict.fromkeys(("y", "dy", "idx"), small) if small else {}
         if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
             token, weight, output = ports["token"], ports["weight"], ports["output"]
@@ -81,7 +81,7 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
                 yield make_dims_deviation(ports[port], dims, f"as the others of {op.name} give", "idea")
 
 
-def _pooled_dims(op: Operation, image: Tensor) -> tuple[int, ...] | None:
+def _compute_pooled_dims(op: Operation, image: Tensor) -> tuple[int, ...] | None:
     given = op.fields["resample"].fields
     parts = [given.get(name, ()) for name in ("window_dims", "pre_paddings", "post_paddings", "strides")]
     if any(len(part) != image.rank - 2 or any(type(one) is not int for one in part) for part in parts):
@@ -122,12 +122,12 @@ _LARGEST = 1 << 15
 
 def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
     """Yield channels, rows and columns that are not multiples of 8, and very large dims."""
-    classes = dict.fromkeys(dim_classes(graph).values())
+    classes = dict.fromkeys(find_dim_classes(graph).values())
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     pixels = IMAGE - any(op.kind in CONVOLUTIONS for op in graph.ops)  # there is a convolution over one dim
     for one in classes:
         axes = [(tensors[uid], axis) for uid, axis in sorted(one.axes) if uid in tensors]
-        inner = [(tensor, axis) for tensor, axis in axes if _is_inner(tensor, axis, pixels)]
+        inner = [(tensor, axis) for tensor, axis in axes if _is_inner_axis(tensor, axis, pixels)]
         if one.fixed or not inner:
             continue
         odd, large = one.size > 1 and one.size % _SIZES != 0, one.size > _LARGEST
@@ -156,9 +156,9 @@ def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
 
 
 def _resize_class_of(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
-    found = dim_classes(graph).get(axis)
-    return graph if found is None else resize(graph, [found], size)
+    found = find_dim_classes(graph).get(axis)
+    return graph if found is None else resize_dims(graph, [found], size)
 
 
-def _is_inner(tensor: Tensor, axis: int, pixels: int) -> bool:
+def _is_inner_axis(tensor: Tensor, axis: int, pixels: int) -> bool:
     return axis == 1 if tensor.rank >= pixels else axis > 0

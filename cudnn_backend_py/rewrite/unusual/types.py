@@ -16,18 +16,18 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..relations import BLOCK_SCALES, NORMS
-from .blocks import block_scaled_port, find_usual_format
+from .blocks import find_block_scaled_port, find_usual_format
 from .deviation import (
     Deviation,
-    find_results_of,
+    find_results_of_kind,
+    format_type,
+    get_operation_key,
+    is_integer_product,
     make_operation_change,
     make_shared_deviation,
-    multiplies_integers,
-    operation_key,
     set_fields,
+    set_tensor_fields,
     tensors_in_memory,
-    type_name,
-    with_fields,
 )
 
 __all__ = ["FINALIZED", "find_unusual_compute_types", "find_unusual_types", "find_unusual_virtual_types"]
@@ -54,7 +54,7 @@ _OF_NORMS = ("scale", "bias", "dscale", "dbias", "bn_scale", "dbn_scale", "dbn_b
 FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
-def _types_of_ports(graph: Graph) -> dict[int, DataType]:
+def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
     """Return by uid the types of tensors that their ports determine."""
     small = find_usual_format(graph)
     found: dict[int, DataType] = {}
@@ -62,26 +62,26 @@ def _types_of_ports(graph: Graph) -> dict[int, DataType]:
         if isinstance(op, Reduction) and not op.y.virtual:
             found[op.y.uid] = _T.FLOAT
         for port, tensor in op.ports():
-            kind = _type_of_port(op, port.split("[")[0], small)
+            kind = _find_type_of_port(op, port.split("[")[0], small)
             if kind is not None:
                 found[tensor.uid] = kind
     return found
 
 
-def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
+def _find_type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
     """Return the type that a port requires; None for ports of ordinary numbers; `small` is the type of scales."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
         return _T.FLOAT if port in _OF_NORMS or "running" in port or port == "peer_stat" else None
     if op.kind in BLOCK_SCALES:
-        return small if port == block_scaled_port(op) else None
+        return small if port == find_block_scaled_port(op) else None
     if op.kind is _D.OPERATION_BN_FINALIZE_STATISTICS:
         return _T.HALF if port.startswith("eq_") else _T.FLOAT
     return _T.FLOAT if op.kind is _D.OPERATION_BN_BWD_WEIGHTS and port not in ("x", "dy") else None
 
 
-def _usual_type(tensors: list[Tensor]) -> DataType | None:
+def _find_most_frequent_type(tensors: list[Tensor]) -> DataType | None:
     """Return the most frequent type of tensors; in a tie a float type, then the one read first."""
     counted = Counter(tensor.data_type for tensor in tensors)
     order = {kind: place for place, kind in enumerate(reversed(list(dict.fromkeys(t.data_type for t in tensors))))}
@@ -91,26 +91,26 @@ def _usual_type(tensors: list[Tensor]) -> DataType | None:
 
 def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
     """Yield tensors in memory with a type unlike that of the others, or unlike the one their port requires."""
-    known = _types_of_ports(graph)
+    known = _find_types_by_port(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
     main = [t for t in tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]
     main.sort(key=lambda tensor: tensor.uid in written)
-    usual = _usual_type(main)
-    reduced = find_results_of(graph, Reduction)
+    usual = _find_most_frequent_type(main)
+    reduced = find_results_of_kind(graph, Reduction)
     for tensor in tensors_in_memory(graph):
         in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
-        fitting = {needed, *(_wider_types(tensor.uid in reduced, usual) if tensor.uid in written else ())}
+        fitting = {needed, *(_list_wider_types(tensor.uid in reduced, usual) if tensor.uid in written else ())}
         if in_port and needed in _EIGHT_BITS:
             fitting |= _EIGHT_BITS
         if needed is not None and tensor.data_type not in fitting:
             yield _make_type_deviation(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
-        old, new = type_name(usual), type_name(_T.FLOAT)
+        old, new = format_type(usual), format_type(_T.FLOAT)
         one = make_shared_deviation(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
-        yield replace(one, undo=lambda g: _compute_in_float(one.undo(g)))
+        yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g)))
 
 
 _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
@@ -118,20 +118,20 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
     """Return the deviation of a tensor that has another type than needed; `name` names it in texts."""
-    found, uid = type_name(tensor.data_type), tensor.uid
+    found, uid = format_type(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
         "data type",
         f"{name} has data type {found}",
-        type_name(needed),
-        f"{name}: {found} -> {type_name(needed)}{as_others}",
+        format_type(needed),
+        f"{name}: {found} -> {format_type(needed)}{as_others}",
         "changes numerics",
         (tensor.name,),
-        lambda graph: with_fields(graph, uid, data_type=needed),
+        lambda graph: set_tensor_fields(graph, uid, data_type=needed),
     )
 
 
-def _wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
+def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
     """Return the types that a result may have for operands of this type; reductions may widen more."""
     if is_reduced:
         return (_T.FLOAT,)
@@ -140,7 +140,7 @@ def _wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ..
     return (_T.INT32, _T.FLOAT) if usual is _T.INT8 else ()
 
 
-def _compute_in_float(graph: Graph | None) -> Graph | None:
+def _set_float32_computation(graph: Graph | None) -> Graph | None:
     """Return the graph with these operations computing in float32."""
     return graph and Graph(tuple(_set_compute_type(op, _T.FLOAT) for op in graph.ops), graph.name)
 
@@ -150,12 +150,12 @@ def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
     given = {one.data_type for one in tensors_in_memory(graph)}
     for tensor in graph.tensors:
         if tensor.virtual:
-            needed = _type_between(graph.users([tensor.uid]), tensor, given)
+            needed = _find_usual_type_between(graph.users([tensor.uid]), tensor, given)
             if tensor.data_type is not needed:
                 yield _make_type_deviation(tensor, f"virtual tensor {tensor.name}", needed)
 
 
-def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
+def _find_usual_type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
     """Return the usual type of a virtual tensor between the operations that write and read it.
 
     Parameters
@@ -164,18 +164,18 @@ def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataTyp
         The types of tensors in memory.
     """
     for op in users:
-        for rule in (_as_other_operand, _as_input_of_norm, _as_other_factor):
+        for rule in (_find_type_of_other_operand, _find_type_of_norm_input, _find_type_of_other_input):
             if (kind := rule(op, tensor)) is not None:
                 return kind
     kind = tensor.data_type
     writers = [op for op in users if tensor.uid in {one.uid for one in op.outputs().values()}]
-    integers = kind is _T.INT32 and any(map(multiplies_integers, writers))
-    if integers or any(map(_is_logical, writers)) or (kind in HALF_TYPES and kind in given):
+    integers = kind is _T.INT32 and any(map(is_integer_product, writers))
+    if integers or any(map(_is_logical_operation, writers)) or (kind in HALF_TYPES and kind in given):
         return kind
     return _T.FLOAT
 
 
-def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
+def _find_type_of_other_operand(op: Op, tensor: Tensor) -> DataType | None:
     """Return the type of the other operand of a matmul that reads the tensor; its own if that is virtual too."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
@@ -183,7 +183,7 @@ def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
     return tensor.data_type if other.virtual or other.uid == tensor.uid else other.data_type
 
 
-def _as_input_of_norm(op: Op, tensor: Tensor) -> DataType | None:
+def _find_type_of_norm_input(op: Op, tensor: Tensor) -> DataType | None:
     """Return the type of a norm's input for the other tensors of the norm, which may also be float32."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
@@ -191,7 +191,7 @@ def _as_input_of_norm(op: Op, tensor: Tensor) -> DataType | None:
     return tensor.data_type if tensor.data_type is _T.FLOAT else x.data_type
 
 
-def _as_other_factor(op: Op, tensor: Tensor) -> DataType | None:
+def _find_type_of_other_input(op: Op, tensor: Tensor) -> DataType | None:
     """Return the type of the other input of a convolution that reads the tensor."""
     inputs = op.inputs() if op.kind in CONVOLUTIONS else {}
     if all(one.uid != tensor.uid for one in inputs.values()):
@@ -199,7 +199,7 @@ def _as_other_factor(op: Op, tensor: Tensor) -> DataType | None:
     return next((one.data_type for one in inputs.values() if one.uid != tensor.uid), _T.FLOAT)
 
 
-def _is_logical(op: Op) -> bool:
+def _is_logical_operation(op: Op) -> bool:
     """Return whether an operation compares, combines booleans, or generates an index."""
     return isinstance(op, Pointwise) and (op.mode.name.startswith(("CMP_", "LOGICAL_")) or op.mode is _P.GEN_INDEX)
 
@@ -229,16 +229,16 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
     """Yield operations with a compute type other than float32, int32 for integers, double for doubles."""
     for op in graph.ops:
         kind, kinds = _find_compute_type(op), {tensor.data_type for tensor in op.inputs().values()}
-        usual = _T.INT32 if multiplies_integers(op) else _T.FLOAT
+        usual = _T.INT32 if is_integer_product(op) else _T.FLOAT
         index = isinstance(op, Pointwise) and (op.mode is _P.GEN_INDEX or kinds <= {_T.INT32, _T.BOOLEAN})
         if kind is None or kind is usual or index or (kind is _T.DOUBLE and kinds == {_T.DOUBLE}):
             continue
         yield Deviation(
-            f"compute {operation_key(op)}",
+            f"compute {get_operation_key(op)}",
             "compute type",
-            f"{op.name} ({op.display_name()}) computes in {type_name(kind)}",
-            type_name(usual),
-            f"{op.name}: computation in {type_name(kind)} -> {type_name(usual)}",
+            f"{op.name} ({op.display_name()}) computes in {format_type(kind)}",
+            format_type(usual),
+            f"{op.name}: computation in {format_type(kind)} -> {format_type(usual)}",
             "changes numerics",
             (op.name,),
             make_operation_change(op, lambda one, usual=usual: _set_compute_type(one, usual)),  # type: ignore[misc]

@@ -56,7 +56,7 @@ from ...generated.enums import DataType, DescriptorType, RngDistribution
 from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
-from ...graph.formats import is_integer, largest_finite, round_to
+from ...graph.formats import get_largest_finite, is_integer, round_to_data_type
 from ...interpreter.arithmetic import mask_below
 from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import is_unordered
@@ -226,7 +226,7 @@ class Expected:
             + self.spread / SPREAD_FACTOR
         )
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
-        counted &= np.abs(self.center) <= largest_finite(kind)
+        counted &= np.abs(self.center) <= get_largest_finite(kind)
         if int(np.count_nonzero(counted)) < MIN_ELEMENTS:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
@@ -236,7 +236,7 @@ class Expected:
 
 
 def _round_to(values: FloatArray, kind: DataType) -> FloatArray:
-    return np.asarray(round_to(values, kind), dtype=np.float64)
+    return np.asarray(round_to_data_type(values, kind), dtype=np.float64)
 
 
 def compute_expected_outputs(

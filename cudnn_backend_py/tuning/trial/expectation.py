@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...graph import Graph
 from ...graph.attention.recognize import read_attention
-from ...graph.formats import round_to
+from ...graph.formats import round_to_data_type
 from ...interpreter import interpret
 from ...known_issues import AttentionUse
 from .bound import Arithmetic, Expected, compute_expected_outputs
@@ -39,10 +39,10 @@ def compute_expectation(
         others = [interpret(graph, inputs)] + ([] if use is not None else run_in_float32(graph, inputs))
         for name, item in expected.items():
             wide = replace(item, spread=HOSTILE_BOUND_FACTOR * item.spread)
-            center = round_to(item.center, item.tensor.data_type)
+            center = round_to_data_type(item.center, item.tensor.data_type)
             near = item.defined
             for results in others:
-                held = round_to(results[name].astype(float), item.tensor.data_type)
+                held = round_to_data_type(results[name].astype(float), item.tensor.data_type)
                 with np.errstate(invalid="ignore"):
                     inside = np.abs(held - item.center) <= wide.bounds()
                 near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...graph import Graph, Op, Pointwise, Reduction, Tensor
-from ...graph.formats import largest_finite, round_to
+from ...graph.formats import get_largest_finite, round_to_data_type
 from ...interpreter import OPERATIONS
 from ...interpreter.philox import dropout_mask
 from ...interpreter.pointwise import BACKWARD
@@ -135,7 +135,7 @@ class PerturbedRun(Run):
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _MIN_AND_MAX:
             given = np.clip(
-                given, -largest_finite(DataType.FLOAT), largest_finite(DataType.FLOAT)
+                given, -get_largest_finite(DataType.FLOAT), get_largest_finite(DataType.FLOAT)
             )  # these begin with the largest number
         if self._computes_in_float32 and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
             given = self._compute_reordered_product(self._op, given)
@@ -158,7 +158,7 @@ class PerturbedRun(Run):
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
         return np.where(
-            large > largest_finite(DataType.FLOAT), np.nan, np.where(small < _SMALLEST_NORMAL_FLOAT32, 0.0, values)
+            large > get_largest_finite(DataType.FLOAT), np.nan, np.where(small < _SMALLEST_NORMAL_FLOAT32, 0.0, values)
         )
 
     def round_to_type(self, values: FloatArray, data_type: DataType) -> FloatArray:
@@ -207,7 +207,7 @@ class PerturbedRun(Run):
         moved = values.astype(np.float64)
         if rule.narrow_type is not None and tensor.uid in self._factor_uids and tensor.data_type is DataType.FLOAT:
             if rule.narrow_type is not DataType.FLOAT:
-                step, held = get_unit_roundoff(rule.narrow_type), round_to(values, rule.narrow_type)
+                step, held = get_unit_roundoff(rule.narrow_type), round_to_data_type(values, rule.narrow_type)
             else:
                 step, held = 2.0**-10, _truncate_to_tf32(values)
             if rule.narrow_type is DataType.FLOAT and self._sign < 0:
@@ -215,7 +215,9 @@ class PerturbedRun(Run):
             else:
                 moved = np.where(held == values, moved, moved * (1 + step * self._draw_noise(moved.shape)))
             if rule.narrow_type is not DataType.FLOAT and self._sign < 0:
-                moved = np.where(np.abs(moved) > largest_finite(rule.narrow_type), np.copysign(np.inf, moved), moved)
+                moved = np.where(
+                    np.abs(moved) > get_largest_finite(rule.narrow_type), np.copysign(np.inf, moved), moved
+                )
         if rule.input_change:
             moved = moved * (1 + rule.input_change * self._draw_noise(moved.shape))
         if self._flushes_denormals and tensor.data_type is not DataType.DOUBLE:
@@ -315,7 +317,7 @@ class PerturbedRun(Run):
 
     def _perturb_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
         """Return values with random changes as large as their rounding error in a type."""
-        inexact = np.isfinite(values) & (round_to(values, data_type) != values)
+        inexact = np.isfinite(values) & (round_to_data_type(values, data_type) != values)
         if not inexact.any():
             return values
         shift = (

@@ -16,7 +16,7 @@ from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.child import AnswerWriter, LastingChild, serve
-from ...versions.store import environment_for
+from ...versions.store import make_version_environment
 from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
 
@@ -45,7 +45,7 @@ class Runner:
     ) -> None:
         self._limit_s = limit_s
         self._child = LastingChild(
-            f"{__name__}:{serve_trials.__name__}", lambda: environment or environment_for(version)
+            f"{__name__}:{serve_trials.__name__}", lambda: environment or make_version_environment(version)
         )
 
     def __enter__(self) -> Self:

@@ -83,10 +83,10 @@ def test_the_audit_keeps_a_case_of_an_introduced_error(tmp_path: Path, monkeypat
     """Make every element of the result 10 percent too large."""
     original = torch.nn.functional.scaled_dot_product_attention
 
-    def attention_with_error(*args: Any, **kwargs: Any) -> Any:
+    def compute_attention_with_error(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs) * 1.1
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention_with_error)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", compute_attention_with_error)
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16) for _ in range(3))
     with audit(folder=tmp_path / "cases", every=1) as report:
         torch.nn.functional.scaled_dot_product_attention(q, k, v)

@@ -12,12 +12,12 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
-from cudnn_backend_py.graph.attention.shape_class import ClassBounds, best_class_bounds, class_problem
+from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, find_best_class_bounds, make_class_problem
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import (
     BatchLayout,
     CallKind,
-    ClassCall,
+    ShapeClassCall,
     compute_reference_results,
     compute_relative_error,
     make_int32_tensor,
@@ -25,8 +25,8 @@ from tests.support.ragged_attention import (
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 BOUNDS, SMALL_BOUNDS = (
-    ClassBounds(8, 384, 512),
-    ClassBounds(8, 128, 256),
+    ShapeClassBounds(8, 384, 512),
+    ShapeClassBounds(8, 128, 256),
 )  # small ones use another engine in the forward pass
 CALL_KINDS = {
     "plain": CallKind(kv_heads=4),
@@ -51,10 +51,13 @@ def gpu() -> Iterator[Target]:
 
 
 def make_class_plan(
-    kind: CallKind, gpu: Target, *, backward: bool, bounds: ClassBounds = BOUNDS, **options: Any
+    kind: CallKind, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
 ) -> ClassPlan:
     return ClassPlan(
-        class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
+        make_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
+        gpu,
+        backward=backward,
+        **options,
     )
 
 
@@ -63,7 +66,7 @@ def draw_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def draw_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iterator[ClassCall]:
+def draw_calls(kind: CallKind, count: int, bounds: ShapeClassBounds = BOUNDS) -> Iterator[ShapeClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[BatchLayout, ...] = ("packed", "dense", "padded")
     for number in range(count):
@@ -75,15 +78,15 @@ def draw_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iter
         if mode == "dense":
             lens_q, lens_kv = [max(1, max(lens_q))] * batch, [max(1, max(lens_kv))] * batch
         if max(lens_q) and max(lens_kv):
-            yield ClassCall(kind, mode, lens_q, lens_kv, number)
+            yield ShapeClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run_call(call: ClassCall, plan: ClassPlan) -> None:
+def run_call(call: ShapeClassCall, plan: ClassPlan) -> None:
     plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
-def check_results(call: ClassCall, *, backward: bool) -> None:
-    for name, found in call.result_errors(backward=backward):
+def check_results(call: ShapeClassCall, *, backward: bool) -> None:
+    for name, found in call.iterate_result_errors(backward=backward):
         assert found < call.kind.result_tolerance, (
             f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
         )
@@ -91,7 +94,7 @@ def check_results(call: ClassCall, *, backward: bool) -> None:
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL_BOUNDS], ids=["large", "small"])
 @pytest.mark.parametrize("name", CALL_KINDS)
-def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ClassBounds) -> None:
+def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ShapeClassBounds) -> None:
     kind = CALL_KINDS[name]
     forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
     for call in draw_calls(kind, 12, bounds):
@@ -105,9 +108,9 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
     kind = CALL_KINDS["groups"]
     for way in (False, True):
-        problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
+        problem = make_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
-        call = ClassCall(kind, mode, [100] * 3, [200] * 3)
+        call = ShapeClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
             run_call(call, make_class_plan(kind, gpu, backward=False))
         run_call(call, plan)
@@ -126,8 +129,8 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: BatchLayout, lens_q: l
         return held[-1]
 
     kind = CALL_KINDS["plain"]
-    plan = make_class_plan(kind, gpu, backward=False, bounds=ClassBounds(4, 1, 128), workspace=allocate)
-    call = ClassCall(kind, mode, lens_q, [100, 1, 50])
+    plan = make_class_plan(kind, gpu, backward=False, bounds=ShapeClassBounds(4, 1, 128), workspace=allocate)
+    call = ShapeClassCall(kind, mode, lens_q, [100, 1, 50])
     run_call(call, plan)
     check_results(call, backward=False)
     at = plan.tables["ragged_q"]
@@ -139,11 +142,11 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
     """Change shapes in one and several threads, on several streams, and next to a captured graph of another shape."""
     kind = CALL_KINDS["groups"]
     plan = make_class_plan(kind, gpu, backward=False)
-    made = [ClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
+    made = [ShapeClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
         run_call(call, plan)
         check_results(call, backward=False)
-    captured = ClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
+    captured = ShapeClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run_call(captured, plan)
@@ -152,14 +155,14 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
 
     def call_in_thread(seed: int) -> None:
         rng = random.Random(seed)
-        mine = [ClassCall(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
+        mine = [ShapeClassCall(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(30):
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
                 run_call(call, plan)
-                found.extend(call.result_errors(backward=False))
+                found.extend(call.iterate_result_errors(backward=False))
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(3)]
     for thread in threads:
@@ -198,10 +201,10 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     k, v, table, whole = copy_k_and_v_to_pages(lens, page, 40)
     kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
     base = replace(
-        kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
+        kind.make_problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
-    bounds = best_class_bounds(base)
-    plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
+    bounds = find_best_class_bounds(base)
+    plan = ClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
     cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
@@ -211,7 +214,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     plan({"q": q, "k": k, "v": v, "o": o, "stats": stats}, sequences, {"q": 256, "o": 256, "stats": 4})
     for i, (own_k, own_v) in enumerate(whole):
         rows = slice(int(cu[i]), int(cu[i + 1]))
-        call = ClassCall(kind, "dense", [1], [1])
+        call = ShapeClassCall(kind, "dense", [1], [1])
         want = compute_reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
         assert compute_relative_error(o[rows], want["o"]) < 6e-3
         assert compute_relative_error(stats[rows], want["stats"]) < 6e-3
@@ -220,7 +223,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
     kind = CALL_KINDS["groups"]
     plans = {way: make_class_plan(kind, gpu, backward=way) for way in (False, True)}
-    call = ClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
+    call = ShapeClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
     sequences = call.sequences
     for plan in plans.values():
         plan(call.buffers, sequences, call.offset_multipliers)
@@ -249,10 +252,10 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     plan = make_class_plan(
-        CALL_KINDS["groups"], gpu, backward=True, bounds=ClassBounds(64, 16384, 16384), workspace=allocate
+        CALL_KINDS["groups"], gpu, backward=True, bounds=ShapeClassBounds(64, 16384, 16384), workspace=allocate
     )
     for batch, length in ((2, 100), (8, 384)):
-        call = ClassCall(CALL_KINDS["groups"], "dense", [length] * batch, [length] * batch)
+        call = ShapeClassCall(CALL_KINDS["groups"], "dense", [length] * batch, [length] * batch)
         run_call(call, make_class_plan(CALL_KINDS["groups"], gpu, backward=False))
         run_call(call, plan)
         check_results(call, backward=True)
@@ -265,7 +268,7 @@ def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Targe
     kind = CALL_KINDS["groups"]
     plan = make_class_plan(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
-        call = ClassCall(kind, "dense", [length] * 2, [length] * 2)
+        call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2)
         run_call(call, plan)
         check_results(call, backward=False)
     plan.close()
@@ -281,11 +284,13 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
         with torch.cuda.stream(stream):
             for number in range(5):
                 length = 50 + 10 * seed + number
-                call = ClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
+                call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
                 run_call(call, plan)
                 stream.synchronize()
                 wrong.extend(
-                    name for name, found in call.result_errors(backward=False) if not found < kind.result_tolerance
+                    name
+                    for name, found in call.iterate_result_errors(backward=False)
+                    if not found < kind.result_tolerance
                 )
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
@@ -300,14 +305,14 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
 @pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
 def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
     plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
-    call = ClassCall(CALL_KINDS["plain"], "dense", [10], [10])
+    call = ShapeClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     with pytest.raises(UsageError, match="class-bounds"):
         plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
 def test_a_missing_buffer_is_reported(gpu: Target) -> None:
     plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
-    call = ClassCall(CALL_KINDS["plain"], "dense", [10], [10])
+    call = ShapeClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
         run_call(call, plan)

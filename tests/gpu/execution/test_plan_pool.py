@@ -17,10 +17,10 @@ from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import ClassBounds, class_problem
+from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, make_class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import CallKind, ClassCall
+from tests.support.ragged_attention import CallKind, ShapeClassCall
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 CALL_KIND = CallKind(causal=True)
@@ -104,8 +104,8 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
 
 
 def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
-    problem = class_problem(
-        CallKind(kv_heads=4, causal=True).problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False
+    problem = make_class_problem(
+        CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
     )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
@@ -121,9 +121,9 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
 
 
 def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
-    problem = class_problem(CALL_KIND.problem_of_call(1, 2, 2), ClassBounds(4, 128, 128), backward=False)
+    problem = make_class_problem(CALL_KIND.make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
-    call = ClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
+    call = ShapeClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.offset_multipliers)
     graph, sequences = torch.cuda.CUDAGraph(), call.sequences
     with torch.cuda.graph(graph):
@@ -134,11 +134,11 @@ def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Tar
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize()
-    assert all(found < CALL_KIND.result_tolerance for _, found in call.result_errors(backward=False))
+    assert all(found < CALL_KIND.result_tolerance for _, found in call.iterate_result_errors(backward=False))
 
 
 def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) -> None:
-    run = plan(CALL_KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
+    run = plan(CALL_KIND.make_problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
     given, other = draw_tensors(100), draw_tensors(300)
@@ -225,7 +225,7 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built(gpu: Target) -
     better = pool.find(pool.list_keys()[1])
     assert better is not None
     assert better.plan.streams
-    assert better.plan.bounds == ClassBounds(2, 128, 128)
+    assert better.plan.bounds == ShapeClassBounds(2, 128, 128)
 
 
 def test_tensors_with_heads_before_rows_have_exact_plans(gpu: Target) -> None:

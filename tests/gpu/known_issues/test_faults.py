@@ -39,7 +39,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.formats import decode, encode, round_to
+from cudnn_backend_py.graph.formats import decode, encode, round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue
@@ -112,7 +112,7 @@ def draw_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
         elif tensor.data_type is DataType.INT8:
             made[tensor.name] = rng.integers(-3, 4, tensor.dims).astype(np.float64)
         else:
-            made[tensor.name] = round_to(rng.standard_normal(tensor.dims), tensor.data_type)
+            made[tensor.name] = round_to_data_type(rng.standard_normal(tensor.dims), tensor.data_type)
     return made
 
 
@@ -149,14 +149,14 @@ def run_strongly_negative_scores(which: str) -> str:
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
     rng = np.random.default_rng(0)
-    exact = {name: round_to(0.1 * rng.standard_normal(size), DataType.HALF) for name, size in dims.items()}
+    exact = {name: round_to_data_type(0.1 * rng.standard_normal(size), DataType.HALF) for name, size in dims.items()}
     exact["q"], exact["k"] = (
-        round_to(exact["q"] + 4.0, DataType.HALF),
-        round_to(exact["k"] - 4.0, DataType.HALF),
+        round_to_data_type(exact["q"] + 4.0, DataType.HALF),
+        round_to_data_type(exact["k"] - 4.0, DataType.HALF),
     )
     lengths: dict[str, Any] = {"seq_len_q": np.array([128, 128]), "seq_len_kv": np.array([192, 192])} if padding else {}
     forward = reference.forward(exact["q"], exact["k"], exact["v"], **lengths)
-    o = round_to(forward.o, DataType.HALF)
+    o = round_to_data_type(forward.o, DataType.HALF)
     back = reference.backward(exact["q"], exact["k"], exact["v"], o, exact["do"], forward.stats, **lengths)
     values = exact | {"o": o, "stats": forward.stats}
     values |= {name: item.reshape(-1, 1, 1, 1) for name, item in lengths.items()}
@@ -458,7 +458,7 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
         words = f"failed: {error.headline}"
     if child.ending:
         words = "it does not end" if child.ending == TIMED_OUT else f"the process ends by {child.ending}"
-    if lost or not child.usable:
+    if lost or not child.is_usable:
         child.end()
     return words
 
@@ -484,7 +484,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
                 break
             began = time.monotonic()
             alone = name.startswith(GRAPHS_IN_OWN_PROCESS)
-            first = alone or child is None or not child.usable
+            first = alone or child is None or not child.is_usable
             if first:
                 if child is not None:
                     child.end()

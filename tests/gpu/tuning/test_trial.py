@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.interpreter.data import KINDS
 from cudnn_backend_py.known_issues import find_ending_problems
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
+from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
@@ -93,7 +93,7 @@ def is_reported_wrong(graph: Graph, data: str) -> bool:
         return False
 
 
-def reduce_wrong_graph(graph: Graph) -> Reduced:
+def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     """Return the smallest form of a graph that is still wrong; large graphs get more time."""
     made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]

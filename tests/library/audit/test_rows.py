@@ -33,13 +33,13 @@ class AttentionProblem:
         given: dict[str, Any] = {}
         if draw.random() < 0.4:
             self.named["bias"] = torch.randn(1, heads * group, s_q, s_kv).to(self.kind)
-            given["bias"] = self.float64_array(self.named["bias"])
+            given["bias"] = self.make_float64_array(self.named["bias"])
         if draw.random() < 0.4:
             self.named["alibi_slopes"] = 0.1 * torch.rand(heads * group)
-            given["alibi_slopes"] = self.float64_array(self.named["alibi_slopes"])
+            given["alibi_slopes"] = self.make_float64_array(self.named["alibi_slopes"])
         if draw.random() < 0.4:
             self.named["sink"] = torch.randn(heads * group)
-            given["sink"] = self.float64_array(self.named["sink"])
+            given["sink"] = self.make_float64_array(self.named["sink"])
         if draw.random() < 0.4:
             self.named["seq_len_q"] = torch.randint(1, s_q + 1, (batch,), dtype=torch.int32)
             self.named["seq_len_kv"] = torch.randint(1, s_kv + 1, (batch,), dtype=torch.int32)
@@ -49,15 +49,15 @@ class AttentionProblem:
         self.options = OperatorOptions(draw.choice([None, 0.3]), 0.0, left, right, bottom, None, False)
         given |= {"scale": self.options.scale, "left_bound": left, "right_bound": right}
         given["alignment"] = "bottom_right" if bottom else "top_left"
-        q, k, v = (self.float64_array(self.named[name]) for name in "qkv")
+        q, k, v = (self.make_float64_array(self.named[name]) for name in "qkv")
         self.d_o = torch.randn(batch, heads * group, s_q, d).to(self.kind)
         made = reference.forward(q, k, v, **given)
         self.o = torch.from_numpy(made.o).to(self.kind)
-        back = reference.backward(q, k, v, made.o, self.float64_array(self.d_o), made.stats, **given)
+        back = reference.backward(q, k, v, made.o, self.make_float64_array(self.d_o), made.stats, **given)
         self.gradients = {name: torch.from_numpy(getattr(back, name)).to(self.kind) for name in ("dq", "dk", "dv")}
 
     @staticmethod
-    def float64_array(x: Any) -> Any:
+    def make_float64_array(x: Any) -> Any:
         return np.asarray(x.double().numpy())
 
     def check(self, o: Any, gradients: dict[str, Any]) -> dict[str, list[float]]:
@@ -67,7 +67,7 @@ class AttentionProblem:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_right_results_pass(seed: int) -> None:
+def test_right_attention_results_pass_the_row_check(seed: int) -> None:
     made = AttentionProblem(seed)
     found = made.check(made.o, made.gradients)
     assert set(found) == {"o", "dq", "dk", "dv"}
@@ -75,7 +75,7 @@ def test_right_results_pass(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_that_are_10_percent_too_large_are_wrong(seed: int) -> None:
+def test_attention_results_that_are_10_percent_too_large_are_reported(seed: int) -> None:
     """An error in O is always found; for gradients over many keys, the allowed error may be larger."""
     made = AttentionProblem(seed)
     wrong = 1.1 if made.kind is not torch.bfloat16 else 1.3

@@ -16,19 +16,19 @@ from cudnn_backend_py.audit import audit  # noqa: E402
 from cudnn_backend_py.audit.budget import Budget  # noqa: E402
 from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
 from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
-from cudnn_backend_py.audit.watch import Watch  # noqa: E402
+from cudnn_backend_py.audit.watch import RunningAudit  # noqa: E402
 from cudnn_backend_py.why.wrapping import FunctionWrapper, _make_wrapper  # noqa: E402
 
 F = torch.nn.functional
 
 
-def random_qkv() -> list[Any]:
+def draw_qkv() -> list[Any]:
     return [torch.randn(1, 2, 8, 4) for _ in range(3)]
 
 
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
-def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
-    given = random_qkv()
+def test_all_attention_calls_are_counted_by_the_audit(every: int, first: int, tmp_path: Path) -> None:
+    given = draw_qkv()
     with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # no further sample is ever paid for
         for _ in range(50):
             F.scaled_dot_product_attention(*given, is_causal=True)
@@ -41,17 +41,17 @@ def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
 
 def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
     report = AuditReport()
-    watch = Watch(1, 1e-12, CaseFolder(tmp_path), report)
+    watch = RunningAudit(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
     watch.start()
     try:
-        F.scaled_dot_product_attention(*random_qkv())
+        F.scaled_dot_product_attention(*draw_qkv())
         with watch.pause():
             assert F.scaled_dot_product_attention is original
-            F.scaled_dot_product_attention(*random_qkv())
+            F.scaled_dot_product_attention(*draw_qkv())
             elapsed = watch._budget.elapsed_s
             assert watch._budget.elapsed_s == elapsed
-        F.scaled_dot_product_attention(*random_qkv())
+        F.scaled_dot_product_attention(*draw_qkv())
     finally:
         watch.stop()
     assert F.scaled_dot_product_attention is original
@@ -62,16 +62,16 @@ def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
 def test_an_audit_does_not_change_how_a_program_is_compiled(tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
 
-    def scaled_attention(q: Any, k: Any, v: Any) -> Any:
+    def compute_scaled_attention(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
-    given, compilations = random_qkv(), []
+    given, compilations = draw_qkv(), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         for audited in (False, True):
             torch._dynamo.reset()
             counters.clear()
-            compiled = torch.compile(scaled_attention, backend="eager", fullgraph=True)
+            compiled = torch.compile(compute_scaled_attention, backend="eager", fullgraph=True)
             if audited:
                 with audit(folder=tmp_path, every=2) as report:
                     results = [compiled(*given) for _ in range(3)]

@@ -16,7 +16,7 @@ from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import PlanBudget, RefusalCase, is_supported, try_build
 from cudnn_backend_py.graph.guard import collect_reports
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import use_target
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import make_backward, make_forward
@@ -79,7 +79,7 @@ def test_plan_that_does_not_compile_has_a_cause(
     assert all(words in cause.headline for words in found)
     assert "(cuDNN: Encountered runtime kernel compilation failure)" in cause.headline
     assert change in cause.remedy
-    offered = {one.title: one.graph for one in changes(graph) if one.graphs}
+    offered = {one.title: one.graph for one in iterate_changes(graph) if one.graphs}
     assert judge.run_query(Query(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
 
 
@@ -95,7 +95,7 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
 
 def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
     """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
-    padded = next(one for one in changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
+    padded = next(one for one in iterate_changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with use_target("sm100") as target:
         assert is_supported(padded.graph, target, HEURISTICS_MODES)
         assert not try_build(padded.graph, target, HEURISTICS_MODES).found
@@ -112,7 +112,7 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
     with use_target("sm100") as target:
         graph = next(
             one.graph
-            for one in changes(make_attention_that_does_not_compile(), ("layout",))
+            for one in iterate_changes(make_attention_that_does_not_compile(), ("layout",))
             if one.title.startswith("v: strides -> row-major")
         )
         case = RefusalCase((), graph, target, HEURISTICS_MODES, budget=PlanBudget())

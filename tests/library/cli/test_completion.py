@@ -16,6 +16,6 @@ def test_installed_versions_are_completed_the_newest_first() -> None:
     for line in ("explain g.json --cudnn", "matrix g.json --cudnn", "cudnn remove"):
         found = [one.value for one in completion.get_completions(line.split(), "9.")]
         installed = list_installed()
-        assert set(found) == {name for one in installed for name in (one.build, one.name)}
-        assert found[0] == installed[-1].build
+        assert set(found) == {name for one in installed for name in (one.version_with_cuda, one.name)}
+        assert found[0] == installed[-1].version_with_cuda
         assert f"{OLDER_VERSION}+cu12" in found

@@ -63,7 +63,7 @@ def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
 
 
 # CI installs one older version; other installed ones are judged, too.
-INSTALLED_VERSIONS = {item.short: item for item in versions.list_installed()}
+INSTALLED_VERSIONS = {item.short_version: item for item in versions.list_installed()}
 
 
 @pytest.mark.parametrize(

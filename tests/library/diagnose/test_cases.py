@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import GraphError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, whatif
 from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE
-from tests.cases import CASES, REMEDY_KINDS, Case, cudnn_threads, framework_threads
+from tests.cases import CASES, REMEDY_KINDS, ReportedGraph, cudnn_threads, framework_threads
 from tests.cases.case import MessageSource
 
 OUTCOME_BY_COMPLAINT = {
@@ -26,7 +26,7 @@ CASES_WITH_REMEDY = [case for case in JUDGED_CASES if case.remedy_kinds]
 NAMED, CURED = 0.9, 0.8
 
 
-def _get_case_name(case: Case) -> str:
+def _get_case_name(case: ReportedGraph) -> str:
     return case.name
 
 
@@ -76,7 +76,7 @@ def test_the_cases_come_from_enough_public_threads() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_get_case_name)
-def test_each_case_is_complete(case: Case) -> None:
+def test_each_case_is_complete(case: ReportedGraph) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
@@ -87,7 +87,7 @@ def test_each_case_is_complete(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", JUDGED_CASES, ids=_get_case_name)
-def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case: Case) -> None:
+def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case: ReportedGraph) -> None:
     verdict = judge_case_once(case.name)
     partial = (
         verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE
@@ -98,21 +98,21 @@ def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case:
 
 
 @pytest.mark.parametrize("case", CASES_REFUSED_BY_PACKAGE, ids=_get_case_name)
-def test_the_refusal_of_this_package_is_raised(case: Case) -> None:
+def test_the_refusal_of_this_package_is_raised(case: ReportedGraph) -> None:
     with pytest.raises(GraphError) as refused:
         case.graph()
     assert case.expected_message in refused.value.headline
 
 
 @pytest.mark.parametrize("case", CASES_WITH_FIXED_QUERY, ids=_get_case_name)
-def test_the_remedy_makes_the_graph_supported(shared_judge: Judge, case: Case) -> None:
+def test_the_remedy_makes_the_graph_supported(shared_judge: Judge, case: ReportedGraph) -> None:
     graph = (case.fixed_graph or case.graph)()
     version = _get_query_version(case.fixed_version or case.version)
     verdict = shared_judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
 
 
-def _get_headline(case: Case, judge_case_once: JudgeFunction) -> str:
+def _get_headline(case: ReportedGraph, judge_case_once: JudgeFunction) -> str:
     try:
         cause = judge_case_once(case.name).cause
     except GraphError as error:

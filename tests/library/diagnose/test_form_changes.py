@@ -15,9 +15,9 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from tests.library.diagnose.test_rules import make_backward
-from tests.pure.rewrite.test_form_changes import padded_convolution_graph, reduction_graph, with_dims_of_lengths
+from tests.pure.rewrite.test_form_changes import make_padded_convolution, make_reduction, set_length_dims
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp
@@ -51,7 +51,7 @@ def make_int8_convolution() -> Graph:
     g = GraphBuilder("int8", io_type=DataType.INT8)
     x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
     last = {dims: (dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]) for dims in (x, w, y)}
-    op = padded_convolution_graph((0, 0), (0, 0)).ops[0]
+    op = make_padded_convolution((0, 0), (0, 0)).ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
     operands = {name: g.tensor(name, dims, strides=last[dims]) for name, dims in (("x", x), ("w", w), ("y", y))}
@@ -72,7 +72,7 @@ REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] 
     "product of a batch": (lambda: make_matmul_graph(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
     "product of five dims": (lambda: make_matmul_graph(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
     "rows and columns": (
-        lambda: reduction_graph((128, 64, 1, 1), (1, 64, 1, 1)),
+        lambda: make_reduction((128, 64, 1, 1), (1, 64, 1, 1)),
         "sm80",
         None,
         "flatten",
@@ -86,7 +86,7 @@ REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] 
         "written by hand",
     ),
     "lengths": (
-        lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
+        lambda: set_length_dims(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
         "sm90",
         None,
         "lengths",
@@ -123,7 +123,7 @@ def test_a_refused_graph_is_supported_in_another_form(shared_judge: Judge, name:
     graph = make()
     verdict = shared_judge.run_query(Query(graph, target, version))
     assert not verdict.supported
-    change = next(change for change in changes(graph, (kind,)) if words in change.title)
+    change = next(change for change in iterate_changes(graph, (kind,)) if words in change.title)
     assert change.effect == "exact"
     after = shared_judge.run_query(Query(change.graph, target, version))
     assert after.supported, after.cause
@@ -143,7 +143,9 @@ def test_whatif_finds_the_supported_form(shared_judge: Judge, name: str) -> None
 
 def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:
     verdict = shared_judge.run_query(Query(make_matmul_graph(2, 1, 2), "sm90"))
-    in_float32 = next(one for one in changes(make_matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
+    in_float32 = next(
+        one for one in iterate_changes(make_matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title
+    )
     assert shared_judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
@@ -151,8 +153,8 @@ def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> No
 
 
 def test_padding_of_an_image_keeps_a_convolution_supported(shared_judge: Judge) -> None:
-    graph = padded_convolution_graph((0, 0), (2, 2), data_type=F16)
-    change = next(changes(graph, ("explicit_padding",)))
+    graph = make_padded_convolution((0, 0), (2, 2), data_type=F16)
+    change = next(iterate_changes(graph, ("explicit_padding",)))
     answers = [shared_judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]
 

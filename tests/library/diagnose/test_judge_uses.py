@@ -15,9 +15,15 @@ import pytest
 
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix, whatif
 from cudnn_backend_py.diagnose.fork import run_in_fork
-from cudnn_backend_py.system.child import module_command
+from cudnn_backend_py.system.child import make_module_command
 from examples import flash_forward, forum_two_matmul
-from tests.pure.system.test_child import Interruption, alarm_after, child_pids, count_open_files, wait_until_equal
+from tests.pure.system.test_child import (
+    Interruption,
+    count_open_files,
+    interrupt_after_seconds,
+    list_child_pids,
+    wait_until_equal,
+)
 from tests.support.child import ROOT, run_code
 from tests.torture.judge import draw_queries, find_expected_answers
 
@@ -44,7 +50,7 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
     queries = draw_queries()
     for number in range(4):
         shared_judge.run_query(queries[number])
-        with pytest.raises(Interruption), alarm_after(0.001):
+        with pytest.raises(Interruption), interrupt_after_seconds(0.001):
             shared_judge.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
         assert judge_queries(queries[number : number + 3], shared_judge.run_query) == expected_answers(
             queries[number : number + 3]
@@ -53,17 +59,17 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
 
 def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
     shared_judge.run_query(draw_queries()[0])
-    before = count_open_files(), len(child_pids())
+    before = count_open_files(), len(list_child_pids())
     interrupted = 0
     for number in range(200):
         try:
-            with alarm_after(0.0002 * (1 + number % 40)):
+            with interrupt_after_seconds(0.0002 * (1 + number % 40)):
                 shared_judge.run_query(draw_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
     shared_judge.run_query(draw_queries()[0])
-    wait_until_equal(lambda: (count_open_files(), len(child_pids())), before)
+    wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
     assert judge_queries(draw_queries(), shared_judge.run_query) == expected_answers(draw_queries())
 
 
@@ -75,15 +81,15 @@ def test_threads_share_a_judge(shared_judge: Judge) -> None:
 
 
 def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
-    before = child_pids()
+    before = list_child_pids()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(judge, draw_queries()[0]).result()
-        assert len(child_pids() - before) == 1
-    assert child_pids() <= before
+        assert len(list_child_pids() - before) == 1
+    assert list_child_pids() <= before
 
 
 def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
-    before = child_pids()
+    before = list_child_pids()
 
     async def run_query(question: Query, limit_s: float | None) -> str:
         try:
@@ -100,7 +106,7 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
 
     for _ in range(2):
         assert asyncio.run(run_all()) == ["cancelled", "cancelled", "answered"]
-        assert child_pids() <= before
+        assert list_child_pids() <= before
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -162,7 +168,7 @@ def test_each(number):
 
 def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(XDIST_TEST_FILE)
-    command = module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
+    command = make_module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "6 passed" in done.stdout, done.stdout
@@ -192,16 +198,16 @@ def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
 
 
 def test_run_in_fork_leaves_no_process() -> None:
-    before = count_open_files(), child_pids()
+    before = count_open_files(), list_child_pids()
     assert run_in_fork(lambda: 3, lambda: 4) == 3
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
     for step in range(40):
         try:
-            with alarm_after(0.0005 * (1 + step)):
+            with interrupt_after_seconds(0.0005 * (1 + step)):
                 run_in_fork(lambda: sum(range(300_000)), lambda: 0)
         except Interruption:
             pass
-    assert (count_open_files(), child_pids()) == before
+    assert (count_open_files(), list_child_pids()) == before
 
 
 def test_run_in_fork_works_if_children_are_not_waited_for() -> None:

@@ -161,10 +161,10 @@ def test_cells_that_timed_out_are_judged_again(tmp_path: Path) -> None:
 LARGE_MATRIX_PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from cudnn_backend_py.system.private_folder import EntryFolder
+from cudnn_backend_py.system.private_folder import KeyedRecordFolder
 from tests.library.diagnose.test_matrix import judge_40_cells
 
-folder, ending, write = Path(sys.argv[1]), int(sys.argv[2]), EntryFolder.write
+folder, ending, write = Path(sys.argv[1]), int(sys.argv[2]), KeyedRecordFolder.write
 
 def stopped(*arguments):
     write(*arguments)
@@ -172,7 +172,7 @@ def stopped(*arguments):
         os.killpg(0, ending)  # as Ctrl-C does: the processes that judge get the signal too
         time.sleep(0.5)  # the main thread is to be next
 
-EntryFolder.write = stopped
+KeyedRecordFolder.write = stopped
 judge_40_cells(folder)
 """
 

@@ -35,7 +35,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import find_sublibraries
-from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER_VERSION, ROOT, run_python
@@ -188,7 +188,7 @@ def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partia
 
 
 def installed_versions(*flavors: str) -> list[str]:
-    return sorted({one.short for one in list_installed() if one.flavor in flavors})
+    return sorted({one.short_version for one in list_installed() if one.flavor in flavors})
 
 
 @pytest.mark.parametrize("version", [one for one in installed_versions("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
@@ -324,7 +324,7 @@ def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_explain_command(*arguments: str) -> list[str]:
-    return call_command("cudnn_backend_py.cli.commands:main", *arguments)
+    return make_call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
 def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> None:
@@ -464,7 +464,7 @@ def test_surveys_offer_wheels_at_a_terminal(
 def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
     wheel = find_installed(f"{OLDER_VERSION}-jit")
     assert wheel is not None
-    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
+    assert (wheel.short_version, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
     assert find_installed(f"{OLDER_VERSION}-full") is None
     with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER_VERSION} is not installed as the full wheel"):
         matrix(

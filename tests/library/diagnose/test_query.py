@@ -269,7 +269,14 @@ def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path,
         link_installed_version(OLDER_VERSION, separate_version_store, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
     )
     question = Query(FORUM_GRAPH, "sm90", "9.99.1", causes=False)
-    run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
+    run_python(
+        [
+            "-c",
+            "from cudnn_backend_py.versions.setup import read_judging_environment\n"
+            "read_judging_environment('9.99.1').key()",
+        ],
+        check=True,
+    )
     os.link(library, tmp_path / "linked")
     assert judge(question).outcome is Outcome.SUPPORTED
 

@@ -13,7 +13,7 @@ from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
 from tools.records.remedies import TableCell, check_remedies, list_all_cells, list_refused_cells, make_query
 
-AVAILABLE_VERSIONS = {library().version_text, *(item.short for item in store.list_installed())}
+AVAILABLE_VERSIONS = {library().version_text, *(item.short_version for item in store.list_installed())}
 VERSIONS_WITH_TABLE = [name for name in TABLES if name in AVAILABLE_VERSIONS]
 EVERY, EVERY_OF_NEWEST = 7, 2  # of the refused cells of an older version, and of the newest
 VERSION_WITHOUT_TABLE = "9.24.0"

@@ -91,7 +91,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
 @pytest.mark.parametrize("most", [1, 2])
 def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge, most: int) -> None:
     question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
-    others = {item.build for item in list_installed()} - {library().build_text}
+    others = {item.version_with_cuda for item in list_installed()} - {library().build_text}
     cause = add_version_remedy(shared_judge.run_query(question), question, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"

@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import use_target
 from tests.library.diagnose.test_rules import change_tensor
 from tests.support.refused_graphs import (
@@ -57,7 +57,7 @@ def judge_headline(shared_judge: Judge, graph: Graph, target: str) -> str:
 def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
-    offered = {change.title: change.graphs for change in changes(question.graph)}
+    offered = {change.title: change.graphs for change in iterate_changes(question.graph)}
     queries: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
         if part.startswith("judge for "):

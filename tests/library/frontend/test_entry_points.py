@@ -21,7 +21,7 @@ from cudnn_backend_py.frontend.kernels import KERNELS
 from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
-from cudnn_backend_py.system.version import Window
+from cudnn_backend_py.system.version import VersionRange
 from tests.support.issue_warnings import list_issue_warning_categories
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
@@ -270,7 +270,7 @@ ROW = KnownIssue(
     fix="use another number",
     source="examples/none.py",
     evidence="not measured",
-    versions=Window((9, 0, 0)),
+    versions=VersionRange((9, 0, 0)),
     graph=lambda graph: any(tensor.name == "c" for tensor in graph.tensors),
 )
 

@@ -14,7 +14,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DataType, DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.known_issues import KnownIssue, find
-from cudnn_backend_py.system.version import Window
+from cudnn_backend_py.system.version import VersionRange
 from tests.compat.programs import PROGRAMS, Maker, Q, answer, keys_of_nodes
 from tests.compat.surface import read_facts
 
@@ -713,7 +713,7 @@ def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch
         effect="nothing",
         fix="nothing",
         source="a test",
-        versions=Window((9, 0, 0)),
+        versions=VersionRange((9, 0, 0)),
         attention=lambda use: True,
     )
     monkeypatch.setattr(find, "FAULTS", (row,))

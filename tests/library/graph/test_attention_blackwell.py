@@ -13,7 +13,7 @@ SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 128}
 MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True}
 
 
-def backward_config_tag(target: str, options: dict[str, Any]) -> str:
+def find_backward_config_tag(target: str, options: dict[str, Any]) -> str:
     """Return the tag of the engine config that deterministic backward attention requests."""
     version = library().version
     place = open_target(target)
@@ -26,14 +26,14 @@ def backward_config_tag(target: str, options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("target", ["sm100", "sm103"])
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}, MX], ids=str)
 def test_the_deterministic_backward_config_is_supported(target: str, options: dict[str, Any]) -> None:
-    assert backward_config_tag(target, options).startswith("eng5_")
+    assert find_backward_config_tag(target, options).startswith("eng5_")
 
 
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}])
 def test_the_deterministic_backward_config_of_9_19_is_supported(options: dict[str, Any]) -> None:
     code = (
-        "from tests.library.graph.test_attention_blackwell import backward_config_tag\n"
-        f"print(backward_config_tag('sm100', {options!r}))"
+        "from tests.library.graph.test_attention_blackwell import find_backward_config_tag\n"
+        f"print(find_backward_config_tag('sm100', {options!r}))"
     )
     assert run_code(code, environment=make_older_cudnn_environment()).stdout.startswith("eng5_")
 

@@ -28,7 +28,7 @@ EXAMPLES = {
 ROWS = list(attention_rows())
 
 
-def attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
+def make_attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
     """Return the graphs of every `every`-th row of the attention table, in each form of the row."""
     found = {}
     for number, name in enumerate(ROWS):
@@ -40,7 +40,7 @@ def attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Gra
     return found
 
 
-def log_of_graph(graph: Graph) -> list[LogRecord]:
+def log_graph(graph: Graph) -> list[LogRecord]:
     """Return the records that cuDNN logs while it accepts the graph."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("h100"))
@@ -60,22 +60,22 @@ def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
 @pytest.mark.parametrize("name", OPERATION_GRAPHS)
 def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
-    found = read_only_graph(log_of_graph(graph))
+    found = read_only_graph(log_graph(graph))
     assert_same_graph(graph, found)
     assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
 
 
 @pytest.mark.parametrize("make", [*VARIED_GRAPHS.values(), *EXAMPLES.values()], ids=[*VARIED_GRAPHS, *EXAMPLES])
 def test_the_graph_zoo_and_the_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
-    assert_same_graph(make(), read_only_graph(log_of_graph(make())))
+    assert_same_graph(make(), read_only_graph(log_graph(make())))
 
 
 def test_attention_graphs_are_read_from_the_log() -> None:
-    graphs = attention_graphs(6, library().version)
+    graphs = make_attention_graphs(6, library().version)
     taken = 0
     for name, graph in graphs.items():
         try:
-            records = log_of_graph(graph)
+            records = log_graph(graph)
         except CudnnBackendError:
             continue
         found = read_only_graph(records)
@@ -87,7 +87,7 @@ def test_attention_graphs_are_read_from_the_log() -> None:
 
 def test_a_backward_attention_gets_its_separately_logged_sub_graph() -> None:
     graph = attention_rows()["backward: causal"].make_graph("unified", library().version)
-    records = log_of_graph(graph)
+    records = log_graph(graph)
     assert_same_graph(graph, read_only_graph(records))
     first = next(
         index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
@@ -109,7 +109,7 @@ WITHOUT_JSON = [
 def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
     """As in logs before cuDNN 9.5: the axis of gen_index and the reordering type are logged only if they are set."""
     graph = VARIED_GRAPHS[name]()
-    records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
+    records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     found = read_only_graph(records)
     assert found.source == "descriptors"
     assert_same_graph(graph, found)
@@ -119,13 +119,13 @@ def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
 def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
     assert_same_graph(
-        graph, read_only_graph(record for record in log_of_graph(graph) if "Visualize" not in (record.function or ""))
+        graph, read_only_graph(record for record in log_graph(graph) if "Visualize" not in (record.function or ""))
     )
 
 
 def test_a_truncated_dump_is_completed_from_its_operations() -> None:
     graph = attention_rows()["backward: fp8, causal"].make_graph("composite", library().version)
-    records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
+    records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
     assert_same_graph(graph, read_only_graph(records))
     finalize = next(record for record in records if len(record.text) > 65_000)
@@ -135,7 +135,7 @@ def test_a_truncated_dump_is_completed_from_its_operations() -> None:
 
 
 def test_a_dump_without_calls_reports_the_missing_axis() -> None:
-    records = log_of_graph(VARIED_GRAPHS["flash f16 causal"]())
+    records = log_graph(VARIED_GRAPHS["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
     found = read_only_graph([next(record for record in dump if record.function == "cudnnBackendFinalize")])
     assert found.fault is not None
@@ -158,7 +158,7 @@ for name, graph in build_graphs_for_9_19().items():
 def build_graphs_for_9_19() -> dict[str, Graph]:
     """Return the graphs that 9.19 logs: operations, graph zoo and attention."""
     made = {name: make() for name, make in {**OPERATION_GRAPHS, **VARIED_GRAPHS}.items()}
-    return made | attention_graphs(8, (9, 19, 0))
+    return made | make_attention_graphs(8, (9, 19, 0))
 
 
 def test_every_graph_is_read_from_a_log_file_of_9_19(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_explain_log_reports_on_the_graphs_of_the_log() -> None:
 
 
 def test_captured_records_and_a_log_file_give_the_same_graph() -> None:
-    records = log_of_graph(VARIED_GRAPHS["matmul relu"]())
+    records = log_graph(VARIED_GRAPHS["matmul relu"]())
     (captured,), (filed,) = read_graphs(records), read_graphs([format_log_file(records)])
     assert captured.graph == filed.graph
     assert (captured.thread, captured.process) == (filed.thread, filed.process)

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import DescriptorType
 from tests.support.child import make_older_cudnn_environment
-from tests.torture.harness import BrokenPromise
+from tests.torture.harness import BrokenGuarantee
 from tests.torture.level0 import run_fuzzer
 
 CALLS_PER_TYPE = 1000  # for each of five seeds: 5,000 calls on every type; `make torture` makes more
@@ -58,5 +58,5 @@ def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
 def test_a_crash_is_reported_with_its_seed_and_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the table of known issues, the fuzzer crashes cuDNN; the report has the seed and the last call."""
     monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
-    with pytest.raises(BrokenPromise, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
+    with pytest.raises(BrokenGuarantee, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
         run_fuzzer(101, 300, tmp_path)

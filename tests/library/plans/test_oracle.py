@@ -23,7 +23,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.child import ROOT
 from tests.support.graphs import make_sdpa
 from tests.support.oracle import assert_same_graph, find_difference, find_undetected_changes
@@ -63,7 +63,7 @@ def read_logged_graph(graph: Graph) -> dict[str, Any]:
 
 
 def make_pointwise_graph(mode: PointwiseMode) -> Graph:
-    ports = pointwise_ports(mode)
+    ports = list_pointwise_ports(mode)
     g = GraphBuilder(mode.name.lower(), io_type=DataType.FLOAT)
     dims = (4, 64, 128)
     x = g.tensor("x", dims)

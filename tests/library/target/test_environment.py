@@ -42,19 +42,19 @@ needs_no_toolkit = pytest.mark.skipif(
 )
 
 
-def newest_cudnn_folder() -> Path:
+def find_newest_cudnn_folder() -> Path:
     """Return the folder of the default cuDNN, a full wheel of 9.28."""
     place = next(place.path for place in find_cudnn_places() if place.path is not None)
     return Path(place).parent
 
 
 @cache
-def older_cudnn_folder() -> Path:
+def find_older_cudnn_folder() -> Path:
     """Return the folder of the older cuDNN, a JIT wheel."""
     return Path(make_cudnn_environment(OLDER_VERSION)["CUDNN_BACKEND_LIBRARY"]).parent
 
 
-def nvrtc_path() -> Path:
+def find_nvrtc() -> Path:
     return Path(next(place.path for place in find_nvrtc_places(12) if place.path is not None))
 
 
@@ -76,7 +76,7 @@ def list_problems(
     return problems
 
 
-def problems_by_code(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
+def list_problems_by_code(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
     """Return the environment problems found by a child process, by their codes."""
     return {problem["code"]: problem for problem in list_problems(arguments, **options)}
 
@@ -108,15 +108,15 @@ assert min(look() for _ in range(20)) < 0.003
 """
 
 
-@pytest.mark.parametrize("folder", [newest_cudnn_folder, older_cudnn_folder])
+@pytest.mark.parametrize("folder", [find_newest_cudnn_folder, find_older_cudnn_folder])
 def test_valid_environment_has_only_a_driver_problem_and_is_checked_once(folder: Any) -> None:
-    found = problems_by_code("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
+    found = list_problems_by_code("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
     assert not any(problem["blocks"] for problem in found.values())
 
 
 def test_a_folder_of_links_to_libraries_is_valid(tmp_path: Path) -> None:
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, newest_cudnn_folder()))
+    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, find_newest_cudnn_folder()))
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
@@ -126,15 +126,15 @@ def test_a_folder_of_links_to_libraries_is_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "missing"),
     [
-        (newest_cudnn_folder, "graph"),
-        (older_cudnn_folder, "graph"),
-        (older_cudnn_folder, "engines_runtime_compiled"),
-        (newest_cudnn_folder, "engines_tensor_ir"),  # of 9.28
+        (find_newest_cudnn_folder, "graph"),
+        (find_older_cudnn_folder, "graph"),
+        (find_older_cudnn_folder, "engines_runtime_compiled"),
+        (find_newest_cudnn_folder, "engines_tensor_ir"),  # of 9.28
     ],
 )
 def test_a_missing_vital_sublibrary_blocks_judging(tmp_path: Path, source: Any, missing: str) -> None:
     folder = make_cudnn_folder(tmp_path, source(), without=[missing])
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
     assert problem["blocks"]
     assert problem["headline"].startswith(f"libcudnn_{missing}.so.9 is missing")
     assert str(folder) in problem["detail"]
@@ -142,7 +142,9 @@ def test_a_missing_vital_sublibrary_blocks_judging(tmp_path: Path, source: Any, 
 
 def test_missing_optional_sublibraries_do_not_block_judging(tmp_path: Path) -> None:
     lost = {"engines_precompiled": "convolutions", "heuristic": "mode A", "ops": "graph API"}
-    problems = list_problems(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, newest_cudnn_folder(), without=lost))
+    problems = list_problems(
+        CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), without=lost)
+    )
     missing = [problem for problem in problems if problem["code"] == "cudnn-sublibrary-missing"]
     for problem, (name, words) in zip(missing, lost.items(), strict=True):
         assert problem["headline"].startswith(f"libcudnn_{name}.so.9 is missing")
@@ -151,9 +153,9 @@ def test_missing_optional_sublibraries_do_not_block_judging(tmp_path: Path) -> N
 
 
 def test_a_sublibrary_of_another_version_blocks_judging(tmp_path: Path) -> None:
-    engines = older_cudnn_folder() / "libcudnn_engines_runtime_compiled.so.9"
-    folder = make_cudnn_folder(tmp_path, newest_cudnn_folder(), replaced={"engines_runtime_compiled": engines})
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    engines = find_older_cudnn_folder() / "libcudnn_engines_runtime_compiled.so.9"
+    folder = make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), replaced={"engines_runtime_compiled": engines})
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert "another cuDNN version" in problem["headline"]
     assert "undefined symbol" in problem["detail"]
@@ -162,8 +164,8 @@ def test_a_sublibrary_of_another_version_blocks_judging(tmp_path: Path) -> None:
 def test_an_invalid_sublibrary_blocks_judging(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
-    folder = make_cudnn_folder(tmp_path, newest_cudnn_folder(), replaced={"engines_precompiled": broken})
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
+    folder = make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), replaced={"engines_precompiled": broken})
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
     assert problem["blocks"]
     assert "engines_precompiled" in problem["headline"]
 
@@ -182,42 +184,44 @@ def test_opening_a_target_reports_unloadable_libraries(tmp_path: Path) -> None:
     """The error must not blame the driver, which is present or replaced by the stub."""
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
-    folder = make_cudnn_folder(tmp_path, older_cudnn_folder(), replaced={"engines_runtime_compiled": broken})
+    folder = make_cudnn_folder(tmp_path, find_older_cudnn_folder(), replaced={"engines_runtime_compiled": broken})
     done = run_code(OPEN, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)})
     assert done.stdout.startswith("device-description-unavailable "), done.stdout
     assert "cudnn-backend doctor shows the problem" in done.stdout
 
 
 def test_a_library_file_named_after_another_version_is_reported(tmp_path: Path) -> None:
-    folder = make_cudnn_folder(tmp_path, older_cudnn_folder(), without=["graph"])
-    shutil.copy(older_cudnn_folder() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
+    folder = make_cudnn_folder(tmp_path, find_older_cudnn_folder(), without=["graph"])
+    shutil.copy(find_older_cudnn_folder() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER_VERSION}"
 
 
 def test_disabled_tf32_is_reported() -> None:
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="0")[
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="0")[
         "tf32-switched-off"
     ]
     assert not problem["blocks"]
     assert problem["headline"].startswith("NVIDIA_TF32_OVERRIDE is 0")
-    assert "tf32-switched-off" not in problems_by_code(
-        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="1"
+    assert "tf32-switched-off" not in list_problems_by_code(
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="1"
     )
 
 
 def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), LD_LIBRARY_PATH=older_cudnn_folder())
+    found = list_problems_by_code(
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), LD_LIBRARY_PATH=find_older_cudnn_folder()
+    )
     problem = found["loader-path-shadows-cudnn"]
-    assert str(older_cudnn_folder()) in problem["headline"]
+    assert str(find_older_cudnn_folder()) in problem["headline"]
     assert not problem["blocks"], "this libcudnn.so.9 loads libraries next to itself first"
 
 
 def test_sublibraries_from_the_loader_path_are_reported() -> None:
     """The JIT wheel loads from LD_LIBRARY_PATH first, so the requested library behaves as another version."""
-    other = newest_cudnn_folder()
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older_cudnn_folder(), LD_LIBRARY_PATH=other)
+    other = find_newest_cudnn_folder()
+    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_LIBRARY_PATH=other)
     problem = found["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert str(other / "libcudnn_graph.so.9") in problem["headline"]
@@ -226,16 +230,16 @@ def test_sublibraries_from_the_loader_path_are_reported() -> None:
 
 
 def test_two_libcudnn_in_one_process_are_reported() -> None:
-    loaded = f"import ctypes; ctypes.CDLL({str(newest_cudnn_folder() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
-    found = problems_by_code(before=loaded, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())
+    loaded = f"import ctypes; ctypes.CDLL({str(find_newest_cudnn_folder() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
+    found = list_problems_by_code(before=loaded, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder())
     problem = found["cudnn-loaded-twice"]
     assert problem["blocks"]
-    assert str(newest_cudnn_folder()) in problem["headline"]
-    assert str(older_cudnn_folder()) in problem["headline"]
+    assert str(find_newest_cudnn_folder()) in problem["headline"]
+    assert str(find_older_cudnn_folder()) in problem["headline"]
 
 
 def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
     assert problem["blocks"]
     assert str(tmp_path) in problem["detail"]
 
@@ -244,18 +248,18 @@ def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_empty_loader_path_entry_means_the_working_folder() -> None:
-    found = problems_by_code(
-        cwd=older_cudnn_folder(),
-        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
+    found = list_problems_by_code(
+        cwd=find_older_cudnn_folder(),
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
         LD_LIBRARY_PATH="/nonexistent:",
         PYTHONPATH=PACKAGE.parent,
     )
-    assert str(older_cudnn_folder()) in found["loader-path-shadows-cudnn"]["headline"]
+    assert str(find_older_cudnn_folder()) in found["loader-path-shadows-cudnn"]["headline"]
 
 
 def test_preloaded_libraries_are_reported() -> None:
-    graph = newest_cudnn_folder() / "libcudnn_graph.so.9"
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older_cudnn_folder(), LD_PRELOAD=graph)
+    graph = find_newest_cudnn_folder() / "libcudnn_graph.so.9"
+    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_PRELOAD=graph)
     assert found["cudnn-sublibraries-mixed"]["blocks"]
     assert str(graph) in found["cudnn-sublibraries-mixed"]["headline"]
     assert found["loader-path-shadows-cudnn"]["headline"] == f"LD_PRELOAD has {graph}"
@@ -271,8 +275,8 @@ def build_empty_library(folder: Path, name: str) -> Path:
 
 @needs_no_driver
 def test_a_libcuda_without_driver_functions_is_reported(tmp_path: Path) -> None:
-    problem = problems_by_code(
-        LD_LIBRARY_PATH=build_empty_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest_cudnn_folder()
+    problem = list_problems_by_code(
+        LD_LIBRARY_PATH=build_empty_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder()
     )["driver-unusable"]
     assert problem["blocks"]
     assert problem["headline"] == f"{tmp_path / 'libcuda.so.1'} is not a CUDA driver"
@@ -281,9 +285,9 @@ def test_a_libcuda_without_driver_functions_is_reported(tmp_path: Path) -> None:
 
 def test_an_invalid_libnvrtc_is_reported(tmp_path: Path) -> None:
     build_empty_library(tmp_path, "libnvrtc.so.12")
-    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())[
-        "nvrtc-unusable"
-    ]
+    problem = list_problems_by_code(
+        "build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder()
+    )["nvrtc-unusable"]
     assert problem["blocks"]
     assert str(tmp_path / "libnvrtc.so.12") in problem["headline"]
 
@@ -297,7 +301,7 @@ HIDDEN = "sys.path[:] = [path for path in sys.path if 'site-packages' not in pat
 @needs_no_toolkit
 def test_missing_nvrtc_is_reported() -> None:
     for arguments in ("", "build=True"):
-        found = problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())
+        found = list_problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder())
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
         assert "cublaslt-missing" not in found, "JIT wheels do not use cuBLASLt"
@@ -305,24 +309,24 @@ def test_missing_nvrtc_is_reported() -> None:
 
 @needs_no_toolkit
 def test_missing_cublaslt_is_reported(tmp_path: Path) -> None:
-    moved = make_cudnn_folder(tmp_path, newest_cudnn_folder())
-    found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
+    moved = make_cudnn_folder(tmp_path, find_newest_cudnn_folder())
+    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
     assert "nvrtc-missing" not in found, "cuDNN contains NVRTC since 9.21"
 
 
 def test_libraries_in_the_runpath_are_found() -> None:
-    found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder())
+    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
 def test_missing_nvrtc_builtins_are_reported(tmp_path: Path) -> None:
-    shutil.copy(nvrtc_path(), tmp_path)
-    (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(nvrtc_path().parent.glob("libnvrtc-builtins.so.*")))
-    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())[
-        "nvrtc-builtins-missing"
-    ]
+    shutil.copy(find_nvrtc(), tmp_path)
+    (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(find_nvrtc().parent.glob("libnvrtc-builtins.so.*")))
+    problem = list_problems_by_code(
+        "build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder()
+    )["nvrtc-builtins-missing"]
     assert problem["blocks"]
     assert "libnvrtc-builtins.so.12." in problem["headline"]
     assert str(tmp_path) in problem["detail"]
@@ -342,8 +346,8 @@ target = open_target(profile)
 
 
 def test_too_old_nvrtc_is_reported() -> None:
-    problem = problems_by_code(
-        "target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder()
+    problem = list_problems_by_code(
+        "target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder()
     )["nvrtc-too-old"]
     assert not problem["blocks"], "engines compiled ahead of time need no compiler"
     assert problem["headline"] == "NVRTC 12.9 does not compile for sm_110"
@@ -355,7 +359,7 @@ def test_the_nvrtc_architecture_table_equals_the_answer_of_nvrtc() -> None:
     said = run_code(f"""
 import json
 from cudnn_backend_py.native.environment import query_nvrtc
-answer = query_nvrtc({str(nvrtc_path())!r})
+answer = query_nvrtc({str(find_nvrtc())!r})
 print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 """)
     version, architectures, refusal = json.loads(said.stdout)
@@ -369,7 +373,7 @@ print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 @needs_no_driver
 def test_missing_driver_is_reported(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("_driver_stub*.so", "__pycache__"))
-    problem = problems_by_code(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder())["driver-missing"]
+    problem = list_problems_by_code(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder())["driver-missing"]
     assert problem["blocks"]
     assert "C compiler" in problem["repair"]
 
@@ -391,10 +395,10 @@ def build_driver_with_version(folder: Path, version: int) -> Path:
 @needs_no_driver
 @pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
-    found = problems_by_code(
+    found = list_problems_by_code(
         "build=True",
         LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 11080),
-        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
     )
     problem = found["driver-too-old"]
     assert problem["blocks"]
@@ -406,10 +410,10 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
 @needs_no_driver
 @pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
-    found = problems_by_code(
+    found = list_problems_by_code(
         "build=True",
         LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 12000),
-        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
     )
     assert "driver-too-old" not in found
 

@@ -45,14 +45,14 @@ def _disable_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 # The functions
 
 
-def flash_attention_graph(head_dim: int = 64) -> Graph:
+def make_flash_attention_graph(head_dim: int = 64) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=head_dim)
 
 
 def test_a_passing_assertion_returns_the_verdict() -> None:
-    built = assert_supported(flash_attention_graph(), "sm90", build=True)
+    built = assert_supported(make_flash_attention_graph(), "sm90", build=True)
     assert (built.stage, built.sm, built.cudnn) == ("plan", 90, library().build_text)
-    refused = flash_attention_graph(20)
+    refused = make_flash_attention_graph(20)
     verdict = assert_not_supported(refused, "sm90")
     assert verdict.exit_code == 1
     assert verdict.cause is not None
@@ -60,10 +60,10 @@ def test_a_passing_assertion_returns_the_verdict() -> None:
 
 
 def test_a_failing_assertion_shows_the_verdict() -> None:
-    supported = flash_attention_graph()
+    supported = make_flash_attention_graph()
     with pytest.raises(AssertionError, match=r"(?s)^expected: not supported\nSUPPORTED, not built: graph 'sdpa_"):
         assert_not_supported(supported, "sm90")
-    refused = flash_attention_graph(20)
+    refused = make_flash_attention_graph(20)
     with pytest.raises(AssertionError) as caught:
         assert_supported(refused, "sm90")
     text = str(caught.value)
@@ -76,7 +76,7 @@ def test_a_failing_assertion_shows_the_verdict() -> None:
 
 def test_another_cudnn_version_is_judged_in_a_separate_process() -> None:
     assert library().version > (9, 19, 0)
-    assert assert_supported(flash_attention_graph(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
+    assert assert_supported(make_flash_attention_graph(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
 
 
 def test_an_unjudged_graph_fails_both_assertions(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_unjudged_graph_fails_both_assertions(tmp_path: Path) -> None:
 
 def test_an_unknown_target_raises_a_usage_error() -> None:
     with pytest.raises(UsageError) as caught:
-        assert_supported(flash_attention_graph(), "sm91")
+        assert_supported(make_flash_attention_graph(), "sm91")
     assert caught.value.code == "unknown-target"
 
 
@@ -130,7 +130,7 @@ def test_a_failure_shows_the_verdict_and_its_cause(pytester: pytest.Pytester) ->
             "*q and k is not a multiple of 8)*",
         ]
     )
-    assert "raise AssertionError(_text(verdict))" not in done.stdout.str()
+    assert "raise AssertionError(_format_verdict(verdict))" not in done.stdout.str()
 
 
 MARKED = """

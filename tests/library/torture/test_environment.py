@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.torture.environment import attack
+from tests.torture.environment import run_random_round
 
 
 def test_every_verdict_equals_that_of_a_fresh_process(tmp_path: Path) -> None:
-    counts = attack(5, tmp_path, steps=8)
+    counts = run_random_round(5, tmp_path, steps=8)
     assert counts["queries"] >= 20

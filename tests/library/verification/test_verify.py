@@ -1,4 +1,4 @@
-"""Verification of described GPUs: no differences without planted changes; planted changes are reported."""
+"""Verification of described GPUs: no differences without introduced changes; introduced changes are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_backend_py.verification.verify import verify
 CASES = make_cases()[:21]  # three of each family
 
 
-def test_a_described_gpu_agrees_with_itself() -> None:
+def test_verification_of_a_described_gpu_with_itself_finds_no_differences() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, cases=CASES)
     assert found.summary == f"{len(CASES)} of {len(CASES)} agree"
@@ -20,16 +20,16 @@ def test_a_described_gpu_agrees_with_itself() -> None:
     assert found.left_out == {}
 
 
-def test_a_changed_device_property_is_reported() -> None:
+def test_verification_reports_a_changed_device_property() -> None:
     profile = find_profile("h100")
     planted = replace(profile, properties={**profile.properties, "maxSharedMemoryPerBlockOptin": 101376})
     found = verify(profile, planted, cases=CASES)
     assert found.to_dict()["differing_facts"] == {"maxSharedMemoryPerBlockOptin": (232448, 101376)}
-    assert found.wrong_outcomes + sum("configs" in row.differences for row in found.rows) > 0
-    assert found.agreeing < len(CASES)
+    assert found.differing_outcome_count + sum("configs" in row.differences for row in found.rows) > 0
+    assert found.agreeing_count < len(CASES)
 
 
-def test_another_cudnn_library_is_reported() -> None:
+def test_verification_reports_another_cudnn_library() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, versions=(None, "9.14.0"), cases=CASES[:3])
     facts = found.to_dict()["differing_facts"]
@@ -37,7 +37,7 @@ def test_another_cudnn_library_is_reported() -> None:
     assert facts["absent"] == ([], ["engines_precompiled"])
 
 
-def test_cases_beyond_the_time_limit_are_left_out() -> None:
+def test_verification_leaves_out_graphs_beyond_the_time_limit() -> None:
     found = verify(find_profile("h100"), cases=CASES, limit_s=1e-3)
     assert found.left_out["queries"] == len(CASES)
-    assert not found.is_whole
+    assert not found.is_complete

@@ -12,10 +12,10 @@ import pytest
 
 from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
 from tests.library.target.test_environment import (
+    find_newest_cudnn_folder,
+    find_older_cudnn_folder,
     list_problems,
-    newest_cudnn_folder,
-    older_cudnn_folder,
-    problems_by_code,
+    list_problems_by_code,
 )
 from tests.support.child import OLDER_VERSION, run_code
 
@@ -25,7 +25,7 @@ def installed_copy(tmp_path: Path) -> InstalledCudnn:
     """Return a copy of the older installed cuDNN in a separate version store."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
-    folder = older_cudnn_folder().parents[2]
+    folder = find_older_cudnn_folder().parents[2]
     shutil.copytree(folder, root / folder.name)
     return require_installed(OLDER_VERSION, root=root)
 
@@ -44,15 +44,15 @@ def flip_byte(path: Path, place: int | None = None) -> None:
 AFTER_CRASH = """
 import json
 from cudnn_backend_py.target.environment import find_crash_problem
-from cudnn_backend_py.versions.setup import read_setup
-setup = read_setup({version!r})
+from cudnn_backend_py.versions.setup import read_judging_environment
+setup = read_judging_environment({version!r})
 problem = find_crash_problem(setup.library, setup.nvrtc, in_start={in_start})
 names = ("code", "headline", "detail", "repair", "blocks")
 print(json.dumps(None if problem is None else [getattr(problem, name) for name in names]))
 """
 
 
-def problem_found_after_crash(
+def find_problem_after_crash(
     version: str | None, in_start: bool = False, **environment: str | Path
 ) -> list[Any] | None:
     variables = {name: str(value) for name, value in (os.environ | environment).items()}
@@ -64,10 +64,10 @@ def problem_found_after_crash(
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
 def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: InstalledCudnn, name: str) -> None:
     root = installed_copy.path.parent
-    assert problem_found_after_crash(OLDER_VERSION, CUDNN_BACKEND_CACHE=root) is None
+    assert find_problem_after_crash(OLDER_VERSION, CUDNN_BACKEND_CACHE=root) is None
     flip_byte(installed_copy.library.with_name(name))
     for version, environment in ((OLDER_VERSION, {}), (None, {"CUDNN_BACKEND_LIBRARY": installed_copy.library})):
-        problem = problem_found_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
+        problem = find_problem_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
         assert problem is not None
         code, headline, detail, repair, blocks = problem
         assert (code, blocks) == ("installed-files-changed", True)
@@ -83,7 +83,7 @@ def test_a_truncated_library_is_reported_before_it_is_loaded(
     installed_copy: InstalledCudnn, name: str, size: int
 ) -> None:
     os.truncate(installed_copy.library.with_name(name), size)
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
+    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
     assert problem["blocks"]
     assert f"{name} has {size} bytes" in problem["headline"]
 
@@ -106,9 +106,9 @@ print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
 
 
 def test_a_crash_with_a_shadowed_cudnn_is_not_blamed_on_the_graph() -> None:
-    problem = problem_found_after_crash(OLDER_VERSION, in_start=True, LD_LIBRARY_PATH=newest_cudnn_folder())
+    problem = find_problem_after_crash(OLDER_VERSION, in_start=True, LD_LIBRARY_PATH=find_newest_cudnn_folder())
     assert problem is not None
     assert problem[0] == "loader-path-shadows-cudnn"
-    assert problem_found_after_crash(OLDER_VERSION, LD_LIBRARY_PATH=newest_cudnn_folder()) is None, (
+    assert find_problem_after_crash(OLDER_VERSION, LD_LIBRARY_PATH=find_newest_cudnn_folder()) is None, (
         "after the start, the loaded libraries are known"
     )

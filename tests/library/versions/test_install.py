@@ -23,7 +23,7 @@ def installed_cudnn(store_root: Path) -> versions.InstalledCudnn:
 
 
 def test_install_uses_the_jit_wheel(installed_cudnn: versions.InstalledCudnn, store_root: Path) -> None:
-    assert (installed_cudnn.version, installed_cudnn.short) == ("9.19.0.56", "9.19.0")
+    assert (installed_cudnn.version, installed_cudnn.short_version) == ("9.19.0.56", "9.19.0")
     assert (installed_cudnn.cuda, installed_cudnn.flavor) == ("12", "jit")
     assert installed_cudnn.path == store_root / "9.19.0.56-cu12"
     assert {path.name for path in installed_cudnn.library.parent.iterdir()} == {

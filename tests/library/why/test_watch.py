@@ -154,7 +154,7 @@ def test_repeatedly_defined_functions_do_not_fill_the_call_table(monkeypatch: py
 
     monkeypatch.setattr(rooms, "MAX_GROUPS", 8)
     given, kept, text = random_qkv(), [], "F.scaled_dot_product_attention(*given)"
-    watch = rooms.Watch()
+    watch = rooms.AttentionCallWatch()
     watch.start()
     try:
         for _ in range(40):

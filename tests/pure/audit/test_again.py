@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, search_edge
+from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, find_changed_version
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
 from cudnn_backend_py.audit.reproduction import draft_known_issue, write_program
@@ -21,7 +21,7 @@ from .test_case import make_case
 
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
-def test_search_edge_bisects_versions(first_other: int) -> None:
+def test_find_changed_version_bisects_versions(first_other: int) -> None:
     """Of twelve versions, those from ``first_other`` on differ; both versions at the edge and few others are judged."""
     judged: list[int] = []
 
@@ -29,29 +29,29 @@ def test_search_edge_bisects_versions(first_other: int) -> None:
         judged.append(int(name))
         return int(name) >= first_other
 
-    search_edge([str(number) for number in range(12)], is_other)
+    find_changed_version([str(number) for number in range(12)], is_other)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    search_edge([], is_other)
+    find_changed_version([], is_other)
 
 
-def version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
+def make_version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
     return VersionResult(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
 
 
-def case_report(*of: VersionResult, **fields: object) -> CaseReport:
+def make_case_report(*of: VersionResult, **fields: object) -> CaseReport:
     return CaseReport(case=make_case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
 def test_case_report_lists_results_by_version() -> None:
-    found = case_report(
-        version_result("9.19.0", ("eng1_k2=1",), ("eng0",)), version_result("9.28.0", (), ("eng1",)),
+    found = make_case_report(
+        make_version_result("9.19.0", ("eng1_k2=1",), ("eng0",)), make_version_result("9.28.0", (), ("eng1",)),
         engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
@@ -63,14 +63,14 @@ def test_case_report_lists_results_by_version() -> None:
     )
     assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
-    assert case_report(version_result("9.28.0", (), ("eng1",))).exit_code == 0
-    assert case_report(version_result("9.28.0")).exit_code == 2
+    assert make_case_report(make_version_result("9.28.0", (), ("eng1",))).exit_code == 0
+    assert make_case_report(make_version_result("9.28.0")).exit_code == 2
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
 def test_case_report_says_that_cudnn_is_right_and_torch_is_wrong() -> None:
     found = CaseReport(
-        case=make_case(backend="torch's flash"), file="x", asked=[version_result("9.19.0", (), ("eng1",))]
+        case=make_case(backend="torch's flash"), file="x", asked=[make_version_result("9.19.0", (), ("eng1",))]
     )
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
@@ -104,14 +104,16 @@ def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
     library.touch()
     one = make_case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
-    assert _Examination(one, found, None, 0.0, str)._name_own_library() == ""
+    assert _Examination(one, found, None, 0.0, str)._find_own_library_name() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 
 def test_drafted_known_issue_matches_its_graph_and_versions(tmp_path: Path) -> None:
     one, found = (
         make_case(),
-        case_report(version_result("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"),
+        make_case_report(
+            make_version_result("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"
+        ),
     )
     assert one.graph is not None
     path = tmp_path / "draft.py"

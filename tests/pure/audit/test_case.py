@@ -85,7 +85,7 @@ def test_case_folder_is_private(tmp_path: Path) -> None:
     assert error.value.code == "audit-folder"
 
 
-def test_only_one_case_of_a_kind_is_stored(tmp_path: Path) -> None:
+def test_only_one_audit_case_of_a_kind_is_stored(tmp_path: Path) -> None:
     folder = CaseFolder(tmp_path / "audit")
     first, _ = folder.store(make_case())
     again, why = folder.store(make_case(9.0))
@@ -113,7 +113,7 @@ def test_number_and_size_of_stored_cases_are_limited(tmp_path: Path) -> None:
     assert tiny.cases() == []
 
 
-def test_an_invalid_case_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_audit_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no zip")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.savez(tmp_path / "about.npz", about=np.frombuffer(b'{"schema": "x", "version": 1}', np.uint8))
@@ -152,7 +152,7 @@ def make_case_file(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: 
     return file.getvalue()
 
 
-def _npy_with_header(header: str) -> bytes:
+def _make_npy_with_header(header: str) -> bytes:
     text = header.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"abc"
 
@@ -171,10 +171,10 @@ HOSTILE = {
     "compressed": make_case_file({}, zipfile.ZIP_DEFLATED),
     "a bomb": make_case_file({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
     "931 GiB": make_case_file(
-        {}, **{"memory:x": _npy_with_header("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}
+        {}, **{"memory:x": _make_npy_with_header("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}
     ),
-    "a code": make_case_file({}, **{"memory:x": _npy_with_header("__import__('os').abort()")}),
-    "an unended header": make_case_file({}, **{"memory:x": _npy_with_header("(" * 100)}),
+    "a code": make_case_file({}, **{"memory:x": _make_npy_with_header("__import__('os').abort()")}),
+    "an unended header": make_case_file({}, **{"memory:x": _make_npy_with_header("(" * 100)}),
     "a pickle": make_case_file({}, **{"memory:x": pickle.dumps(print)}),
 }
 

@@ -20,7 +20,7 @@ from cudnn_backend_py.interpreter.data import make_inputs, read_tensors, to_memo
 from .test_case import make_case
 
 
-def memory_bytes(graph: Graph, name: str, numbers: Any) -> Any:
+def encode_memory(graph: Graph, name: str, numbers: Any) -> Any:
     return to_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
@@ -33,13 +33,13 @@ def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -
     )  # fmt: skip
     inputs = make_inputs(graph)
     images = {
-        one.name: memory_bytes(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value
+        one.name: encode_memory(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value
     }
     results = interpret(graph, inputs, rounding=True)
     for name, numbers in results.items():
         moved = numbers.copy()
         moved[place[0], place[1] if moved.shape[1] == 4 else place[1] // 2] *= factor
-        images[name] = memory_bytes(graph, name, moved)
+        images[name] = encode_memory(graph, name, moved)
     return Case(
         entry_point="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0",
         library="",
@@ -54,11 +54,13 @@ def test_only_a_wrong_result_is_reported() -> None:
     graph = make_case().graph
     assert graph is not None
     right = np.maximum(make_case().given()["x"], 0)
-    assert judge_part(select_part(make_case(images={**make_case().images, "y": memory_bytes(graph, "y", right)}))) == {}
+    assert (
+        judge_part(select_part(make_case(images={**make_case().images, "y": encode_memory(graph, "y", right)}))) == {}
+    )
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_large_attention_is_judged_by_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
     found = select_part(make_attention_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
@@ -74,7 +76,7 @@ def test_large_attention_is_judged_by_its_wrong_head(backward: bool, monkeypatch
     assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
 
 
-def test_small_attention_is_judged_as_a_whole() -> None:
+def test_small_attention_is_audited_as_a_whole() -> None:
     assert select_part(make_attention_case(False, 1.5, (0, 1))).what == ""
 
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py import command_line as group
-from cudnn_backend_py.audit.__main__ import _command as audit_program
+from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
@@ -31,8 +31,8 @@ from cudnn_backend_py.cli.wheels import _remove_option
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import add_hash
-from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.system.nearest import nearest
+from cudnn_backend_py.system.child import make_call_command
+from cudnn_backend_py.system.nearest import find_nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
@@ -305,7 +305,7 @@ def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() 
 
 
 def test_call_command_uses_the_current_python() -> None:
-    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
+    command = make_call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
 
@@ -341,9 +341,9 @@ def test_target_list_as_json_has_all_profiles() -> None:
 
 
 def test_nearest_name_is_suggested() -> None:
-    assert nearest("EXPLIAN", ["lint", "explain"]) == "explain"
-    assert nearest("l40z", ["l4", "L40S"]) == "L40S"
-    assert nearest("zzz", ["explain", "lint"]) is None
+    assert find_nearest("EXPLIAN", ["lint", "explain"]) == "explain"
+    assert find_nearest("l40z", ["l4", "L40S"]) == "L40S"
+    assert find_nearest("zzz", ["explain", "lint"]) is None
 
 
 # Drawings

@@ -36,7 +36,7 @@ def test_a_jit_wheel_that_cannot_judge_is_installed_only_on_request(
     taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
     assert "of no use" not in taken.stderr
     [full] = versions.list_judging()
-    assert (full.name, full.judges) == ("9.12.0.46+cu12-full", True)
+    assert (full.name, full.can_judge) == ("9.12.0.46+cu12-full", True)
     assert len(versions.list_installed()) == 2
     assert versions.install("9.12", cuda="12", progress=False) == full
 

@@ -13,7 +13,7 @@ from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.known_issues import FAULTS, find_known_issues
 from cudnn_backend_py.plans.lower import find_newer_features
-from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import find_deviations
 from tests.known_issues import EXAMPLES
@@ -24,7 +24,7 @@ MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are s
 
 
 def read_all_changes(graph: Graph) -> None:
-    for _ in changes(graph):
+    for _ in iterate_changes(graph):
         pass
 
 

@@ -130,7 +130,7 @@ def test_pooling_windows_that_are_not_numbers_are_refused(window: Any) -> None:
 )
 @pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
 def test_arguments_that_are_not_graphs_are_refused(entry_point: Callable[[Any], object], given: Any) -> None:
-    with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
+    with pytest.raises(GraphError, match=r"not-a-graph: .* is not a Graph"):
         entry_point(given)
 
 

@@ -16,12 +16,18 @@ from cudnn_backend_py.diagnose.causes.find import list_suspicious_properties
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collect_reports, iterate_guarded, notify, run_guarded
+from cudnn_backend_py.graph.guard import collect_reports, iterate_guarded, report_line, run_guarded
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import find, find_known_issues
-from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
-from cudnn_backend_py.rewrite.dims import dim_classes
-from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
+from cudnn_backend_py.rewrite.changes import (
+    CHANGES,
+    Change,
+    compute_response_dims,
+    find_attention_dims,
+    iterate_changes,
+)
+from cudnn_backend_py.rewrite.dims import find_dim_classes
+from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.mutants import draw_mutants
 from tests.support.operations import OPERATION_GRAPHS
@@ -62,7 +68,7 @@ def run_checks_without_cudnn(graph: Graph) -> list[Change]:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
         list_suspicious_properties(graph)
-        found = list(changes(graph))
+        found = list(iterate_changes(graph))
     assert failed == []
     return found
 
@@ -102,13 +108,13 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
 
 def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
     graph = make_dequantization_to_another_rank()
-    classes = dim_classes(graph)
+    classes = find_dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
     assert classes[x.uid, 2].fixed  # its partner is missing, so its class of axes is unknown
-    assert head_dims(make_graph_of_rank(2)).d is None
-    assert as_composite(Graph((make_graph_of_rank(3).ops[0],))) is None
+    assert find_attention_dims(make_graph_of_rank(2)).d is None
+    assert expand_to_composite(Graph((make_graph_of_rank(3).ops[0],))) is None
 
 
 def test_response_dims_of_invalid_convolutions_are_none() -> None:
@@ -116,8 +122,8 @@ def test_response_dims_of_invalid_convolutions_are_none() -> None:
     for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
         odd = Graph((make_convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
         odd = type(odd)(odd.kind, parameters | {name: value})
-        assert response_dims(make_convolution(convolution=odd)) is None
-    assert response_dims(make_convolution()) == (1, 16, 4, 4)
+        assert compute_response_dims(make_convolution(convolution=odd)) is None
+    assert compute_response_dims(make_convolution()) == (1, 16, 4, 4)
 
 
 def test_operations_with_one_name_are_distinguished() -> None:
@@ -165,7 +171,7 @@ def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> Non
 
 def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        notify("one line")
+        report_line("one line")
     assert caplog.messages == ["one line"]
 
 
@@ -180,10 +186,10 @@ def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseE
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = OPERATION_GRAPHS["padded matmul"]()
-    before = [change.title for change in changes(graph) if change.kind != "scale"]
+    before = [change.title for change in iterate_changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
     with collect_reports() as lines:
-        assert [change.title for change in changes(graph)] == before
+        assert [change.title for change in iterate_changes(graph)] == before
     assert lines == [f"the change scale {FAILURE_MESSAGE_END}"]
 
 
@@ -239,5 +245,5 @@ def test_no_change_drops_the_only_output_of_a_graph() -> None:
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
     with collect_reports() as lines:
-        assert [change for change in changes(g.graph()) if change.kind == "drop_bias"] == []
+        assert [change for change in iterate_changes(g.graph()) if change.kind == "drop_bias"] == []
     assert lines == []

@@ -153,9 +153,9 @@ def test_deeply_nested_python_values_are_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ({"tensor": "q", "name": "k"}, "has 'name' next to 'tensor'"),
-        ({"tensor": "q", "enum": "DataType"}, "has 'enum' next to 'tensor'"),
-        ({"enum": "DataType", "value": "HALF", "x": 1}, "has 'x' next to 'enum'"),
+        ({"tensor": "q", "name": "k"}, "has the unknown keys 'name'; allowed: 'tensor'"),
+        ({"tensor": "q", "enum": "DataType"}, "has the unknown keys 'enum'; allowed: 'tensor'"),
+        ({"enum": "DataType", "value": "HALF", "x": 1}, "has the unknown keys 'x'; allowed: 'enum', 'value'"),
     ],
 )
 def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> None:
@@ -164,7 +164,7 @@ def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> 
     with pytest.raises(GraphError, match=r"^graph-json: ") as caught:
         graph_from_json(data)
     assert what in caught.value.headline
-    with pytest.raises(GraphError, match=r"^graph-json: .*'more', which is unknown"):
+    with pytest.raises(GraphError, match=r"^graph-json: .*has the unknown keys 'more'"):
         graph_from_json({**json.loads(GRAPH_JSON), "more": 1})
 
 

@@ -14,10 +14,10 @@ from cudnn_backend_py.execution.any_shape import RelatedPlans, is_lasting_refusa
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.generated.enums import Status
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import ClassBounds
+from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds
 from cudnn_backend_py.target import Target
 
-LARGE_CALL, SMALL_CALL = ClassBounds(8, 1000, 1000), ClassBounds(2, 70, 70)
+LARGE_CALL, SMALL_CALL = ShapeClassBounds(8, 1000, 1000), ShapeClassBounds(2, 70, 70)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, layout="bshd")
     made = RelatedPlans(problem, target, backward=False, pool=PlanPool(8))
 
-    def build_fake_plan(bounds: ClassBounds) -> Any:
+    def build_fake_plan(bounds: ShapeClassBounds) -> Any:
         return SimpleNamespace(bounds=bounds, device=0, streams=(), captured=False)
 
     monkeypatch.setattr(made, "build", build_fake_plan)
@@ -40,19 +40,19 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
 def test_a_call_uses_the_plan_of_its_own_shape_class_whatever_ran_before(related_plans: RelatedPlans) -> None:
     related_plans.find(LARGE_CALL, 0)
     held, key = related_plans.find(SMALL_CALL, 0)
-    assert held.plan.bounds == key[1] == ClassBounds(2, 128, 128)
+    assert held.plan.bounds == key[1] == ShapeClassBounds(2, 128, 128)
 
 
 def test_the_plan_of_a_larger_shape_class_is_used_only_if_allowed(related_plans: RelatedPlans) -> None:
     related_plans.find(LARGE_CALL, 0)
     held, key = related_plans.find(SMALL_CALL, 0, allow_larger=True)
-    assert held.plan.bounds == ClassBounds(8, 1024, 1024)
-    assert key[1] == ClassBounds(2, 128, 128)
+    assert held.plan.bounds == ShapeClassBounds(8, 1024, 1024)
+    assert key[1] == ShapeClassBounds(2, 128, 128)
     pool = related_plans._pool
     assert pool is not None
     assert pool.wait()
     held, _ = related_plans.find(SMALL_CALL, 0, allow_larger=True)
-    assert held.plan.bounds == ClassBounds(2, 128, 128)
+    assert held.plan.bounds == ShapeClassBounds(2, 128, 128)
 
 
 def make_status_error(status: Status) -> CudnnStatusError:

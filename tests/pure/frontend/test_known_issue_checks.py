@@ -11,7 +11,7 @@ from cudnn_backend_py import DataType, GraphError, attention
 from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
-from cudnn_backend_py.system.version import Window
+from cudnn_backend_py.system.version import VersionRange
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import make_attention_graph
 from tests.support.frontend_attention import RecordingGraph, call_frontend_attention
@@ -25,7 +25,7 @@ MADE_UP_ISSUE = KnownIssue(
     fix="use another s_q",
     source="examples/none.py",
     evidence="not measured",
-    versions=Window(AFFECTED_VERSION),
+    versions=VersionRange(AFFECTED_VERSION),
     sm=(90,),
     attention=lambda use: use.problem.seq_q == 96,
     refused=True,

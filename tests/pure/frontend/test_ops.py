@@ -30,7 +30,7 @@ from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
 from cudnn_backend_py.frontend.recorded import GraphRecord, record_operations
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
-from cudnn_backend_py.graph.strides import channels_last, column_major, ordered_strides, preserve_order
+from cudnn_backend_py.graph.strides import channels_last, column_major, make_strides_in_order, preserve_order
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
@@ -155,7 +155,7 @@ def test_parameter_names_equal_those_of_cudnn_frontend(name: str) -> None:
         (preserve_order([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
         (preserve_order([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
         (preserve_order([2, 3, 4], [4, 1]), [3, 1, 6]),
-        (ordered_strides([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
+        (make_strides_in_order([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
     ],
 )
 def test_stride_helpers_return_the_expected_strides(strides: Sequence[int], wanted: Sequence[int]) -> None:

@@ -26,7 +26,7 @@ Make = Callable[[GraphBuilder], object]
 
 
 def add_tensor(g: GraphBuilder, *dims: int, name: str = "t", kind: DataType | None = None, **options: Any) -> Tensor:
-    return g.tensor(g.free_name(name), dims, kind, **options)
+    return g.tensor(g.make_unused_name(name), dims, kind, **options)
 
 
 def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
@@ -36,7 +36,7 @@ def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
 HEADS = (2, 4, 6, 8)
 
 
-def expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
+def make_expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
     return add_int32_tensor(g, experts, 1, 1)
 
 
@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "statistics that are always written": (
         lambda g: g.gen_stats(add_tensor(g, 1, 8, 1), sum=False),
         "missing-field",
-        "gen_stats writes all",
+        "cuDNN writes all results of gen_stats",
     ),
     "weights of other channels": (
         lambda g: g.batch_norm_backward_weights(*(add_tensor(g, *d) for d in ((2, 8, 4), (2, 8, 4), *[(1, 4, 1)] * 3))),
@@ -248,19 +248,19 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     ),
     "K of experts": (
         lambda g: g.moe_grouped_matmul(
-            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), expert_offsets(g)
+            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), make_expert_offsets(g)
         ),
         "operation-shape",
         "K is 4 in 'a' but 5 in 'w'",
     ),
     "offsets of other experts": (
-        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g, 5)),
+        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), make_expert_offsets(g, 5)),
         "operation-shape",
         r"first token offset 't2' has dims \[5, 1, 1\]",
     ),
     "experts without indices": (
         lambda g: g.moe_grouped_matmul(
-            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g), mode=M.SCATTER
+            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), make_expert_offsets(g), mode=M.SCATTER
         ),
         "missing-field",
         "SCATTER needs token_index, token_ks, top_k",
@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         lambda g: g.moe_grouped_matmul(
             add_tensor(g, 1, 8, 4),
             add_tensor(g, 3, 4, 6),
-            expert_offsets(g),
+            make_expert_offsets(g),
             mode=M.SCATTER,
             token_index=add_int32_tensor(g, 1, 7, 1),
             token_ks=add_int32_tensor(g, 1, 8, 1),
@@ -280,7 +280,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     ),
     "rows of a gradient": (
         lambda g: g.moe_grouped_matmul_backward(
-            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), expert_offsets(g)
+            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), make_expert_offsets(g)
         ),
         "operation-shape",
         r"doutput 'd' has dims \[1, 7, 6\], \[1, 8, 6\] is needed",
@@ -384,12 +384,22 @@ def test_errors_for_wrong_shapes_leave_the_graph_unchanged(what: str) -> None:
 
 def test_every_builder_method_has_an_error_case() -> None:
     own = {name for kind in GraphBuilder.__mro__ for name in vars(kind) if not name.startswith("_")}
-    plain = {"tensor", "scalar", "free_name", "operation", "graph", "matmul", "pointwise", "reduction", "convolution"}
+    plain = {
+        "tensor",
+        "scalar",
+        "make_unused_name",
+        "operation",
+        "graph",
+        "matmul",
+        "pointwise",
+        "reduction",
+        "convolution",
+    }
     tried = {name for make, _, _ in WRONG.values() for name in make.__code__.co_names}
     assert own - plain <= tried
 
 
-def test_results_have_the_layout_of_their_inputs() -> None:
+def test_builder_results_have_the_layout_of_their_inputs() -> None:
     g = GraphBuilder()
     last = g.tensor("x", (2, 8, 6, 6), strides="channels_last")
     y, idx = g.resample(R.MAXPOOL, last, 2, idx=True)

@@ -10,7 +10,14 @@ import pytest
 
 from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.generated.enums import DataType
-from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest_finite, round_to, storage_type
+from cudnn_backend_py.graph.formats import (
+    decode,
+    encode,
+    get_largest_finite,
+    get_storage_type,
+    is_integer,
+    round_to_data_type,
+)
 
 T = DataType
 SMALL = {T.FP8_E4M3: 256, T.FP8_E5M2: 256, T.FP4_E2M1: 16, T.BFLOAT16: 65536, T.HALF: 65536}
@@ -18,13 +25,13 @@ UNKNOWN = (T.INT8x4, T.UINT8x4, T.INT8x32, T.COMPLEX_FP32, T.COMPLEX_FP64, T.FP8
 NAN, INF = math.nan, math.inf
 
 
-def all_codes(data_type: DataType) -> np.ndarray[Any, Any]:
-    kind = storage_type(data_type)
+def list_all_codes(data_type: DataType) -> np.ndarray[Any, Any]:
+    kind = get_storage_type(data_type)
     unsigned = np.arange(SMALL[data_type], dtype=np.uint16 if kind.itemsize == 2 else np.uint8)
     return unsigned.view(kind)
 
 
-def value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
+def compute_value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
     """Return the value of a code from its sign, exponent and mantissa, ignoring infinity and NaN."""
     mantissa = code & ((1 << mantissa_bits) - 1)
     exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
@@ -38,9 +45,9 @@ def value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: int, bia
     ("data_type", "fields"), [(T.FP8_E4M3, (4, 3, 7)), (T.FP8_E5M2, (5, 2, 15)), (T.FP4_E2M1, (2, 1, 1))]
 )
 def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, fields: tuple[int, int, int]) -> None:
-    values = decode(all_codes(data_type), data_type)
+    values = decode(list_all_codes(data_type), data_type)
     finite = np.isfinite(values)
-    expected = [value_from_bit_fields(code, *fields) for code in range(SMALL[data_type])]
+    expected = [compute_value_from_bit_fields(code, *fields) for code in range(SMALL[data_type])]
     np.testing.assert_array_equal(values[finite], np.array(expected)[finite])
     np.testing.assert_array_equal(np.signbit(values[finite]), np.signbit(np.array(expected)[finite]))
     not_finite = {T.FP8_E4M3: [0x7F, 0xFF], T.FP8_E5M2: [*range(0x7C, 0x80), *range(0xFC, 0x100)], T.FP4_E2M1: []}
@@ -48,7 +55,7 @@ def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, 
 
 
 def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
-    bits = all_codes(T.BFLOAT16)
+    bits = list_all_codes(T.BFLOAT16)
     with np.errstate(invalid="ignore"):  # some of the NaNs are signalling ones
         expected = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     np.testing.assert_array_equal(decode(bits, T.BFLOAT16), expected)
@@ -56,32 +63,34 @@ def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
 
 @pytest.mark.parametrize("data_type", SMALL)
 def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> None:
-    bits = all_codes(data_type)
+    bits = list_all_codes(data_type)
     values = decode(bits, data_type)
     number = ~np.isnan(values)
     np.testing.assert_array_equal(encode(values, data_type)[number], bits[number])
-    assert np.isnan(round_to(values[~number], data_type)).all()
+    assert np.isnan(round_to_data_type(values[~number], data_type)).all()
 
 
 @pytest.mark.parametrize("data_type", SMALL)
 def test_values_are_rounded_to_nearest_even(data_type: DataType) -> None:
-    top = int(encode(largest_finite(data_type), data_type).view(f"u{storage_type(data_type).itemsize}"))
-    values = decode(all_codes(data_type)[: top + 1], data_type)
+    top = int(encode(get_largest_finite(data_type), data_type).view(f"u{get_storage_type(data_type).itemsize}"))
+    values = decode(list_all_codes(data_type)[: top + 1], data_type)
     middle = (values[:-1] + values[1:]) / 2
     even = np.where(np.arange(top) % 2 == 0, values[:-1], values[1:])
     for sign in (1, -1):
-        np.testing.assert_array_equal(round_to(sign * middle, data_type), sign * even)
-        np.testing.assert_array_equal(round_to(sign * np.nextafter(middle, 0), data_type), sign * values[:-1])
-        np.testing.assert_array_equal(round_to(sign * np.nextafter(middle, np.inf), data_type), sign * values[1:])
+        np.testing.assert_array_equal(round_to_data_type(sign * middle, data_type), sign * even)
+        np.testing.assert_array_equal(round_to_data_type(sign * np.nextafter(middle, 0), data_type), sign * values[:-1])
+        np.testing.assert_array_equal(
+            round_to_data_type(sign * np.nextafter(middle, np.inf), data_type), sign * values[1:]
+        )
 
 
 @pytest.mark.parametrize("data_type", [*SMALL, T.FLOAT, T.FP8_E8M0, T.INT8])
 def test_rounding_is_monotone(data_type: DataType) -> None:
-    reach = min(2 * largest_finite(data_type), 1e30) if data_type is not T.HALF else largest_finite(data_type)
+    reach = min(2 * get_largest_finite(data_type), 1e30) if data_type is not T.HALF else get_largest_finite(data_type)
     random = np.random.default_rng(1)
     values = np.sort(np.concatenate([random.uniform(-reach, reach, 4000), random.normal(size=4000)]))
     values = values[values > 0] if data_type is T.FP8_E8M0 else values
-    assert (np.diff(round_to(values, data_type)) >= 0).all()
+    assert (np.diff(round_to_data_type(values, data_type)) >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +145,7 @@ def test_rounding_is_monotone(data_type: DataType) -> None:
     ],
 )
 def test_known_values_are_rounded_as_expected(data_type: DataType, value: float, rounded: float) -> None:
-    np.testing.assert_array_equal(round_to(value, data_type), rounded)
+    np.testing.assert_array_equal(round_to_data_type(value, data_type), rounded)
 
 
 def test_fp8_types_encode_nan_as_0x7f() -> None:
@@ -146,7 +155,7 @@ def test_fp8_types_encode_nan_as_0x7f() -> None:
 
 def test_bfloat16_is_rounded_directly_from_float64() -> None:
     just_above_half = 1 + 2.0**-8 + 2.0**-40  # float32 would make it the exact half, and that goes down
-    assert round_to(just_above_half, T.BFLOAT16) == 1 + 2.0**-7
+    assert round_to_data_type(just_above_half, T.BFLOAT16) == 1 + 2.0**-7
 
 
 def test_every_e8m0_code_is_a_power_of_two() -> None:
@@ -170,10 +179,10 @@ def test_encoding_keeps_the_shape_and_uses_the_storage_type() -> None:
             continue
         element = encode(np.ones((2, 3)), data_type)
         assert element.shape == (2, 3)
-        assert element.dtype == storage_type(data_type)
+        assert element.dtype == get_storage_type(data_type)
         assert decode(element, data_type).dtype == np.float64
-        assert (round_to(np.ones((2, 3)), data_type) == 1).all()
-        assert round_to(largest_finite(data_type), data_type) == largest_finite(data_type)
+        assert (round_to_data_type(np.ones((2, 3)), data_type) == 1).all()
+        assert round_to_data_type(get_largest_finite(data_type), data_type) == get_largest_finite(data_type)
 
 
 def test_is_integer_is_true_only_for_integer_types() -> None:
@@ -184,7 +193,7 @@ def test_is_integer_is_true_only_for_integer_types() -> None:
 
 @pytest.mark.parametrize("data_type", UNKNOWN)
 def test_types_of_unknown_format_are_refused(data_type: DataType) -> None:
-    for call in (storage_type, largest_finite):
+    for call in (get_storage_type, get_largest_finite):
         with pytest.raises(GraphError, match=data_type.name) as error:
             call(data_type)
         assert error.value.code == "format-unknown"

@@ -30,7 +30,7 @@ from cudnn_backend_py.generated.operations import OUTPUT_PORTS
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
-from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.ir import list_pointwise_ports
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.zoo import VARIED_GRAPHS
@@ -135,12 +135,12 @@ PORTS = {
 
 def test_every_pointwise_mode_has_its_ports() -> None:
     listed = {P[name]: set(ports) for ports, names in PORTS.items() for name in names.split()}
-    assert {mode: pointwise_ports(mode) for mode in P} == listed
+    assert {mode: list_pointwise_ports(mode) for mode in P} == listed
 
 
 @pytest.mark.parametrize("mode", P, ids=lambda mode: mode.name)
 def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
-    ports = pointwise_ports(mode)
+    ports = list_pointwise_ports(mode)
     given = {port: make_tensor(port, 4, 8) for port in ports}
     made = Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **given)  # type: ignore[arg-type]
     assert dict(made.ports()) == given
@@ -174,7 +174,7 @@ def test_backward_activation_writes_dx_and_does_not_read_y() -> None:
 # ------------------------------------------------------------------------------------- any operation
 
 
-def sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
+def make_sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
     """Return a valid value for an attribute with these types."""
     kind = types[0]
     if kind is AttributeType.BACKEND_DESCRIPTOR:
@@ -183,9 +183,9 @@ def sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType
         if element == (D.OPERATIONGRAPH,):
             return Graph((make_relu(X, Y),), is_subgraph=True)
         return (
-            Operation(element[0], name, required_fields(element[0]))
+            Operation(element[0], name, list_required_fields(element[0]))
             if element[0] in OPERATIONS
-            else Parameters(element[0], required_fields(element[0]))
+            else Parameters(element[0], list_required_fields(element[0]))
         )
     plain: dict[AttributeType, Any] = {
         AttributeType.BOOLEAN: True,
@@ -196,18 +196,18 @@ def sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType
     return next(iter(ENUM_OF_TYPE[kind])) if kind in ENUM_OF_TYPE else plain.get(kind, 1)
 
 
-def required_fields(kind: DescriptorType) -> dict[str, Any]:
+def list_required_fields(kind: DescriptorType) -> dict[str, Any]:
     made = {}
     for facts in ATTRIBUTES[kind]:
         if facts.required and facts.role != "output":
-            value = sample_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
+            value = make_sample_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
             made[facts.field] = value if facts.max_count == 1 else (value,)
     return made
 
 
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
 def test_every_operation_can_be_created_from_its_required_attributes(kind: DescriptorType) -> None:
-    made = Operation(kind, "op", required_fields(kind))
+    made = Operation(kind, "op", list_required_fields(kind))
     assert list(made.fields) == [item.field for item in ATTRIBUTES[kind] if item.field in made.fields]
     assert pickle.loads(pickle.dumps(made)) == made
     assert hash(pickle.loads(pickle.dumps(made))) == hash(made)

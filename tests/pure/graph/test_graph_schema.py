@@ -26,14 +26,14 @@ PAGE = (DOCS / "graph-json.md").read_text(encoding="utf-8")
 VALIDATOR = Draft202012Validator(SCHEMA_FILE)
 
 
-def two_matmuls_graph() -> Graph:
-    g = GraphBuilder("two_matmuls_graph")
+def make_two_matmuls() -> Graph:
+    g = GraphBuilder("make_two_matmuls")
     q, k, v = (g.tensor(name, (1, 16, 16), alignment=2) for name in "qkv")
     g.matmul(g.matmul(q, k, reordering=TensorReordering.F16x16, data_type=DataType.HALF), v, virtual=False)
     return g.graph()
 
 
-def ragged_graph() -> Graph:
+def make_ragged_graph() -> Graph:
     g = GraphBuilder("ragged")
     offset = g.tensor("offset", (3, 1, 1), DataType.INT64)
     x = g.tensor("x", (2, 8, 64), ragged_offset=offset)
@@ -41,21 +41,21 @@ def ragged_graph() -> Graph:
     return g.graph()
 
 
-def matmul_override_graph() -> Graph:
+def make_matmul_with_overrides() -> Graph:
     g = GraphBuilder("overrides")
     m = g.tensor("m", (2, 1, 1), DataType.INT32)
     g.matmul(g.tensor("a", (2, 8, 8)), g.tensor("b", (2, 8, 8)), m_override=m, virtual=False)
     return g.graph()
 
 
-def clipped_relu_graph() -> Graph:
-    g = GraphBuilder("clipped_relu_graph")
+def make_clipped_relu() -> Graph:
+    g = GraphBuilder("make_clipped_relu")
     clip = {"relu_lower_clip": 0.0, "relu_upper_clip": 6.0}
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 8, 8)), parameters=clip, virtual=False)
     return g.graph()
 
 
-def convolution_graph() -> Graph:
+def make_convolution() -> Graph:
     g = GraphBuilder("convolution")
     parameters = Parameters(
         DescriptorType.CONVOLUTION,
@@ -75,11 +75,11 @@ def convolution_graph() -> Graph:
     return g.graph()
 
 
-def attention_with_subgraph() -> Graph:
+def make_attention_with_subgraph() -> Graph:
     inner = GraphBuilder("inner", first_uid=100)
     scores = inner.tensor("scores", (1, 2, 8, 8), DataType.FLOAT, virtual=True)
     made = inner.pointwise(PointwiseMode.RELU_FWD, scores, name="made")
-    g = GraphBuilder("attention_with_subgraph")
+    g = GraphBuilder("make_attention_with_subgraph")
     q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
     g.operation(
         DescriptorType.OPERATION_SDPA_FWD,
@@ -94,8 +94,8 @@ def attention_with_subgraph() -> Graph:
     return g.graph()
 
 
-def attention_with_softmax() -> Graph:
-    g = GraphBuilder("attention_with_softmax")
+def make_attention_with_softmax() -> Graph:
+    g = GraphBuilder("make_attention_with_softmax")
     q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
     x, y = (g.tensor(name, (1, 2, 8, 8), DataType.FLOAT, virtual=True) for name in "xy")
     softmax = Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y})
@@ -103,30 +103,30 @@ def attention_with_softmax() -> Graph:
     return g.graph()
 
 
-def causal_attention_graph() -> Graph:
+def make_causal_attention() -> Graph:
     return attention.sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=32, head_dim=16, causal=True, stats=True)
 
 
 GRAPHS = [
-    two_matmuls_graph,
-    ragged_graph,
-    matmul_override_graph,
-    clipped_relu_graph,
-    convolution_graph,
-    attention_with_subgraph,
-    attention_with_softmax,
-    causal_attention_graph,
+    make_two_matmuls,
+    make_ragged_graph,
+    make_matmul_with_overrides,
+    make_clipped_relu,
+    make_convolution,
+    make_attention_with_subgraph,
+    make_attention_with_softmax,
+    make_causal_attention,
 ]
 
 
-def json_of(graph: Graph) -> Any:
+def make_json(graph: Graph) -> Any:
     return json.loads(json.dumps(graph_to_json(graph), allow_nan=False))
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 def test_written_graph_is_valid_and_read_unchanged(make: Callable[[], Graph]) -> None:
     graph = make()
-    data = json_of(graph)
+    data = make_json(graph)
     VALIDATOR.validate(data)
     assert graph_from_json(data) == graph
 
@@ -148,7 +148,7 @@ def test_written_graph_is_valid_and_read_unchanged(make: Callable[[], Graph]) ->
     ],
 )
 def test_schema_refuses_invalid_graphs(spoil: Callable[[Any], None]) -> None:
-    data = json_of(two_matmuls_graph())
+    data = make_json(make_two_matmuls())
     spoil(data)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(data)

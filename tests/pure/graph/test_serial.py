@@ -16,29 +16,29 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, load_g
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.zoo import VARIED_GRAPHS
 
 P = PointwiseMode
 
 
-def to_json_and_back(graph: Graph) -> Graph:
+def convert_to_json_and_back(graph: Graph) -> Graph:
     return graph_from_json(json.loads(json.dumps(graph_to_json(graph), allow_nan=False)))
 
 
-def pointwise_graph(mode: PointwiseMode) -> Graph:
-    ports: dict[str, Any] = {port: make_tensor(port, 4, 8) for port in pointwise_ports(mode)}
+def make_pointwise_graph(mode: PointwiseMode) -> Graph:
+    ports: dict[str, Any] = {port: make_tensor(port, 4, 8) for port in list_pointwise_ports(mode)}
     return Graph((Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **ports),))
 
 
-def ragged_graph() -> Graph:
+def make_ragged_graph() -> Graph:
     offset = make_tensor("offset", 5, 1, data_type=DataType.INT64)
     x, y = (make_tensor(name, 4, 8, ragged_offset=offset) for name in "xy")
     return Graph((make_relu(x, y),), "ragged")
 
 
-def graph_with_unusual_fields() -> Graph:
+def make_graph_with_unusual_fields() -> Graph:
     x = make_tensor(
         "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, vector_count=4,
         vector_dim=1, strides=(0, 1),
@@ -52,15 +52,15 @@ def graph_with_unusual_fields() -> Graph:
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
     **VARIED_GRAPHS,
-    **{f"mode {mode.name}": lambda mode=mode: pointwise_graph(mode) for mode in P},  # type: ignore[misc]
+    **{f"mode {mode.name}": lambda mode=mode: make_pointwise_graph(mode) for mode in P},  # type: ignore[misc]
     "causal": lambda: sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True),
     "convolution": lambda: Graph((make_convolution(),), "conv"),
     "sdpa": lambda: Graph((make_sdpa(),), "flash"),
     "sub-graph": lambda: Graph(
         (make_relu(make_tensor("v", 4, virtual=True), make_tensor("w", 4, virtual=True)),), "s", True
     ),
-    "ragged": ragged_graph,
-    "unusual": graph_with_unusual_fields,
+    "ragged": make_ragged_graph,
+    "unusual": make_graph_with_unusual_fields,
     "overrides": lambda: Graph(
         (
             Matmul(
@@ -96,9 +96,9 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_round_trip_is_lossless(name: str) -> None:
+def test_a_graph_written_as_json_is_read_unchanged(name: str) -> None:
     graph = GRAPHS[name]()
-    twin = to_json_and_back(graph)
+    twin = convert_to_json_and_back(graph)
     assert twin == graph
     assert str(twin) == str(graph)
     assert twin.tensors == graph.tensors
@@ -112,7 +112,7 @@ def test_infinities_and_nan_are_written_as_strings(value: float, written: object
     data = graph_to_json(graph)
     assert data["tensors"][0]["value"] == written
     assert data["operations"][0]["relu_upper_clip"] == written
-    twin = to_json_and_back(graph)
+    twin = convert_to_json_and_back(graph)
     clip = twin.ops[0].parameters()["relu_upper_clip"]
     for number in (twin.tensor("x").value, clip):
         assert isinstance(number, float)
@@ -155,12 +155,12 @@ def test_nested_operations_and_parameters_are_written_as_objects() -> None:
 
 
 def test_order_of_tensors_in_the_file_does_not_matter() -> None:
-    data = graph_to_json(ragged_graph())
+    data = graph_to_json(make_ragged_graph())
     data["tensors"].reverse()
-    assert graph_from_json(data) == ragged_graph()
+    assert graph_from_json(data) == make_ragged_graph()
 
 
-def test_saved_graph_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_graph_is_loaded_unchanged(tmp_path: Path) -> None:
     graph = GRAPHS["causal"]()
     path = tmp_path / "graph.json"
     save_graph(graph, path)
@@ -308,7 +308,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
 
 @pytest.mark.parametrize(("code", "headline", "change"), MALFORMED, ids=[headline for _, headline, _ in MALFORMED])
 def test_the_error_names_the_malformed_part(code: str, headline: str, change: Change) -> None:
-    data = graph_to_json(ragged_graph())
+    data = graph_to_json(make_ragged_graph())
     change(data)
     with pytest.raises(GraphError) as raised:
         graph_from_json(data)
@@ -328,12 +328,12 @@ def test_the_error_names_the_malformed_part_of_a_sub_graph() -> None:
         graph_from_json(data)
 
 
-def iter_positions(data: Any) -> Iterator[tuple[Any, Any]]:
+def iterate_positions(data: Any) -> Iterator[tuple[Any, Any]]:
     """Yield (container, key) for every value in nested dicts and lists."""
     for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
         yield data, key
         if isinstance(value, (dict, list)):
-            yield from iter_positions(value)
+            yield from iterate_positions(value)
 
 
 def test_randomly_damaged_json_raises_graph_error_or_is_read() -> None:
@@ -344,7 +344,7 @@ def test_randomly_damaged_json_raises_graph_error_or_is_read() -> None:
     refused = 0
     for _ in range(2000):
         data = copy.deepcopy(chance.choice(whole))
-        holder, key = chance.choice(list(iter_positions(data)))
+        holder, key = chance.choice(list(iterate_positions(data)))
         if chance.random() < 0.3:
             del holder[key]
         else:
@@ -354,5 +354,5 @@ def test_randomly_damaged_json_raises_graph_error_or_is_read() -> None:
         except GraphError:
             refused += 1
         else:
-            assert to_json_and_back(graph) == graph
+            assert convert_to_json_and_back(graph) == graph
     assert refused > 1000

@@ -20,7 +20,7 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
-from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
+from cudnn_backend_py.importers.records import MAX_LINE, LogFileRecord, read_log
 from tests.support.child import ROOT, run_code
 from tests.support.logs import LOG_FOLDER, make_comparable_graph, read_log_text
 from tests.support.mutations import mutate_json, mutate_text
@@ -32,16 +32,16 @@ FRONTEND = read_log_text("torch-frontend-1.18.log")
 FRONTEND_GRAPHS = [json.loads(line) for line in FRONTEND.splitlines() if line.startswith("{")]
 
 
-def forum_graph() -> Graph:
+def make_forum_graph() -> Graph:
     graph: Graph = runpy.run_path(str(ROOT / "examples" / "forum_two_matmul.py"), run_name="__log__")["graph"]()
     return graph
 
 
-def read_records_of(*pieces: str | bytes) -> list[FileRecord]:
+def read_log_records(*pieces: str | bytes) -> list[LogFileRecord]:
     return list(read_log(list(pieces)))
 
 
-def read_graphs_of(text: str) -> list[LoggedGraph]:
+def read_log_graphs(text: str) -> list[LoggedGraph]:
     return list(read_graphs([text]))
 
 
@@ -63,7 +63,7 @@ def test_logs_in_utf_16_and_with_byte_order_mark_are_read(tmp_path: Path, encodi
     """PowerShell's redirection writes UTF-16; some editors write a byte order mark before UTF-8."""
     path = tmp_path / "cudnn.log"
     path.write_bytes(TORCH.replace("\n", "\r\n").encode(encoding))
-    assert [item.text for item in read_log(path)] == [item.text for item in read_records_of(TORCH)]
+    assert [item.text for item in read_log(path)] == [item.text for item in read_log_records(TORCH)]
 
 
 def test_a_truncated_gzip_log_is_read_up_to_the_truncation(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_truncated_gzip_log_is_read_up_to_the_truncation(tmp_path: Path) -> No
 
 
 def test_fields_of_a_record_are_parsed() -> None:
-    (found,) = read_records_of(
+    (found,) = read_log_records(
         format_record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W")
     )
     assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)
@@ -87,7 +87,7 @@ def test_fields_of_a_record_are_parsed() -> None:
 
 def test_every_record_of_the_sample_logs_is_found() -> None:
     for text in (TORCH, FORUM, EXCERPT):
-        found = read_records_of(text)
+        found = read_log_records(text)
         assert len(found) == len(re.findall(r"^[IWE]! CuDNN", text, re.MULTILINE))
         assert all(item.whole for item in found)
         assert [text.splitlines()[item.line - 1][3:] for item in found] == [item.text.splitlines()[0] for item in found]
@@ -97,17 +97,17 @@ def test_every_input_type_gives_the_same_records(tmp_path: Path) -> None:
     path = tmp_path / "cudnn.log"
     path.write_text(EXCERPT + "W! \N{SNOWMAN}\n", encoding="utf-8")
     data = path.read_bytes()
-    want = read_records_of(EXCERPT)
+    want = read_log_records(EXCERPT)
     assert list(read_log(path)) == list(read_log(str(path))) == want
     assert list(read_log(io.BytesIO(data))) == list(read_log(io.StringIO(EXCERPT))) == want
     for size in (1, 2, 3, 7, 64, 1000):
         assert list(read_log(data[at : at + size] for at in range(0, len(data), size))) == want
-    assert list(read_log(LOG_FOLDER / "forum-9.1.1.log.gz")) == read_records_of(FORUM)
+    assert list(read_log(LOG_FOLDER / "forum-9.1.1.log.gz")) == read_log_records(FORUM)
 
 
 def test_windows_line_ends_are_accepted() -> None:
-    assert [item.text for item in read_records_of(EXCERPT.replace("\n", "\r\n"))] == [
-        item.text for item in read_records_of(EXCERPT)
+    assert [item.text for item in read_log_records(EXCERPT.replace("\n", "\r\n"))] == [
+        item.text for item in read_log_records(EXCERPT)
     ]
 
 
@@ -123,8 +123,8 @@ def test_foreign_lines_are_skipped() -> None:
     noise = "Hi! there\nI! am not cuDNN\nstep 3: loss 0.5\ni! nor is this\n[cudnn_frontend] INFO: x\n"
     lines = EXCERPT.splitlines(keepends=True)
     mixed = noise + "".join(f"{line}epoch {number}\n" for number, line in enumerate(lines))
-    assert [item.text for item in read_records_of(mixed)] == [item.text for item in read_records_of(EXCERPT)]
-    assert read_records_of(noise) == []
+    assert [item.text for item in read_log_records(mixed)] == [item.text for item in read_log_records(EXCERPT)]
+    assert read_log_records(noise) == []
 
 
 def test_interleaved_processes_are_separated_by_line_prefix() -> None:
@@ -133,14 +133,14 @@ def test_interleaved_processes_are_separated_by_line_prefix() -> None:
     mixed = []
     for number in range(max(map(len, lines))):
         mixed += [f"{stamp}[rank{rank}]: {text[number]}" for rank, text in enumerate(lines) if number < len(text)]
-    found = read_records_of("\n".join(mixed))
-    assert {item.text for item in found} == {item.text for item in read_records_of(EXCERPT) + read_records_of(FORUM)}
+    found = read_log_records("\n".join(mixed))
+    assert {item.text for item in found} == {item.text for item in read_log_records(EXCERPT) + read_log_records(FORUM)}
     assert all(item.whole for item in found)
-    assert comparable_graphs("\n".join(mixed)) == comparable_graphs(FORUM)
+    assert read_comparable_graphs("\n".join(mixed)) == read_comparable_graphs(FORUM)
 
 
-def comparable_graphs(text: str) -> list[Any]:
-    return [make_comparable_graph(item.graph) for item in read_graphs_of(text) if item.graph is not None]
+def read_comparable_graphs(text: str) -> list[Any]:
+    return [make_comparable_graph(item.graph) for item in read_log_graphs(text) if item.graph is not None]
 
 
 def test_an_interrupted_record_is_marked_incomplete() -> None:
@@ -149,7 +149,7 @@ def test_an_interrupted_record_is_marked_incomplete() -> None:
         format_record("cudnnDestroy", "b: type=int; val=2;"),
     )
     head, tail = first.split("i! Time")
-    found = read_records_of(head + second + "i! Time" + tail)
+    found = read_log_records(head + second + "i! Time" + tail)
     assert [(item.function, item.whole) for item in found] == [
         ("cudnnCreate", False),
         ("cudnnDestroy", True),
@@ -161,17 +161,17 @@ def test_an_interrupted_record_is_marked_incomplete() -> None:
 def test_interleaved_records_of_two_threads_are_separated() -> None:
     parts = [part for part in re.split(r"(?m)^(?=[IWE]! )", FORUM) if part.strip()]
     turns = "".join(part + part.replace("Thread=1;", "Thread=2;") for part in parts)
-    (found,) = read_graphs_of(turns)
+    (found,) = read_log_graphs(turns)
     assert found.count == 2
     assert found.graph is not None
-    assert make_comparable_graph(found.graph) == make_comparable_graph(forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(make_forum_graph())
 
 
 # graphs
 
 
 def test_torch_log_gives_forward_and_backward_graphs() -> None:
-    forward, backward = read_graphs_of(TORCH)
+    forward, backward = read_log_graphs(TORCH)
     assert [len(item.graph.ops) if item.graph else None for item in (forward, backward)] == [14, 22]
     assert (forward.version, forward.source, forward.count, forward.executions) == ("9.19.0", "json", 1, 1)
     assert (forward.thread, backward.thread, forward.modes, backward.modes) == (1, 2, ("A",), ("A",))
@@ -192,36 +192,36 @@ def test_torch_log_gives_forward_and_backward_graphs() -> None:
 
 
 def test_scalar_values_are_read_from_the_execution_record() -> None:
-    for item in read_graphs_of(TORCH):
+    for item in read_log_graphs(TORCH):
         assert item.graph is not None
         values = {tensor.value for tensor in item.graph.tensors if tensor.by_value}
         assert values >= {0.125, float("-inf")}
 
 
 def test_equal_graphs_are_counted() -> None:
-    forward, backward = read_graphs_of(TORCH + TORCH)
+    forward, backward = read_log_graphs(TORCH + TORCH)
     assert (forward.count, forward.executions, backward.count) == (2, 2, 2)
     assert [len(item.configs) for item in (forward, backward)] == [5, 3]
 
 
 def test_descriptor_log_of_cudnn_9_1_gives_the_forum_graph() -> None:
     """cuDNN 9.1 logs descriptors, not JSON; the log is of the forum post's program with its cuDNN version."""
-    (found,) = read_graphs_of(FORUM)
+    (found,) = read_log_graphs(FORUM)
     assert found.graph is not None
-    assert make_comparable_graph(found.graph) == make_comparable_graph(forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(make_forum_graph())
     assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
 
 
 def test_the_forum_excerpt_is_the_end_of_the_forum_log() -> None:
-    def texts_without_addresses_and_times(text: str) -> list[str]:
-        return [re.sub(r"0x[0-9a-f]+|Time: .*", "#", item.text) for item in read_records_of(text)]
+    def read_texts_without_addresses_and_times(text: str) -> list[str]:
+        return [re.sub(r"0x[0-9a-f]+|Time: .*", "#", item.text) for item in read_log_records(text)]
 
-    assert texts_without_addresses_and_times(FORUM)[-5:] == texts_without_addresses_and_times(EXCERPT)
+    assert read_texts_without_addresses_and_times(FORUM)[-5:] == read_texts_without_addresses_and_times(EXCERPT)
 
 
 def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
     """The excerpt has the heuristics query; its tensors, operations and graph were logged earlier."""
-    (found,) = read_graphs_of(EXCERPT)
+    (found,) = read_log_graphs(EXCERPT)
     assert found.graph is None
     assert found.fault is not None
     assert found.fault.code == "log-graph"
@@ -232,8 +232,10 @@ def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
 
 def test_the_forum_log_followed_by_the_excerpt_gives_one_graph() -> None:
     """The excerpt repeats the end of the log, as a second run of the program would."""
-    found = read_graphs_of(FORUM + EXCERPT)
-    assert [make_comparable_graph(item.graph) for item in found if item.graph] == [make_comparable_graph(forum_graph())]
+    found = read_log_graphs(FORUM + EXCERPT)
+    assert [make_comparable_graph(item.graph) for item in found if item.graph] == [
+        make_comparable_graph(make_forum_graph())
+    ]
 
 
 def test_refusals_without_a_graph_are_kept() -> None:
@@ -243,7 +245,7 @@ def test_refusals_without_a_graph_are_kept() -> None:
         "Warning: CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN; Reason: Multi-GEMM is only supported on Hopper at: x != y",
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: finalize_internal()",
     )
-    (found,) = read_graphs_of(format_record("cudnnBackendFinalize", *lines, letter="W"))
+    (found,) = read_log_graphs(format_record("cudnnBackendFinalize", *lines, letter="W"))
     assert found.fault is not None
     assert found.fault.sections["fix"] == "set CUDNN_LOGLEVEL_DBG=3"
     (one,) = found.configs
@@ -252,12 +254,12 @@ def test_refusals_without_a_graph_are_kept() -> None:
 
 def test_a_warning_with_status_success_is_not_a_refusal() -> None:
     line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
-    assert read_graphs_of(format_record("cudnnBackendFinalize", line, letter="W")) == []
+    assert read_log_graphs(format_record("cudnnBackendFinalize", line, letter="W")) == []
 
 
 def test_errors_are_assigned_to_the_graph_of_their_thread() -> None:
     line = "Error: CUDNN_STATUS_BAD_PARAM; Reason: the plan is nonsense"
-    (forum,) = read_graphs_of(FORUM + format_record("cudnnBackendFinalize", line, letter="E", thread=1))
+    (forum,) = read_log_graphs(FORUM + format_record("cudnnBackendFinalize", line, letter="E", thread=1))
     assert [str(reason) for reason in forum.reasons] == ["CUDNN_STATUS_BAD_PARAM: the plan is nonsense"]
 
 
@@ -283,14 +285,14 @@ def test_tag_of_a_config_omits_default_knobs() -> None:
 # JSON
 
 
-def logged_operation_graph() -> dict[str, Any]:
+def read_logged_operation_graph() -> dict[str, Any]:
     line = next(line for line in TORCH.splitlines() if '"operationGraph"' in line)
     found: dict[str, Any] = json.loads(line[line.index("{") :].rstrip(";"))
     return found
 
 
 def break_operation_graph(change: str) -> dict[str, Any]:
-    data = logged_operation_graph()
+    data = read_logged_operation_graph()
     graph = data["operationGraph"]
     match change:
         case "unknown operation":
@@ -334,10 +336,10 @@ def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) ->
 
 @pytest.mark.parametrize("pretty", [None, 1])
 def test_a_file_with_one_json_graph_is_read(pretty: int | None) -> None:
-    (found,) = read_graphs_of(json.dumps(logged_operation_graph(), indent=pretty))
+    (found,) = read_log_graphs(json.dumps(read_logged_operation_graph(), indent=pretty))
     assert (found.source, found.version) == ("json", "9.19.0")
-    assert found.graph == graph_from_log_json(logged_operation_graph())
-    (other,) = read_graphs_of(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
+    assert found.graph == graph_from_log_json(read_logged_operation_graph())
+    (other,) = read_log_graphs(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
     assert (other.source, other.version) == ("frontend", "9.19.0")
     assert other.graph == graph_from_frontend_json(FRONTEND_GRAPHS[0])
 
@@ -346,7 +348,7 @@ def test_a_file_with_one_json_graph_is_read(pretty: int | None) -> None:
 
 
 def test_cudnn_frontend_log_gives_forward_and_backward_graphs() -> None:
-    forward, backward = read_graphs_of(FRONTEND)
+    forward, backward = read_log_graphs(FRONTEND)
     assert [item.source for item in (forward, backward)] == ["frontend"] * 2
     assert forward.graph is not None
     assert backward.graph is not None
@@ -453,11 +455,11 @@ def test_unified_attention_in_frontend_json_becomes_one_operation() -> None:
 
 
 def test_truncated_logs_give_no_wrong_graph() -> None:
-    whole = {make_comparable_graph(item.graph) for item in read_graphs_of(TORCH) if item.graph is not None}
-    for text, want in ((TORCH, whole), (FORUM, {make_comparable_graph(forum_graph())})):
+    whole = {make_comparable_graph(item.graph) for item in read_log_graphs(TORCH) if item.graph is not None}
+    for text, want in ((TORCH, whole), (FORUM, {make_comparable_graph(make_forum_graph())})):
         for cut in range(0, len(text), len(text) // 60):
             for part in (text[:cut], text[cut:]):
-                for item in read_graphs_of(part):
+                for item in read_log_graphs(part):
                     assert item.graph is not None or item.fault is not None
                     if item.graph is not None and not item.notes:
                         assert make_comparable_graph(item.graph) in want
@@ -468,7 +470,7 @@ def test_mutated_logs_raise_no_exception(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(120):
         text = mutate_text(rng, rng.choice([TORCH, FORUM, EXCERPT, FRONTEND]))
-        for item in read_graphs_of(text):
+        for item in read_log_graphs(text):
             assert (item.graph is None) != (item.fault is None)
             json.dumps(item.to_dict())
 
@@ -477,7 +479,7 @@ def test_mutated_logs_raise_no_exception(seed: int) -> None:
 def test_mutated_json_raises_only_errors_of_this_package(seed: int) -> None:
     rng = random.Random(seed)
     readers = (
-        (graph_from_log_json, logged_operation_graph()),
+        (graph_from_log_json, read_logged_operation_graph()),
         *((graph_from_frontend_json, one) for one in FRONTEND_GRAPHS),
     )
     refused = 0
@@ -507,7 +509,7 @@ def test_mutated_json_raises_only_errors_of_this_package(seed: int) -> None:
     ids=["nested", "nested record", "deep dump", "numbers", "no type", "frontend", "marks", "spaces"],
 )
 def test_extreme_inputs_give_no_graph_and_no_exception(text: str) -> None:
-    for item in read_graphs_of(text):
+    for item in read_log_graphs(text):
         assert item.graph is None
 
 
@@ -548,7 +550,7 @@ def test_memory_use_does_not_grow_with_log_size() -> None:
 
 def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.importers.graphs.MAX_GRAPHS", 3)
-    data = logged_operation_graph()
+    data = read_logged_operation_graph()
     texts = []
     for number in range(10):
         data["operationGraph"]["tensors"][0]["ptrAlignment"] = 1 << number
@@ -561,6 +563,6 @@ def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_overlong_line_is_truncated() -> None:
-    (found,) = read_records_of(format_record("cudnnCreate", "x" * (2 * MAX_LINE)))
+    (found,) = read_log_records(format_record("cudnnCreate", "x" * (2 * MAX_LINE)))
     assert not found.whole
     assert len(found.text) < MAX_LINE

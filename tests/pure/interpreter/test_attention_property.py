@@ -24,10 +24,10 @@ CHUNKS = 10
 
 def assert_equals_reference(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
     graph = case.graph(implementation, version, allow_hazards=True)
-    found = interpret(graph, case.graph_inputs(graph))
+    found = interpret(graph, case.make_inputs_of_graph(graph))
     for name, want in case.expected.items():
         got = case.unpack_output(name, found[name])
-        where = case.defined_elements(name)
+        where = case.make_defined_mask(name)
         if name == "dsink" and implementation == "composite":
             got = -got
             if not case.valid_rows.all():

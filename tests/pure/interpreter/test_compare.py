@@ -12,8 +12,8 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.changes import Change, changes
-from cudnn_backend_py.rewrite.solution import Solution
+from cudnn_backend_py.rewrite.changes import Change, iterate_changes
+from cudnn_backend_py.rewrite.solution import ChangeSequence
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
 from tests.support.zoo import VARIED_GRAPHS
 
@@ -25,7 +25,7 @@ def matmul_graph() -> Graph:
 
 
 def exact_changes(graph: Graph, kind: str) -> list[Change]:
-    return [change for change in changes(graph, (kind,)) if change.effect == "exact"]
+    return [change for change in iterate_changes(graph, (kind,)) if change.effect == "exact"]
 
 
 def large_attention() -> Graph:
@@ -51,26 +51,26 @@ def test_exact_changes_keep_the_results(name: str) -> None:
     graph = make()
     found = exact_changes(graph, kind)[:4]
     assert found
-    assert {(change.title, compare(graph, Solution.of(change)).state) for change in found} == {
+    assert {(change.title, compare(graph, ChangeSequence.from_change(change)).state) for change in found} == {
         (change.title, "same") for change in found
     }
 
 
 def test_no_exact_change_of_varied_graphs_changes_the_results() -> None:
     states = [
-        (name, change.title, compare(graph, Solution.of(change)))
+        (name, change.title, compare(graph, ChangeSequence.from_change(change)))
         for name, make in list(VARIED_GRAPHS.items())[::6]
         for graph in (make(),)
-        for change in changes(graph)
+        for change in iterate_changes(graph)
         if change.effect == "exact" and change.kind not in ("split", "virtual")
     ]
     assert [one for one in states if one[2].state == "different"] == []
     assert sum(one[2].state == "same" for one in states) > 0.8 * len(states)
 
 
-def solution_with_changed_operations(graph: Graph, **fields: object) -> Solution:
+def solution_with_changed_operations(graph: Graph, **fields: object) -> ChangeSequence:
     ops = tuple(replace(op, **fields) for op in graph.ops)  # type: ignore[type-var]
-    return Solution.of(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
+    return ChangeSequence.from_change(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
 
 def test_changed_results_are_reported() -> None:
@@ -87,19 +87,21 @@ def test_a_solution_without_an_output_is_reported() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
     split = exact_changes(graph, "split")[0]
     half = replace(split, made=split.graphs[:1])
-    assert compare(graph, Solution.of(half)).words.startswith("o is not written any more")
+    assert compare(graph, ChangeSequence.from_change(half)).words.startswith("o is not written any more")
 
 
 def test_rounding_to_a_shorter_type_is_not_exact() -> None:
     graph = matmul_graph()
     c = replace(graph.tensor("c"), data_type=DataType.FP8_E5M2)
     shorter = Change("usual", "c shorter", "exact", ("c",), (replace_tensors(graph, {c.uid: c}),))
-    assert "rounded" in compare(graph, Solution.of(shorter)).words
+    assert "rounded" in compare(graph, ChangeSequence.from_change(shorter)).words
 
 
 def test_graphs_with_dropout_are_not_compared_if_padded() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20, dropout=0.1)
-    padded, split = (compare(graph, Solution.of(exact_changes(graph, kind)[0])) for kind in ("pad_head_dim", "split"))
+    padded, split = (
+        compare(graph, ChangeSequence.from_change(exact_changes(graph, kind)[0])) for kind in ("pad_head_dim", "split")
+    )
     assert padded.state == "not compared"
     assert "random numbers" in padded.words
     assert split.state == "same"
@@ -110,12 +112,12 @@ def test_graphs_with_dropout_are_not_compared_if_padded() -> None:
 
 def test_dropping_statistics_keeps_the_sink() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32, sink=True, stats=True, implementation="unified")
-    found = next(change for change in changes(graph, ("drop_stats",)) if "softmax statistics" in change.title)
+    found = next(change for change in iterate_changes(graph, ("drop_stats",)) if "softmax statistics" in change.title)
     (op,) = found.graph.ops
     assert isinstance(op, Operation)
     assert "sink" in op.fields["softmax"].fields
     assert "stats" not in op.fields["softmax"].fields
-    assert compare(graph, Solution.of(found)).state == "same"
+    assert compare(graph, ChangeSequence.from_change(found)).state == "same"
 
 
 def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
@@ -131,7 +133,7 @@ def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
 def test_converting_integers_to_floats_is_not_exact() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (1, 4, 8)), g.tensor("b", (1, 4, 8)), name="y", virtual=False)
-    effects = {change.title.rpartition(" ")[2]: change.effect for change in changes(g.graph(), ("data_type",))}
+    effects = {change.title.rpartition(" ")[2]: change.effect for change in iterate_changes(g.graph(), ("data_type",))}
     assert effects["f32"] == "changes numerics"
 
 
@@ -142,7 +144,7 @@ def test_composite_backward_attention_keeps_the_strides_of_k() -> None:
     gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})
     (change,) = exact_changes(gaps, "composite")
     assert change.graph.tensor("k").strides[-2:] == (2, gaps.tensor("k").strides[-2])
-    assert compare(gaps, Solution.of(change)).state == "same"
+    assert compare(gaps, ChangeSequence.from_change(change)).state == "same"
     o = replace(graph.tensor("o"), dims=(1, 1, 8, 16), strides=(128, 128, 16, 1))
     assert not exact_changes(replace_tensors(graph, {o.uid: o}), "composite")
 

@@ -17,7 +17,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor, make_length_array
 
@@ -38,11 +38,11 @@ def test_softmax_rounds_before_its_division(form: str, dropout: float) -> None:
         version=None if form == "chains" else (9, 28, 0),
     )  # fmt: skip
     values: dict[str | int, Any] = {name: np.ones(graph.tensor(name).dims) for name in "qk"}
-    values["v"] = round_to(draw_array(1, 2, 40, 32), T.BFLOAT16)
+    values["v"] = round_to_data_type(draw_array(1, 2, 40, 32), T.BFLOAT16)
     if dropout:
         values |= {"dropout_seed": np.full((1, 1, 1, 1), 7), "dropout_offset": np.full((1, 1, 1, 1), 1)}
     exact, rounded = (interpret(graph, values, rounding=rounding)["o"] for rounding in (False, True))
-    kept = float(round_to(1 / (1 - dropout), T.BFLOAT16)) * (1 - dropout)
+    kept = float(round_to_data_type(1 / (1 - dropout), T.BFLOAT16)) * (1 - dropout)
     factor = np.vdot(exact, rounded) / np.vdot(exact, exact)
     assert factor == pytest.approx(kept, rel=4e-4)  # for rounded quotients it is 1.001, and 1.004 times this one
 
@@ -389,11 +389,11 @@ def test_results_are_rounded_to_their_data_types() -> None:
     inputs: dict[str | int, Any] = {"a": draw_array(1, 4, 16), "b": draw_array(1, 16, 4)}
     exact, rounded = (interpret(g.graph(), inputs, rounding=way, keep=["s", "scaled"]) for way in (False, True))
     np.testing.assert_allclose(exact["y"], (inputs["a"] @ inputs["b"] * 0.1).sum(axis=2, keepdims=True))
-    half = round_to(inputs["a"], T.HALF) @ round_to(inputs["b"], T.HALF)
+    half = round_to_data_type(inputs["a"], T.HALF) @ round_to_data_type(inputs["b"], T.HALF)
     np.testing.assert_array_equal(rounded["s"], half.astype(np.float32))
-    small = round_to(rounded["s"] * np.float64(np.float32(0.1)), T.FP8_E4M3)
+    small = round_to_data_type(rounded["s"] * np.float64(np.float32(0.1)), T.FP8_E4M3)
     np.testing.assert_array_equal(rounded["scaled"], small)
-    np.testing.assert_array_equal(rounded["y"], round_to(small.sum(axis=2, keepdims=True), T.BFLOAT16))
+    np.testing.assert_array_equal(rounded["y"], round_to_data_type(small.sum(axis=2, keepdims=True), T.BFLOAT16))
 
 
 @pytest.mark.parametrize("option", ["plain", "padding, band", "modifier"])
@@ -404,12 +404,12 @@ def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
     known = known_inputs(problem)
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-        inputs = {name: round_to(value, T.FLOAT) for name, value in make_graph_inputs(graph, known).items()}
+        inputs = {name: round_to_data_type(value, T.FLOAT) for name, value in make_graph_inputs(graph, known).items()}
         exact, rounded = (interpret(graph, inputs, rounding=way) for way in (False, True))
         for name, value in exact.items():
             np.testing.assert_allclose(rounded[name], value, rtol=0.01, atol=0.02, err_msg=name)
             kind = graph.tensor(name).data_type
-            np.testing.assert_array_equal(rounded[name], round_to(rounded[name], kind))
+            np.testing.assert_array_equal(rounded[name], round_to_data_type(rounded[name], kind))
         assert any((rounded[name] != exact[name]).any() for name in exact)
         known |= {name: np.nan_to_num(value) for name, value in exact.items()}
 

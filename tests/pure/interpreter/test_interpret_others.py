@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode, SignalMode
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation
-from cudnn_backend_py.graph.formats import from_128x4, round_to, to_128x4
+from cudnn_backend_py.graph.formats import from_f8_128x4_order, round_to_data_type, to_f8_128x4_order
 from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor
 
@@ -143,9 +143,9 @@ def test_block_quantization_equals_a_loop_over_blocks(block: int, axis: int, ord
     for n, row in np.ndindex(*moved.shape[:2]):
         for number in range(moved.shape[2] // block):
             part = slice(number * block, (number + 1) * block)
-            scale = round_to(np.abs(moved[n, row, part]).max() / kinds[2], kinds[1]).item()
+            scale = round_to_data_type(np.abs(moved[n, row, part]).max() / kinds[2], kinds[1]).item()
             assert factors[n, row, number] == scale
-            want = round_to(moved[n, row, part] / scale, kinds[0]) if scale else np.zeros(block)
+            want = round_to_data_type(moved[n, row, part] / scale, kinds[0]) if scale else np.zeros(block)
             np.testing.assert_array_equal(values[n, row, part], want)
 
 
@@ -158,13 +158,13 @@ def test_negative_block_scales_are_applied() -> None:
 
 def test_128x4_tiles_store_scales_at_the_documented_positions() -> None:
     scales = np.arange(2 * 256 * 8).reshape(2, 256, 8)
-    memory = to_128x4(scales)
+    memory = to_f8_128x4_order(scales)
     for n, row, block in [(0, 0, 0), (0, 1, 0), (0, 33, 2), (1, 127, 3), (1, 128, 4), (0, 255, 7), (1, 70, 5)]:
         tile = (n * 2 + row // 128) * 2 + block // 4
         place = tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + block % 4
         assert memory[place] == scales[n, row, block]
-    np.testing.assert_array_equal(from_128x4(memory, scales.shape), scales)
-    assert_graph_error("operation-shape", "whole tiles", lambda: to_128x4(np.zeros((64, 4))))
+    np.testing.assert_array_equal(from_f8_128x4_order(memory, scales.shape), scales)
+    assert_graph_error("operation-shape", "whole tiles", lambda: to_f8_128x4_order(np.zeros((64, 4))))
 
 
 # positions

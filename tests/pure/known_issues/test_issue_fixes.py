@@ -28,8 +28,8 @@ def affected_sm(row: KnownIssue) -> int:
     return row.sm[0] if row.sm else 90
 
 
-def issues_of(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
-    """Return the codes of a graph's known issues; of other rows, only those that depend on the graph alone."""
+def find_issue_codes(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
+    """Return the codes of known issues that a graph has: this one, and others that depend on no fact but the graph."""
     found = find_known_issues(graph, affected_sm(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
@@ -45,15 +45,19 @@ def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], s
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
-            before = issues_of(make_example_graph(made), row, version) | {row.code}
+            before = find_issue_codes(make_example_graph(made), row, version) | {row.code}
             if EXAMPLES[row.code].fixed is not None:
-                yield before, issues_of(make_example_graph(EXAMPLES[row.code].fixed, version), row, version), version
+                yield (
+                    before,
+                    find_issue_codes(make_example_graph(EXAMPLES[row.code].fixed, version), row, version),
+                    version,
+                )
             if row.sharing is not None:  # a plan for each shape
-                yield before, issues_of(make_example_graph(made, version), row, version), version
+                yield before, find_issue_codes(make_example_graph(made, version), row, version), version
         mended = fixed_version(row)
         if mended is not None:
-            before = issues_of(make_example_graph(made), row, held[-1]) | {row.code}
-            yield before, issues_of(make_example_graph(made, mended), row, mended), mended
+            before = find_issue_codes(make_example_graph(made), row, held[-1]) | {row.code}
+            yield before, find_issue_codes(make_example_graph(made, mended), row, mended), mended
 
 
 @pytest.mark.parametrize("code", CODES)

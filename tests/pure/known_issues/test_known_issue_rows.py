@@ -24,7 +24,7 @@ from cudnn_backend_py.known_issues import (
     name_failure,
     table,
 )
-from cudnn_backend_py.system.version import VersionTuple, Window
+from cudnn_backend_py.system.version import VersionRange, VersionTuple
 from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE_OPTIONS as REPRODUCED
@@ -66,7 +66,7 @@ def test_every_row_has_effect_evidence_and_source() -> None:
             assert row.evidence, row.code
         else:
             assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
-            assert row.source.startswith("https://") or row.measured, row.code
+            assert row.source.startswith("https://") or row.is_measured, row.code
             assert EXAMPLES[row.code].unaffected is not None, row.code
     assert len({row.code for row in FAULTS}) == len(FAULTS)
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
@@ -137,13 +137,13 @@ def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -
 
 def test_text_of_a_known_issue_is_complete() -> None:
     row = ROWS["mxfp8-infinities"]
-    assert row.window == "cuDNN 9.23.0 to before 9.23.2"
+    assert row.version_range_text == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
         "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
-    later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
-    assert later.window == "cuDNN 9.1.0 and later"
+    later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=VersionRange((9, 1, 0)))
+    assert later.version_range_text == "cuDNN 9.1.0 and later"
 
 
 # Issues measured for this package

@@ -16,7 +16,7 @@ import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, open_plan_files
-from cudnn_backend_py.system.private_folder import EntryFolder, PrivateFolder
+from cudnn_backend_py.system.private_folder import KeyedRecordFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
 PLAN_KEY, OTHER_PLAN_KEY = "a" * 64, "b" * 64
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def entry_folder(folder: Path) -> EntryFolder:
+def entry_folder(folder: Path) -> KeyedRecordFolder:
     return open_plan_files(folder, 1 << 20)
 
 
@@ -37,7 +37,7 @@ def list_file_names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
-def test_written_entries_are_read_and_the_folder_is_private(entry_folder: EntryFolder, folder: Path) -> None:
+def test_written_entries_are_read_and_the_folder_is_private(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     assert entry_folder.read(PLAN_KEY) is None
     assert not folder.exists()
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
@@ -51,7 +51,7 @@ def test_written_entries_are_read_and_the_folder_is_private(entry_folder: EntryF
     assert entry_folder.read(PLAN_KEY) is None
 
 
-def test_files_are_private_under_any_umask(entry_folder: EntryFolder, folder: Path) -> None:
+def test_files_are_private_under_any_umask(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     old = os.umask(0)
     try:
         entry_folder.write(PLAN_KEY, ENTRY_DATA)
@@ -61,7 +61,7 @@ def test_files_are_private_under_any_umask(entry_folder: EntryFolder, folder: Pa
     assert {stat.S_IMODE(item.stat().st_mode) for item in folder.iterdir()} == {0o600}
 
 
-def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> None:
+def test_entries_with_a_changed_bit_are_ignored(entry_folder: KeyedRecordFolder) -> None:
     """One bit is flipped in each byte of an entry: first line, hash, JSON, last newline."""
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     path = entry_folder.path(PLAN_KEY)
@@ -89,7 +89,7 @@ def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> No
     ids=["short", "long", "empty", "zeros", "other schema"],
 )
 def test_damaged_entries_are_ignored_and_overwritten(
-    entry_folder: EntryFolder, change: Callable[[bytes], bytes], words: str
+    entry_folder: KeyedRecordFolder, change: Callable[[bytes], bytes], words: str
 ) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).write_bytes(change(entry_folder.path(PLAN_KEY).read_bytes()))
@@ -99,21 +99,23 @@ def test_damaged_entries_are_ignored_and_overwritten(
     assert entry_folder.read(PLAN_KEY) is not None
 
 
-def test_an_entry_stored_under_another_key_is_ignored(entry_folder: EntryFolder) -> None:
+def test_an_entry_stored_under_another_key_is_ignored(entry_folder: KeyedRecordFolder) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).rename(entry_folder.path(OTHER_PLAN_KEY))
     with pytest.warns(PlanCacheWarning, match="another key"):
         assert entry_folder.read(OTHER_PLAN_KEY) is None
 
 
-def test_entries_writable_by_other_users_are_ignored(entry_folder: EntryFolder) -> None:
+def test_entries_writable_by_other_users_are_ignored(entry_folder: KeyedRecordFolder) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).chmod(0o666)
     with pytest.warns(PlanCacheWarning, match="other users can write it"):
         assert entry_folder.read(PLAN_KEY) is None
 
 
-def test_symbolic_links_and_pipes_in_place_of_an_entry_are_ignored(entry_folder: EntryFolder, tmp_path: Path) -> None:
+def test_symbolic_links_and_pipes_in_place_of_an_entry_are_ignored(
+    entry_folder: KeyedRecordFolder, tmp_path: Path
+) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).rename(tmp_path / "elsewhere")
     entry_folder.path(PLAN_KEY).symlink_to(tmp_path / "elsewhere")
@@ -126,7 +128,9 @@ def test_symbolic_links_and_pipes_in_place_of_an_entry_are_ignored(entry_folder:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
-def test_a_folder_accessible_to_other_users_is_refused(entry_folder: EntryFolder, folder: Path, mode: int) -> None:
+def test_a_folder_accessible_to_other_users_is_refused(
+    entry_folder: KeyedRecordFolder, folder: Path, mode: int
+) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     folder.chmod(mode)
     for use in (
@@ -140,7 +144,7 @@ def test_a_folder_accessible_to_other_users_is_refused(entry_folder: EntryFolder
         assert caught.value.code == "cache-folder-not-private"
 
 
-def test_a_symbolic_link_to_a_folder_is_refused(entry_folder: EntryFolder, folder: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_folder_is_refused(entry_folder: KeyedRecordFolder, folder: Path, tmp_path: Path) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
@@ -168,13 +172,13 @@ def test_a_folder_that_cannot_be_created_gives_a_warning(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("key", ["", "a", "A" * 64, "../" + "a" * 61, "a" * 64 + "\n", "a" * 65])
-def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: EntryFolder, key: str) -> None:
+def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: KeyedRecordFolder, key: str) -> None:
     with pytest.raises(UsageError) as caught:
         entry_folder.read(key)
     assert caught.value.code == "plan-cache-key"
 
 
-def test_evidence_with_a_set_is_refused(entry_folder: EntryFolder) -> None:
+def test_evidence_with_a_set_is_refused(entry_folder: KeyedRecordFolder) -> None:
     with pytest.raises(UsageError) as caught:
         entry_folder.write(PLAN_KEY, {"evidence": {"times": {1, 2}}})
     assert caught.value.code == "plan-cache-evidence"
@@ -197,7 +201,7 @@ def test_the_least_recently_used_entries_are_removed_first(folder: Path) -> None
     assert not entry_folder.path(PLAN_KEY).exists()
 
 
-def test_clear_keeps_other_files_of_the_folder(entry_folder: EntryFolder, folder: Path) -> None:
+def test_clear_keeps_other_files_of_the_folder(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / "notes.txt").write_text("mine")
     entry_folder.clear()
@@ -252,13 +256,17 @@ def make_deeply_nested_list() -> list[Any]:
 
 
 @pytest.mark.parametrize("evidence", [{"deep": make_deeply_nested_list()}, {"set": {1}}, {(1, 2): 3}])
-def test_evidence_that_json_cannot_represent_is_refused(entry_folder: EntryFolder, evidence: dict[Any, Any]) -> None:
+def test_evidence_that_json_cannot_represent_is_refused(
+    entry_folder: KeyedRecordFolder, evidence: dict[Any, Any]
+) -> None:
     with pytest.raises(UsageError) as caught:
         entry_folder.write(PLAN_KEY, {"evidence": evidence})
     assert caught.value.code == "plan-cache-evidence"
 
 
-def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(entry_folder: EntryFolder, folder: Path) -> None:
+def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(
+    entry_folder: KeyedRecordFolder, folder: Path
+) -> None:
     folder.write_text("mine")
     for use in (entry_folder.clear, lambda: [*entry_folder.read_all()]):
         with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
@@ -267,7 +275,7 @@ def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(entry_folder:
 
 
 def test_entries_that_vanish_during_clearing_are_not_counted(
-    entry_folder: EntryFolder, monkeypatch: pytest.MonkeyPatch
+    entry_folder: KeyedRecordFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in (PLAN_KEY, OTHER_PLAN_KEY):
         entry_folder.write(key, ENTRY_DATA)
@@ -283,7 +291,7 @@ def test_entries_that_vanish_during_clearing_are_not_counted(
     assert [*entry_folder.read_all()] == []
 
 
-def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: EntryFolder, folder: Path) -> None:
+def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).mkdir()
     open_before = len(os.listdir("/proc/self/fd"))
@@ -297,7 +305,7 @@ def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: En
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failing_write_leaves_no_file(
-    entry_folder: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
+    entry_folder: KeyedRecordFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
     entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
 
@@ -330,14 +338,14 @@ def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypa
         assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
 
 
-def test_clear_removes_the_partial_file_of_a_killed_writer(entry_folder: EntryFolder, folder: Path) -> None:
+def test_clear_removes_the_partial_file_of_a_killed_writer(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / ".writing").write_text("half")
     assert entry_folder.clear() == 1
     assert list_file_names(folder) == [".lock"]
 
 
-def test_a_removed_lock_file_is_created_again(entry_folder: EntryFolder, folder: Path) -> None:
+def test_a_removed_lock_file_is_created_again(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     """After its lock file is removed, a writer locks the new file, as other writers do."""
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
@@ -418,7 +426,7 @@ print(left)
 """
 
 
-def test_killed_writers_leave_a_usable_cache(entry_folder: EntryFolder, folder: Path) -> None:
+def test_killed_writers_leave_a_usable_cache(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     """Killed writers leave at most one partial file, and the next writer overwrites it."""
     done = run_python(["-c", KILLED_WRITER_PROGRAM, str(folder), PLAN_KEY, OTHER_PLAN_KEY], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
@@ -427,7 +435,7 @@ def test_killed_writers_leave_a_usable_cache(entry_folder: EntryFolder, folder: 
     assert ".writing" not in list_file_names(folder)
 
 
-def test_the_partial_file_of_a_killed_writer_is_overwritten(entry_folder: EntryFolder, folder: Path) -> None:
+def test_the_partial_file_of_a_killed_writer_is_overwritten(entry_folder: KeyedRecordFolder, folder: Path) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     (folder / ".writing").write_text("half")
     entry_folder.write(OTHER_PLAN_KEY, ENTRY_DATA)
@@ -435,7 +443,7 @@ def test_the_partial_file_of_a_killed_writer_is_overwritten(entry_folder: EntryF
 
 
 def test_writers_wait_only_a_limited_time_for_the_lock(
-    entry_folder: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
+    entry_folder: KeyedRecordFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
 

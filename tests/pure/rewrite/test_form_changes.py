@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import find_newer_features
-from cudnn_backend_py.rewrite.changes import Change, changes
+from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, draw_array
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
@@ -28,7 +28,7 @@ P, R = PointwiseMode, ReduceTensorOp
 SMALL: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 5, "head_dim": 4, "allow_hazards": True}
 
 
-def handwritten_attention(
+def make_handwritten_attention(
     *leading: int, scale: str = "mul", statistics: bool = False, strides: Any = "packed"
 ) -> Graph:
     """Return attention with softmax written as pointwise operations and reductions; `leading` dims precede [s, d]."""
@@ -47,18 +47,18 @@ def handwritten_attention(
     return g.graph()
 
 
-def reduction_graph(dims: tuple[int, ...], out: tuple[int, ...]) -> Graph:
+def make_reduction(dims: tuple[int, ...], out: tuple[int, ...]) -> Graph:
     g = GraphBuilder("reduced", io_type=F32)
     g.reduction(R.ADD, g.pointwise(P.RELU_FWD, g.tensor("x", dims)), out, name="y", virtual=False)
     return g.graph()
 
 
-def unified_attention_graph(**options: Any) -> Graph:
+def make_unified_attention(**options: Any) -> Graph:
     make = sdpa_backward if options.pop("backward", False) else sdpa_forward
     return make(**{**SMALL, **options}, implementation="unified", version=(9, 28, 0))
 
 
-def padded_convolution_graph(
+def make_padded_convolution(
     before: tuple[int, int], after: tuple[int, int], kind: str = "FORWARD", **options: Any
 ) -> Graph:
     ports = {"FORWARD": ("x", "w", "y"), "BACKWARD_DATA": ("dx", "w", "dy"), "BACKWARD_FILTER": ("x", "dw", "dy")}[kind]
@@ -74,20 +74,20 @@ def padded_convolution_graph(
     return Graph((op,), "padded")
 
 
-def with_dims_of_lengths(graph: Graph, *dims: int) -> Graph:
+def set_length_dims(graph: Graph, *dims: int) -> Graph:
     lengths = [item for item in graph.tensors if item.name.startswith("seq_len")]
     assert lengths
     return replace_tensors(graph, {t.uid: replace(t, dims=dims, strides=packed_strides(dims)) for t in lengths})
 
 
 def find_exact_change(graph: Graph, kind: str, words: str = "") -> Change:
-    found = [change for change in changes(graph, (kind,)) if words in change.title]
-    assert found, [change.title for change in changes(graph, (kind,))]
+    found = [change for change in iterate_changes(graph, (kind,)) if words in change.title]
+    assert found, [change.title for change in iterate_changes(graph, (kind,))]
     assert found[0].effect == "exact"
     return found[0]
 
 
-def random_inputs(graph: Graph) -> dict[str, Array]:
+def draw_inputs(graph: Graph) -> dict[str, Array]:
     written = {item.uid for item in graph.outputs}
     read = [item for item in graph.variant_pack_tensors if item.uid not in written and not item.scratch]
     read = [item for item in read if not item.by_value]
@@ -103,10 +103,10 @@ def run_by_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
 
 @pytest.mark.parametrize("leading", [(2, 3, 2), (2, 1, 1, 2), (3, 2, 1)])
 def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
-    graph = handwritten_attention(*leading, statistics=True)
+    graph = make_handwritten_attention(*leading, statistics=True)
     change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {4}
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
     expected, got = run_by_name(graph, given), run_by_name(change.graph, flat)
     for name in ("o", "stats"):
@@ -116,11 +116,11 @@ def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
 
 
 def test_a_tensor_with_unmergeable_axes_is_copied() -> None:
-    graph = handwritten_attention(2, 3, 2, strides=(40, 80, 20, 4, 1))
+    graph = make_handwritten_attention(2, 3, 2, strides=(40, 80, 20, 4, 1))
     change = find_exact_change(graph, "flatten")
     assert "(q copied" in change.title
     assert change.graph.tensor("q").strides == (40, 20, 4, 1)
-    assert "copied" not in find_exact_change(handwritten_attention(2, 3, 2), "flatten").title
+    assert "copied" not in find_exact_change(make_handwritten_attention(2, 3, 2), "flatten").title
 
 
 @pytest.mark.parametrize("leading", [(2, 3), (2, 1, 2)])
@@ -131,7 +131,7 @@ def test_leading_axes_of_a_matmul_are_merged_into_one_batch_axis(leading: tuple[
     graph = g.graph()
     change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {3}
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
     expected, got = run_by_name(graph, given)["y"], run_by_name(change.graph, flat)["y"]
     np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-6)
@@ -146,14 +146,14 @@ def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
     change = find_exact_change(graph, "flatten", "a leading dim of 1: a [5, 4] -> [1, 5, 4]")
     assert {item.rank for item in change.graph.tensors} == {3}
     assert change.graph.tensor("a").strides == (20, 1, 5)
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     expected, got = (
         run_by_name(graph, given),
         run_by_name(change.graph, {name: values[None] for name, values in given.items()}),
     )
     np.testing.assert_allclose(got["y"][0], expected["y"], rtol=1e-6)
-    batched = handwritten_attention(2)
-    assert not [one for one in changes(batched, ("flatten",)) if "a leading dim" in one.title]
+    batched = make_handwritten_attention(2)
+    assert not [one for one in iterate_changes(batched, ("flatten",)) if "a leading dim" in one.title]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
 def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     dims: tuple[int, ...], out: tuple[int, ...], needed: tuple[int, ...]
 ) -> None:
-    graph = reduction_graph(dims, out)
+    graph = make_reduction(dims, out)
     change = find_exact_change(graph, "flatten")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
@@ -183,10 +183,10 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
 
 @pytest.mark.parametrize("dims", [(2,), (2, 1), (1, 2, 1, 1), (1, 1, 1, 2)])
 def test_sequence_lengths_are_reshaped_to_four_dims(dims: tuple[int, ...]) -> None:
-    change = find_exact_change(with_dims_of_lengths(unified_attention_graph(padding=True), *dims), "lengths")
+    change = find_exact_change(set_length_dims(make_unified_attention(padding=True), *dims), "lengths")
     assert {item.dims for item in change.graph.tensors if item.name.startswith("seq_len")} == {(2, 1, 1, 1)}
     assert change.tensors == ("seq_len_q", "seq_len_kv")
-    assert change.graph == unified_attention_graph(padding=True)
+    assert change.graph == make_unified_attention(padding=True)
 
 
 def test_ragged_offsets_are_reshaped_to_four_dims() -> None:
@@ -201,9 +201,9 @@ def test_ragged_offsets_are_reshaped_to_four_dims() -> None:
 def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: tuple[int, int, int, int]) -> None:
     options: dict[str, Any] = {**SMALL, "bias": dims, "dbias": True, "implementation": form}
     graph = sdpa_backward(**options, version=(9, 28, 0) if form == "unified" else None)
-    found = list(changes(graph, ("bias_dims",)))
+    found = list(iterate_changes(graph, ("bias_dims",)))
     assert found[0].graph.tensor("bias").dims == (*dims[:2], 5, 5)
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     expected = run_by_name(graph, given)
     for change in found:
         larger = change.graph.tensor("bias").dims
@@ -217,7 +217,7 @@ def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: t
 # convolutions
 
 
-def convolution_result(graph: Graph, x: Array, w: Array) -> Array:
+def compute_convolution_result(graph: Graph, x: Array, w: Array) -> Array:
     """Return the convolution of x and w with the paddings of the graph."""
     op = graph.ops[0]
     assert isinstance(op, Operation)
@@ -232,27 +232,27 @@ def convolution_result(graph: Graph, x: Array, w: Array) -> Array:
 def test_a_convolution_with_uneven_padding_reads_a_padded_image(
     before: tuple[int, int], after: tuple[int, int]
 ) -> None:
-    graph = padded_convolution_graph(before, after)
+    graph = make_padded_convolution(before, after)
     change = find_exact_change(graph, "explicit_padding")
     x, w = draw_array(1, 3, 6, 6), draw_array(2, 3, 3, 3)
     larger = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     assert change.graph.tensor("x").dims == larger.shape
-    y = convolution_result(change.graph, larger, w)
+    y = compute_convolution_result(change.graph, larger, w)
     assert y.shape == change.graph.tensor("y").dims
-    np.testing.assert_allclose(y, convolution_result(graph, x, w))
+    np.testing.assert_allclose(y, compute_convolution_result(graph, x, w))
     np.testing.assert_allclose(run_by_name(change.graph, {"x": larger, "w": w})["y"], y, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "port"), [("BACKWARD_DATA", "dx"), ("BACKWARD_FILTER", "x")])
 def test_gradients_of_a_convolution_with_uneven_padding_use_a_padded_image(kind: str, port: str) -> None:
-    change = find_exact_change(padded_convolution_graph((0, 0), (2, 2), kind), "explicit_padding")
+    change = find_exact_change(make_padded_convolution((0, 0), (2, 2), kind), "explicit_padding")
     assert change.graph.tensor(port).dims == (1, 3, 8, 8)
     assert ("cut off afterwards" in change.title) == (kind == "BACKWARD_DATA")
 
 
 def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
     """Some programs declare int8 as the compute type of their int8 convolutions."""
-    graph = padded_convolution_graph((1, 1), (1, 1), data_type=INT8)
+    graph = make_padded_convolution((1, 1), (1, 1), data_type=INT8)
     op = graph.ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
@@ -263,7 +263,9 @@ def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
     assert isinstance(changed, Operation)
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
     x, w = np.round(4 * draw_array(1, 3, 6, 6)), np.round(4 * draw_array(2, 3, 3, 3))
-    np.testing.assert_array_equal(run_by_name(change.graph, {"x": x, "w": w})["y"], convolution_result(graph, x, w))
+    np.testing.assert_array_equal(
+        run_by_name(change.graph, {"x": x, "w": w})["y"], compute_convolution_result(graph, x, w)
+    )
 
 
 # forms of attention
@@ -271,7 +273,7 @@ def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
 
 @pytest.mark.parametrize("scale", ["mul", "div"])
 def test_a_handwritten_softmax_is_replaced_by_the_composite_pattern(scale: str) -> None:
-    graph = handwritten_attention(2, 2, scale=scale)
+    graph = make_handwritten_attention(2, 2, scale=scale)
     change = find_exact_change(graph, "composite", "by hand")
     modes = [op.mode for op in change.graph.ops if isinstance(op, Pointwise)]
     assert modes == [P.MUL, P.SUB, P.EXP, P.LOG, P.ADD, P.DIV]
@@ -279,7 +281,7 @@ def test_a_handwritten_softmax_is_replaced_by_the_composite_pattern(scale: str) 
     last = change.graph.ops[-1]
     assert isinstance(last, Matmul)
     assert last.a.data_type is F16
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     np.testing.assert_allclose(run_by_name(change.graph, given)["o"], run_by_name(graph, given)["o"], rtol=1e-6)
 
 
@@ -298,13 +300,13 @@ BACKWARD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", BACKWARD)
 def test_unified_backward_is_converted_to_composite(name: str) -> None:
-    graph = unified_attention_graph(backward=True, **BACKWARD[name])
+    graph = make_unified_attention(backward=True, **BACKWARD[name])
     change = find_exact_change(graph, "composite", "SDPA_BWD")
     mine = [item for item in graph.variant_pack_tensors if item.value is None or item.name == "scale"]
     kept = {item.name: (item.uid, item.data_type) for item in mine}
     made = {item.name: (item.uid, item.data_type) for item in change.graph.variant_pack_tensors}
     assert {name: made[name] for name in kept} == kept
-    given = random_inputs(graph)
+    given = draw_inputs(graph)
     swapped = {key: np.swapaxes(values, -1, -2) if key in ("k", "v") else values for key, values in given.items()}
     expected, got = run_by_name(graph, given), run_by_name(change.graph, swapped)
     assert {item.name for item in graph.outputs} <= set(got)
@@ -314,39 +316,39 @@ def test_unified_backward_is_converted_to_composite(name: str) -> None:
 
 
 def test_ragged_unified_backward_keeps_its_offsets() -> None:
-    graph = unified_attention_graph(backward=True, ragged=True, ragged_stats=True)
+    graph = make_unified_attention(backward=True, ragged=True, ragged_stats=True)
     made = find_exact_change(graph, "composite", "SDPA_BWD").graph
     for name in ("q", "do", "dq", "stats"):
         assert made.tensor(name).ragged_offset == graph.tensor(name).ragged_offset
 
 
 def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:
-    graph = unified_attention_graph(backward=True, right_bound=2)
+    graph = make_unified_attention(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
     assert find_exact_change(graph, "composite", "SDPA_BWD")
     open_bound = replace_tensors(graph, {bound.uid: replace(bound, value=None)})
-    assert list(changes(open_bound, ("composite",))) == []
+    assert list(iterate_changes(open_bound, ("composite",))) == []
 
 
 NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
-    ("flatten", lambda: handwritten_attention(2, 2)),
+    ("flatten", lambda: make_handwritten_attention(2, 2)),
     ("flatten", lambda: sdpa_forward(**SMALL, causal=True)),
-    ("flatten", lambda: reduction_graph((2, 3, 4), (2, 1, 4))),
-    ("lengths", lambda: unified_attention_graph(padding=True)),
+    ("flatten", lambda: make_reduction((2, 3, 4), (2, 1, 4))),
+    ("lengths", lambda: make_unified_attention(padding=True)),
     ("lengths", lambda: sdpa_forward(**SMALL, ragged=True)),
     ("bias_dims", lambda: sdpa_backward(**SMALL, bias=(2, 2, 5, 5), dbias=True)),
     ("bias_dims", lambda: sdpa_forward(**SMALL)),
-    ("explicit_padding", lambda: padded_convolution_graph((1, 1), (1, 1))),
-    ("explicit_padding", lambda: handwritten_attention(2, 2)),
-    ("composite", lambda: handwritten_attention(2, 2, statistics=True)),
-    ("composite", lambda: unified_attention_graph(backward=True, score_modifier=SoftCap(3.0))),
-    ("composite", lambda: unified_attention_graph(backward=True, alibi=True, causal=True)),
+    ("explicit_padding", lambda: make_padded_convolution((1, 1), (1, 1))),
+    ("explicit_padding", lambda: make_handwritten_attention(2, 2)),
+    ("composite", lambda: make_handwritten_attention(2, 2, statistics=True)),
+    ("composite", lambda: make_unified_attention(backward=True, score_modifier=SoftCap(3.0))),
+    ("composite", lambda: make_unified_attention(backward=True, alibi=True, causal=True)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
 def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
-    assert list(changes(make(), (kind,))) == []
+    assert list(iterate_changes(make(), (kind,))) == []
 
 
 @pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
@@ -364,7 +366,7 @@ def test_a_transpose_is_replaced_by_other_strides(axes: tuple[int, int, int]) ->
 @pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
 def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: int) -> None:
     graph = make_convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
-    found = list(changes(graph, ("pad_channels",)))
+    found = list(iterate_changes(graph, ("pad_channels",)))
     assert {change.effect for change in found} == {"exact"}
     for change in found:
         x, w = change.graph.tensor("x"), change.graph.tensor("w")

@@ -11,7 +11,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph
 from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.rewrite.override import find_type, override, scale_of
+from cudnn_backend_py.rewrite.override import describe_scale, find_type, override
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error
 
@@ -82,7 +82,7 @@ def test_data_types_are_set_by_any_of_their_names() -> None:
         assert find_type(name) is DataType.HALF
 
 
-def sdpa_forward_graph(**options: Any) -> Graph:
+def make_sdpa_forward(**options: Any) -> Graph:
     return attention.sdpa_forward(**{"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 64} | options)
 
 
@@ -101,13 +101,13 @@ def sdpa_forward_graph(**options: Any) -> Graph:
     ],
 )
 def test_attention_is_rebuilt_with_the_new_options(settings: dict[str, str], options: dict[str, Any]) -> None:
-    made, wanted = override(sdpa_forward_graph(), settings=settings), sdpa_forward_graph(**options)
+    made, wanted = override(make_sdpa_forward(), settings=settings), make_sdpa_forward(**options)
     assert made.ops == wanted.ops
 
 
 def test_rebuilt_attention_keeps_its_other_options() -> None:
-    graph = sdpa_forward_graph(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
-    assert scale_of(override(graph, settings={"seq_q": "32"})) == 0.3
+    graph = make_sdpa_forward(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
+    assert describe_scale(override(graph, settings={"seq_q": "32"})) == 0.3
     back = override(override(graph, settings={"causal": "false"}), settings={"causal": "true"})
     assert back.ops == graph.ops
     turned = override(graph, settings={"direction": "backward"})
@@ -159,6 +159,6 @@ def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> 
     ],
 )
 def test_invalid_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
-    assert_graph_error("override", match, lambda: override(sdpa_forward_graph(), settings=settings))
-    capped = sdpa_forward_graph(score_modifier=attention.SoftCap(20.0))
+    assert_graph_error("override", match, lambda: override(make_sdpa_forward(), settings=settings))
+    capped = make_sdpa_forward(score_modifier=attention.SoftCap(20.0))
     assert_graph_error("override", "score modifier", lambda: override(capped, settings={"causal": ""}))

@@ -5,37 +5,40 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py.graph.ir import Graph
-from cudnn_backend_py.graph.replace import all_ops
-from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, relation_of
+from cudnn_backend_py.graph.replace import iterate_all_ops
+from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, find_relation
 from tests.support.built import TYPICAL_GRAPHS
 
 KINDS = sorted(TYPICAL_GRAPHS)
 
 
-def dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
+def map_dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
     return {tensor.uid: tensor.dims for tensor in graph.tensors}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_related_axes_have_equal_sizes(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
-    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, dims_by_uid(graph)
-    for op in all_ops(graph):
-        relation = relation_of(op)
-        for (uid, axis), (other, place) in (*(relation.equal_axes(tensors) or ()), *relation.likely_equal_axes()):
+    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, map_dims_by_uid(graph)
+    for op in iterate_all_ops(graph):
+        relation = find_relation(op)
+        for (uid, axis), (other, place) in (
+            *(relation.pair_equal_axes(tensors) or ()),
+            *relation.pair_likely_equal_axes(),
+        ):
             assert dims[uid][axis] == dims[other][place], op.name
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
-    dims = dims_by_uid(graph)
-    for op in all_ops(graph):
-        relation = relation_of(op)
-        for found in (relation.computed_dims(dims), relation.required_dims(dims)):
+    dims = map_dims_by_uid(graph)
+    for op in iterate_all_ops(graph):
+        relation = find_relation(op)
+        for found in (relation.compute_dims(dims), relation.compute_required_dims(dims)):
             assert found == {uid: dims[uid] for uid in found}, op.name
         if isinstance(relation, WindowRelation):
-            tensors, spatial = relation.window_outputs(dims)
+            tensors, spatial = relation.find_window_outputs(dims)
             assert tensors
             assert all(tensor.dims[2:] == spatial for tensor in tensors)
 
@@ -43,5 +46,5 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
 def test_an_unknown_operation_relates_no_dims() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     relation = Relation(graph.ops[0])
-    assert relation.equal_axes({}) is None
-    assert (list(relation.likely_equal_axes()), relation.computed_dims(dims_by_uid(graph))) == ([], {})
+    assert relation.pair_equal_axes({}) is None
+    assert (list(relation.pair_likely_equal_axes()), relation.compute_dims(map_dims_by_uid(graph))) == ([], {})

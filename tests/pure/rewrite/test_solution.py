@@ -9,11 +9,11 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter.compare import compare
-from cudnn_backend_py.rewrite.changes import Change, changes
-from cudnn_backend_py.rewrite.solution import Solution, find_solution
+from cudnn_backend_py.rewrite.changes import Change, iterate_changes
+from cudnn_backend_py.rewrite.solution import ChangeSequence, find_change_sequence
 
 
-def three_operations_graph() -> Graph:
+def make_three_operations() -> Graph:
     """Return a matmul followed by two pointwise operations."""
     g = GraphBuilder("chain", io_type=DataType.HALF)
     c = g.matmul(g.tensor("a", (1, 2, 8, 16)), g.tensor("b", (1, 2, 16, 8)), name="c")
@@ -23,39 +23,41 @@ def three_operations_graph() -> Graph:
 
 
 def find_change(graph: Graph, kind: str, words: str) -> Change:
-    return next(one for one in changes(graph, (kind,)) if words in one.title)
+    return next(one for one in iterate_changes(graph, (kind,)) if words in one.title)
 
 
 def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
-    split = Solution.of(find_change(three_operations_graph(), "split", "d in memory"))
+    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
-        both = split.then(member, find_change(split.graphs[member], kind, words))
+        both = split.apply_change(member, find_change(split.graphs[member], kind, words))
         assert both is not None
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
         assert both.graphs[1 - member].ops[-1].display_name() == split.graphs[1 - member].ops[-1].display_name()
-        found = find_solution(three_operations_graph(), both.kinds, [step.title for step in both.steps], both.members)
+        found = find_change_sequence(
+            make_three_operations(), both.kinds, [step.title for step in both.steps], both.members
+        )
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)
-    third = both.then(0, find_change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
+    third = both.apply_change(0, find_change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
     assert third is not None
     assert [len(one.ops) for one in third.graphs] == [1, 1, 1]
     assert third.effect == "exact"
-    assert compare(three_operations_graph(), third).state == "same"
+    assert compare(make_three_operations(), third).state == "same"
 
 
 def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
-    split = Solution.of(find_change(three_operations_graph(), "split", "d in memory"))
+    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")
     assert split.graphs[1].tensor("d") == d
     ordered = replace(d, strides=channels_last(d.dims), data_type=DataType.BFLOAT16)
     turned = Change("layout", "d turned", "exact", ("d",), (replace_tensor(first, ordered),))
-    both = split.then(0, turned)
+    both = split.apply_change(0, turned)
     assert both is not None
     assert both.graphs[0].tensor("d") == both.graphs[1].tensor("d") == ordered
     hidden = Change("pad_channels", "d virtual", "exact", ("d",), (replace_tensor(first, replace(d, virtual=True)),))
-    assert split.then(0, hidden) is None
+    assert split.apply_change(0, hidden) is None
 
 
 def replace_tensor(graph: Graph, tensor: Tensor) -> Graph:

@@ -25,8 +25,8 @@ from cudnn_backend_py.system.child import (
     Child,
     LastingChild,
     describe_ending,
+    make_script_command,
     run_undisturbed,
-    script_command,
 )
 from tests.support.child import ROOT, run_code
 from tests.support.misbehaving_children import answer_correctly
@@ -62,7 +62,7 @@ class Interruption(BaseException):
 
 
 @contextmanager
-def alarm_after(seconds: float, act: Any = None) -> Iterator[None]:
+def interrupt_after_seconds(seconds: float, act: Any = None) -> Iterator[None]:
     """Raise ``Interruption``, or call ``act``, in a signal handler after some seconds."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
@@ -83,12 +83,12 @@ def test_successive_requests_are_answered() -> None:
     with start_child("answer_correctly") as child:
         for word in ("one", LONG, "two"):
             assert run_query(child, word) == [{"first": word}, {"second": word}]
-            assert child.usable
+            assert child.is_usable
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
     with start_child("answer_late") as child:
-        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of the answer 0 inst"):
+        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
             run_query(child, "two")
@@ -98,7 +98,7 @@ def test_an_answer_to_another_request_is_refused() -> None:
 def test_a_damaged_answer_is_refused(line: str) -> None:
     with start_child("answer_with_damaged_json") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
         run_query(child, line)
-    assert not child.usable
+    assert not child.is_usable
 
 
 def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +116,14 @@ def test_printed_output_of_a_child_is_not_an_answer_and_its_exit_is_reported() -
         assert run_query(child, "die") == []
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
         assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
-        assert not child.usable
+        assert not child.is_usable
 
 
 def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
     with start_child("raise_error") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
             run_query(child, "one")
-        assert child.usable
+        assert child.is_usable
 
 
 def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
@@ -133,7 +133,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
             run_query(child, "raise")
         assert run_query(child, "there") == [{"count": 3}]
-        assert child.usable
+        assert child.is_usable
         run_query(child, "die")
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
     with start_child("answer_from_fork") as child:
@@ -152,9 +152,9 @@ def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
-        assert (child.usable, child.ending, len(starts)) == (True, "", 1)
+        assert (child.is_usable, child.ending, len(starts)) == (True, "", 1)
         list(child.run_query({"word": "die"}, 60))
-        assert (child.usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
+        assert (child.is_usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert (child.ending, len(starts)) == ("", 2)
         assert next(child.run_query({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
@@ -193,7 +193,7 @@ def test_an_interrupted_request_terminates_the_child(word: str) -> None:
     with start_child("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
-        with pytest.raises(Interruption), alarm_after(0.1):
+        with pytest.raises(Interruption), interrupt_after_seconds(0.1):
             run_query(child, word)
         os.kill(child._process.pid, signal.SIGCONT)
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -213,13 +213,16 @@ def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
     start_child("answer_correctly").end()
     before = count_open_files()
     for step in range(40):
-        with suppress(Interruption), alarm_after(0.0001 * (1 + step)):  # it may come before there is anything to start
+        with (
+            suppress(Interruption),
+            interrupt_after_seconds(0.0001 * (1 + step)),
+        ):  # it may come before there is anything to start
             try:
                 child = start_child("answer_correctly")
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    wait_until_equal(lambda: (count_open_files(), child_pids()), (before, set()))
+    wait_until_equal(lambda: (count_open_files(), list_child_pids()), (before, set()))
 
 
 @contextmanager
@@ -227,12 +230,12 @@ def interrupt_after(calls: int) -> Iterator[None]:
     """Raise ``Interruption`` after so many returns of C functions in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
-    def profile(_frame: FrameType, event: str, _function: object) -> None:
+    def interrupt_at_return(_frame: FrameType, event: str, _function: object) -> None:
         if event == "c_return" and next(left) == 0:
             sys.setprofile(None)
             raise Interruption
 
-    sys.setprofile(profile)
+    sys.setprofile(interrupt_at_return)
     try:
         yield
     finally:
@@ -241,31 +244,31 @@ def interrupt_after(calls: int) -> Iterator[None]:
 
 def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
     start_child("answer_correctly").end()
-    before = count_open_files(), child_pids()
+    before = count_open_files(), list_child_pids()
     for calls in range(60):
         child = start_child("answer_correctly")
         os.kill(child._process.pid, signal.SIGKILL)
         with suppress(Interruption), interrupt_after(calls):
             assert list(child.run_query({"word": "one"}, 60)) == []
-            assert not child.usable
+            assert not child.is_usable
         child.end()
-        assert (count_open_files(), child_pids()) == before, calls
+        assert (count_open_files(), list_child_pids()) == before, calls
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_an_interrupted_finalizer_leaks_no_file_or_process(monkeypatch: pytest.MonkeyPatch) -> None:
     start_child("answer_correctly").end()
-    before = count_open_files(), child_pids()
+    before = count_open_files(), list_child_pids()
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
         child = start_child("answer_correctly")
         with suppress(Interruption), interrupt_after(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
-        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), child_pids()), before)
+        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), list_child_pids()), before)
 
 
-def child_pids() -> set[int]:
+def list_child_pids() -> set[int]:
     """Return the ids of the child processes of this process, including those not yet waited for."""
     return {
         int(number)
@@ -292,7 +295,7 @@ def test_ending_a_child_in_a_fork_does_not_terminate_it() -> None:
         code = 1
         try:
             held = count_open_files()
-            usable = child.usable
+            usable = child.is_usable
             child.end()
             code = 0 if (held, usable) == (before - 3, False) else 2
         finally:
@@ -325,7 +328,7 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
     run_query(child, "one")
     forked = []
 
-    def fork_and_record() -> None:
+    def fork_and_record_pid() -> None:
         if pid := os.fork():
             forked.append(pid)
             os.kill(child._process.pid, signal.SIGCONT)
@@ -333,7 +336,7 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
     os.kill(child._process.pid, signal.SIGSTOP)
     code = 1
     try:
-        with alarm_after(0.1, fork_and_record):
+        with interrupt_after_seconds(0.1, fork_and_record_pid):
             answer = run_query(child, "two")
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
@@ -353,7 +356,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
         time.sleep(0.2)
         done.append("begun")
 
-    with pytest.raises(Interruption), alarm_after(60):
+    with pytest.raises(Interruption), interrupt_after_seconds(60):
         run_undisturbed(start_slowly)
     assert done == ["begun"]
 
@@ -361,7 +364,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
 def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> None:
     parent, forked = os.getpid(), []
 
-    def fork_and_record() -> None:
+    def fork_and_record_pid() -> None:
         if pid := os.fork():
             forked.append(pid)
 
@@ -373,7 +376,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
 
     code = 1
     try:
-        with alarm_after(60, fork_and_record):
+        with interrupt_after_seconds(60, fork_and_record_pid):
             assert run_undisturbed(start_slowly) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
@@ -402,7 +405,9 @@ def test_script_command_imports_this_package_and_not_the_working_folder(tmp_path
     script = tmp_path / "folder" / "script.py"
     script.parent.mkdir()
     script.write_text(TELL)
-    done = subprocess.run(script_command(script, "a", "-b"), cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        make_script_command(script, "a", "-b"), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     home, arguments, path = json.loads(done.stdout)
     assert home == str(ROOT / "cudnn_backend_py" / "__init__.py")
     assert arguments == [str(script), "a", "-b"]
@@ -429,7 +434,7 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
 @pytest.mark.parametrize("kind", ["command", "child"])
 def test_killing_a_process_kills_its_command(tmp_path: Path, kind: str) -> None:
     start_slowly = {
-        "command": f"child.run_command(child.call_command('{LIARS}:hang_with_fork'), os.environ)",
+        "command": f"child.run_command(child.make_call_command('{LIARS}:hang_with_fork'), os.environ)",
         "child": f"kept = child.Child.start('{LIARS}:hang_with_fork', os.environ); time.sleep(600)",
     }
     said = tmp_path / "numbers"

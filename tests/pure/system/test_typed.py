@@ -87,7 +87,7 @@ def test_valid_data_are_converted_to_dataclasses() -> None:
         ({"by_uid": {"9" * 30: []}}, "a key of by_uid"),
         ({"either": 1.5}, "either is 1.5, a text is needed"),
         ({"on": 1}, "on is 1, true or false is needed"),
-        ({"more": 1}, "it has more, which is unknown"),
+        ({"more": 1}, "it has the unknown fields more"),
     ],
 )
 def test_errors_name_the_invalid_field(change: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""cuDNN versions as tuples, text and ranges (``Window``)."""
+"""cuDNN versions as tuples, text and ranges (``VersionRange``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.system.version import (
     Version,
-    Window,
+    VersionRange,
     cuda_version_text,
     leading_numbers,
     version_numbers,
@@ -25,8 +25,8 @@ def test_a_version_converts_to_tuple_text_and_number() -> None:
     assert version < (9, 19, 1)
     assert version > (9, 8, 99)
     assert json.dumps(version) == "[9, 19, 0]"
-    assert Version.of((9, 19, 0)) == Version.from_text("9.19.0") == Version.from_number(91900) == version
-    assert Version.of(version) is version
+    assert Version.from_numbers((9, 19, 0)) == Version.from_text("9.19.0") == Version.from_number(91900) == version
+    assert Version.from_numbers(version) is version
     assert version.number == 91900
     assert Version.from_number(version.number) == version
 
@@ -48,7 +48,7 @@ def test_leading_numbers_of_names_are_read() -> None:
 
 
 def test_window_excludes_its_end_and_its_exceptions() -> None:
-    window = Window((9, 19, 0), (9, 25, 1), except_=((9, 24, 1),))
+    window = VersionRange((9, 19, 0), (9, 25, 1), except_=((9, 24, 1),))
     assert [version in window for version in ((9, 18, 9), (9, 19, 0), (9, 24, 0), (9, 24, 1), (9, 25, 0))] == [
         False,
         True,
@@ -58,8 +58,8 @@ def test_window_excludes_its_end_and_its_exceptions() -> None:
     ]
     assert (9, 25, 1) not in window
     assert str(window) == "cuDNN 9.19.0 to before 9.25.1"
-    assert Version(9, 99, 0) in Window()
-    assert str(Window()) == "cuDNN 9.0.0 and later"
+    assert Version(9, 99, 0) in VersionRange()
+    assert str(VersionRange()) == "cuDNN 9.0.0 and later"
 
 
 def test_reading_the_package_version_imports_only_the_version_module() -> None:

@@ -11,7 +11,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.interpreter import convolution, interpret, pointwise
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.rewrite.reduce import reduce_failure
@@ -52,8 +52,10 @@ def test_every_graph_family_has_a_weight() -> None:
 
 
 def test_random_graphs_omit_operations_newer_than_the_version() -> None:
-    old = {op.kind for seed in range(60) for op in all_ops(make_random_graph(seed, "moves", version=(9, 19, 0)))}
-    new = {op.kind for seed in range(60) for op in all_ops(make_random_graph(seed, "moves", version=VERSION))}
+    old = {
+        op.kind for seed in range(60) for op in iterate_all_ops(make_random_graph(seed, "moves", version=(9, 19, 0)))
+    }
+    new = {op.kind for seed in range(60) for op in iterate_all_ops(make_random_graph(seed, "moves", version=VERSION))}
     assert D.OPERATION_SLICE in new - old
     assert old <= new
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.verification.answers import Answer, SideFacts
+from cudnn_backend_py.verification.answers import Answer, SideProperties
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
-from cudnn_backend_py.verification.verify import GraphRow, RunOutcome, Verification
+from cudnn_backend_py.verification.verify import GraphAnswers, RunOutcome, Verification
 from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_evidence, read_table
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
 
@@ -24,8 +24,8 @@ REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []}
 def make_verification(driver: int | None = 13000) -> Verification:
     """Return a verification of an A100 in which one described answer differs from the live one."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
-    facts = SideFacts(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
-    rows = [GraphRow(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
+    facts = SideProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
+    rows = [GraphAnswers(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
     rows[0].answers["described"] = REFUSED
     runs = [
         RunOutcome("matmul 0", "right", "eng0"),

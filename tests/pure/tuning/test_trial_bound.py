@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, compute_expected_outputs
@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 
 def round_to_stored_type(expected: Expected, values: Array) -> Array:
-    return round_to(values, expected.tensor.data_type)
+    return round_to_data_type(values, expected.tensor.data_type)
 
 
 def make_matmul_graph(terms: int = 64, kind: DataType = DataType.HALF, out: DataType | None = None) -> Graph:
@@ -125,7 +125,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
     monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
     assert expected.compare(o).right
-    assert (o == round_to(expected.center, DataType.HALF)).all() == (tile == 128)
+    assert (o == round_to_data_type(expected.center, DataType.HALF)).all() == (tile == 128)
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
@@ -165,7 +165,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     graph = make_matmul_graph(64, DataType.FLOAT)
     inputs = make_inputs(graph)
-    short = {name: round_to(inputs[graph.tensor(name).uid], DataType.HALF) for name in "ab"}
+    short = {name: round_to_data_type(inputs[graph.tensor(name).uid], DataType.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
     assert (
         compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"]
@@ -296,8 +296,8 @@ def test_rounded_scores_may_scale_the_whole_gradient() -> None:
     assert largest > 1000
     expected = compute_expected_outputs(graph, inputs)["dv"]
     right = interpret(graph, inputs, rounding=True)["dv"]
-    assert expected.compare(round_to(right * math.exp(5e-7 * largest), DataType.HALF)).right
-    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), DataType.HALF)).right
+    assert expected.compare(round_to_data_type(right * math.exp(5e-7 * largest), DataType.HALF)).right
+    assert not expected.compare(round_to_data_type(right * math.exp(5e-6 * largest), DataType.HALF)).right
 
 
 def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideFacts
-from cudnn_backend_py.verification.compare import differing_aspects, differing_facts, first_difference
+from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideProperties
+from cudnn_backend_py.verification.compare import find_differing_aspects, find_differing_facts, find_first_difference
 from cudnn_backend_py.verification.graphs import FAMILIES, hash_cases, make_cases
 from cudnn_backend_py.verification.reproductions import read_reproductions
 
@@ -66,18 +66,18 @@ PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_differences_of_answers_are_classified(planted: str) -> None:
     changes, wanted = PLANTED[planted]
     other = replace(ANSWER, **changes)
-    assert differing_aspects(ANSWER, other) == wanted
-    shown = [first_difference(ANSWER, other, aspect) for aspect in wanted]
+    assert find_differing_aspects(ANSWER, other) == wanted
+    shown = [find_first_difference(ANSWER, other, aspect) for aspect in wanted]
     assert all(left != right for left, right in shown)
 
 
-def test_other_kernels_are_a_difference_of_code() -> None:
+def test_different_kernels_are_classified_as_a_code_difference() -> None:
     built = BuiltPlan(tag="eng0", workspace=0, kernels=["a"])
-    assert differing_aspects(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
-    assert differing_aspects(ANSWER, ANSWER, [built, built]) == []
+    assert find_differing_aspects(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
+    assert find_differing_aspects(ANSWER, ANSWER, [built, built]) == []
 
 
 def test_differing_environment_facts_are_listed() -> None:
-    one = SideFacts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
+    one = SideProperties(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
     other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
-    assert differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}
+    assert find_differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}

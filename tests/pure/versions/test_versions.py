@@ -21,7 +21,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.native.find import find_cublaslt_places
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
-from cudnn_backend_py.versions.pip import announced_bytes, index_versions
+from cudnn_backend_py.versions.pip import list_index_versions, read_announced_bytes
 from tests.support.child import run_python
 from tests.support.wheels import (
     FULL_FILES,
@@ -48,8 +48,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
+def environment_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: None)
 
 
 def store_content(root: Path) -> set[str]:
@@ -69,7 +69,7 @@ def install_nvrtc_without_pip(root: Path) -> Path:
 
 
 def test_install_extracts_the_wheel_into_a_private_folder(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = os.umask(0)
     try:
@@ -86,7 +86,7 @@ def test_install_extracts_the_wheel_into_a_private_folder(
         nvrtc=root / "nvrtc-cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
         size_bytes=sum(map(len, JIT_FILES.values())),
     )
-    assert installed.short == "9.19.0"
+    assert installed.short_version == "9.19.0"
     for private in (root, folder, root / "nvrtc-cu12"):
         assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
@@ -141,7 +141,7 @@ def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -
     assert versions.find_installed("9.19.0", root=root) == full  # it has all the engines
     assert versions.find_installed("9.19.0", root=root, flavor="jit") == jit
     assert versions.require_installed("9.19.0", root=root, flavor="jit") == jit
-    assert versions.newest(root=root) == full
+    assert versions.find_newest(root=root) == full
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit") == jit
     assert [one.name for one in versions.check_all(["9.19.0"], root=root)] == [full.path.name, jit.path.name]
     (jit.path / LIBRARY_FILE).write_bytes(b"another")
@@ -184,9 +184,9 @@ def test_folder_names_of_earlier_package_versions_are_still_read(wheel_index: Pa
 
 def test_download_size_is_known_before_the_download(wheel_index: Path, root: Path) -> None:
     wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
+    assert versions.find_download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
-        versions.download_bytes("9.20.0", "full", cuda="12")
+        versions.find_download_bytes("9.20.0", "full", cuda="12")
     assert not root.exists()
 
 
@@ -208,7 +208,7 @@ def test_install_without_any_wheel_quotes_pip(wheel_index: Path, root: Path) -> 
 
 
 def test_pip_ignores_local_modules_and_unrelated_settings(
-    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment_without_nvrtc: None
 ) -> None:
     """The modules are in the working folder and on PYTHONPATH; the settings are in PIP_* variables and in pip.conf."""
     traps = tmp_path / "traps"
@@ -226,19 +226,19 @@ def test_pip_ignores_local_modules_and_unrelated_settings(
 
 
 @pytest.fixture
-def no_own_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the environment appear without pip, and clear the cached path of another pip."""
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
-    pip._borrow_pip.cache_clear()
+    pip._make_pip_folder.cache_clear()
     yield
-    pip._borrow_pip.cache_clear()
+    pip._make_pip_folder.cache_clear()
 
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
 def test_install_without_pip_reports_a_fix(
-    root: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
+    root: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
-    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
+    monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
     monkeypatch.delenv("UV", raising=False)
     monkeypatch.setattr(pip.shutil, "which", lambda _: uv)
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -249,18 +249,18 @@ def test_install_without_pip_reports_a_fix(
 
 
 def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
-    wheel_index: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
+    wheel_index: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", f"{wheel_index},/nonexistent")
-    assert pip._bundled_pip() is not None
-    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+    assert pip._find_bundled_pip() is not None
+    assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
 
 def test_without_bundled_pip_uv_provides_pip(
-    wheel_index: Path, tmp_path: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
+    wheel_index: Path, tmp_path: Path, environment_without_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The uv of this test is a shell script that links this environment's pip."""
     [ours] = importlib.util.find_spec("pip").submodule_search_locations or ()  # type: ignore[union-attr]
@@ -268,8 +268,8 @@ def test_without_bundled_pip_uv_provides_pip(
     uv.write_text(f'#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nln -s {ours} "$2/pip"\n')
     uv.chmod(0o700)
     monkeypatch.setenv("UV", str(uv))
-    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
-    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+    monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
+    assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
 
 @pytest.mark.parametrize(("of_pip", "taken"), [(None, "https://one.example/simple"), ("https://mine.example", None)])
@@ -283,9 +283,9 @@ def test_pip_settings_override_uv_settings(
     if of_pip:
         monkeypatch.setenv("PIP_INDEX_URL", of_pip)
     monkeypatch.setattr(pip, "_has_pip", lambda: True)
-    assert pip._pip_environment().get("PIP_INDEX_URL") == of_pip
+    assert pip._make_pip_environment().get("PIP_INDEX_URL") == of_pip
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
-    found = pip._pip_environment()
+    found = pip._make_pip_environment()
     assert found["PIP_INDEX_URL"] == (taken or of_pip)
     assert found["PIP_EXTRA_INDEX_URL"] == "https://two.example/?a=b https://three.example"
 
@@ -353,7 +353,7 @@ def test_install_of_an_installed_version_does_not_run_pip(root: Path, monkeypatc
     ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
 )
 def test_install_replaces_a_damaged_version(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, damage: Callable[[Path], object]
 ) -> None:
     damage(add_to_version_store(root).path)
     install_nvrtc_without_pip(root).write_bytes(b"NVRTC")
@@ -374,7 +374,7 @@ def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_in
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one"):
+    with pytest.raises(EnvironmentNotReady, match="differs from its state"):
         versions.verify(installed)
 
 
@@ -390,7 +390,7 @@ def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, m
 
 
 def test_install_adds_a_missing_nvrtc(
-    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path, root: Path, environment_without_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert add_to_version_store(root).nvrtc is None
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -412,7 +412,7 @@ def test_leftovers_of_killed_installs_are_removed(wheel_index: Path, root: Path)
 def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
-    with versions._locked_store(root):
+    with versions._lock_store(root):
         (root / ".staging-mine").mkdir()
         with pytest.raises(EnvironmentNotReady, match="another process holds") as caught:
             versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -513,14 +513,14 @@ def test_damaged_wheel_is_refused_and_leaves_no_files(tmp_path: Path, make, caus
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
-def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
+def test_a_version_store_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
     add_to_version_store(root)
     root.chmod(mode)
     for action in (
         lambda: versions.install("9.19.0", root=root, progress=False),
         lambda: versions.list_installed(root),
         lambda: versions.find_installed("9.19.0", root=root),
-        lambda: versions.newest(root=root),
+        lambda: versions.find_newest(root=root),
         lambda: versions.remove("9.19.0", root=root),
     ):
         with pytest.raises(EnvironmentNotReady, match=f"has mode {mode:04o}, needed is 0700") as caught:
@@ -528,7 +528,7 @@ def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
         assert caught.value.code == "cache-not-private"
 
 
-def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_store_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
@@ -537,7 +537,9 @@ def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyP
     assert caught.value.code == "cache-not-private"
 
 
-def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_version_store_is_read_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert versions.get_default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
@@ -547,7 +549,7 @@ def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: 
     assert versions.list_installed() == [installed]
 
 
-def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_version_store_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     monkeypatch.chdir(root.parent)
     [installed] = versions.list_installed(Path(root.name))
@@ -556,20 +558,20 @@ def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.Monk
 
 def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert versions.default_cuda() == "12"
+    assert versions.find_default_cuda() == "12"
     for cuda, name, expected in (
         ("13", "nvidia/cu13/lib/libnvrtc.so.13", "13"),
         ("12", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "12"),
     ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(b"")
-        assert versions.default_cuda() == expected, cuda
+        assert versions.find_default_cuda() == expected, cuda
 
 
 # list, find, newest, remove, verify
 
 
-def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
+def test_installed_versions_are_sorted_by_number_without_foreign_folders(root: Path) -> None:
     for version in ("9.19.0.56", "9.8.0.87", "9.19.0.9"):
         add_to_version_store(root, version)
     add_to_version_store(root, "9.8.0.87", "13")
@@ -584,14 +586,14 @@ def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
     assert found == [("9.8.0.87", "12"), ("9.8.0.87", "13"), ("9.19.0.9", "12")]
 
 
-def test_missing_root_lists_no_versions_and_is_not_created(root: Path) -> None:
+def test_a_missing_version_store_lists_no_versions_and_is_not_created(root: Path) -> None:
     assert versions.list_installed(root) == []
-    assert versions.newest(root=root) is None
+    assert versions.find_newest(root=root) is None
     assert versions.find_installed("9.19", root=root) is None
     assert not root.exists()
 
 
-def test_find_returns_the_newest_match(root: Path) -> None:
+def test_find_installed_returns_the_newest_match(root: Path) -> None:
     old, new = add_to_version_store(root, "9.19.0.56"), add_to_version_store(root, "9.19.1.2")
     other = add_to_version_store(root, "9.20.0.48", "13")
     assert versions.find_installed("9.19", root=root) == new
@@ -599,14 +601,14 @@ def test_find_returns_the_newest_match(root: Path) -> None:
     assert versions.find_installed("9.1", root=root) is None
     assert versions.find_installed("9.20", root=root) == other
     assert versions.find_installed("9.20", cuda="12", root=root) is None
-    assert versions.newest(root=root) == other
-    assert versions.newest(cuda="12", root=root) == new
+    assert versions.find_newest(root=root) == other
+    assert versions.find_newest(cuda="12", root=root) == new
 
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
-def test_find_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
+def test_find_installed_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
     both = {name: add_to_version_store(root, cuda=name) for name in ("12", "13")}
-    monkeypatch.setattr(versions, "default_cuda", lambda: cuda)
+    monkeypatch.setattr(versions, "find_default_cuda", lambda: cuda)
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
@@ -623,7 +625,7 @@ def test_remove_removes_one_version(root: Path) -> None:
     assert new.path.name in absent.value.sections["cause"]
 
 
-def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
     add_to_version_store(root, "9.19.0.56")
     add_to_version_store(root, "9.20.0.48")
     add_to_version_store(root, "9.20.0.48", "13")
@@ -652,7 +654,7 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
 def test_verify_reports_the_difference(root: Path, change, difference: str) -> None:
     installed = add_to_version_store(root)
     change(installed.path)
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one in 1 difference") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from its state after the installation in 1 file") as caught:
         versions.verify(installed)
     assert caught.value.code == "installed-files-changed"
     assert difference in caught.value.sections["cause"]
@@ -667,14 +669,14 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
     assert f"not a plain file: {LIBRARY_FILE}" in caught.value.sections["cause"]
 
 
-def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_verify_checks_the_cached_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
     add_to_version_store(root)
     nvrtc = install_nvrtc_without_pip(root)
-    installed = versions.newest(root=root)
+    installed = versions.find_newest(root=root)
     assert installed is not None
     versions.verify(installed)
     nvrtc.write_bytes(b"NVRTC")
-    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 differs from the installed one"):
+    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 differs from its state after the installation"):
         versions.verify(installed)
 
 
@@ -687,7 +689,9 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
         (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY_FILE}"),
     ],
 )
-def test_damage_is_reported_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
+def test_damaged_library_files_are_reported_at_the_next_use(
+    root: Path, change: Callable[[Path], object], difference: str
+) -> None:
     installed = add_to_version_store(root)
     change(installed.library)
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -706,7 +710,7 @@ def test_a_copied_store_with_other_file_times_is_accepted(root: Path) -> None:
 
 def test_an_incomplete_version_is_reported(root: Path) -> None:
     (add_to_version_store(root).path / "installed.json").unlink()
-    with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from its state after the installation") as caught:
         versions.require_installed("9.19.0", root=root)
     assert caught.value.code == "installed-files-changed"
     assert versions.list_installed(root) == []
@@ -728,7 +732,7 @@ def test_a_named_pipe_as_record_does_not_block(root: Path) -> None:
     assert versions.list_installed(root) == []
 
 
-def test_a_root_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_store_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.write_text("")
     for use in (versions.list_installed, lambda root: versions.install("9.19.0", root=root, progress=False)):
         with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
@@ -798,7 +802,7 @@ def test_verify_checks_the_wheel_installed_by_pip(tmp_path: Path, monkeypatch: p
 
 def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
-    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
+    monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
     installed = add_to_version_store(root)
     child = versions.child_environment(installed)
     expected = {"CUDNN_BACKEND_LIBRARY": str(installed.library), "CUDNN_BACKEND_NVRTC": "/n/libnvrtc.so.12"}
@@ -807,7 +811,7 @@ def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypa
 
 
 def test_child_environment_without_nvrtc_removes_a_stale_path(
-    root: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+    root: Path, monkeypatch: pytest.MonkeyPatch, environment_without_nvrtc: None
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
     assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(add_to_version_store(root))
@@ -823,7 +827,7 @@ def test_child_environment_without_nvrtc_removes_a_stale_path(
     ],
 )
 def test_download_size_is_read_from_pips_output(log: str, size_bytes: int | None) -> None:
-    assert announced_bytes(log) == size_bytes
+    assert read_announced_bytes(log) == size_bytes
 
 
 def test_installing_a_full_wheel_also_installs_cublaslt(
@@ -831,7 +835,7 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
 ) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"})
-    monkeypatch.setattr(versions, "_environment_cublas", lambda cuda: None)
+    monkeypatch.setattr(versions, "_find_environment_cublas", lambda cuda: None)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     assert (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").read_bytes() == b"cublas"
     place = next(place for place in find_cublaslt_places(12, str(full.library)) if "cublas-cu12" in (place.path or ""))
@@ -846,5 +850,5 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
 
 def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:
     installed = versions.install("latest", cuda="12", root=root, progress=False)
-    newest, _ = index_versions("nvidia-cudnn-jit-cu12")
+    newest, _ = list_index_versions("nvidia-cudnn-jit-cu12")
     assert installed.version == max(newest, key=versions.version_numbers)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph import Tensor
-from cudnn_backend_py.graph.formats import is_integer, round_to
+from cudnn_backend_py.graph.formats import is_integer, round_to_data_type
 from tests.support import built
 from tests.support.edges import norms, others, pointwise, pools, products, reductions
 from tests.support.edges.case import EDGE_CASES, REFUSED_EDGE_CASES, Array, EdgeCase
@@ -50,8 +50,8 @@ def _draw_values(tensor: Tensor, seed: int) -> Array:
     if is_integer(tensor.data_type) or tensor.data_type is T.BOOLEAN:
         return random.integers(0, 2 if tensor.data_type is T.BOOLEAN else 4, tensor.dims)
     if tensor.name.endswith(("var", "scale")):
-        return round_to(random.uniform(0.5, 2.0, tensor.dims), tensor.data_type)
-    return round_to(random.normal(size=tensor.dims), tensor.data_type)
+        return round_to_data_type(random.uniform(0.5, 2.0, tensor.dims), tensor.data_type)
+    return round_to_data_type(random.normal(size=tensor.dims), tensor.data_type)
 
 
 def list_operation_families() -> Iterator[str]:

@@ -11,7 +11,7 @@ from cudnn_backend_py import DataType, GraphBuilder
 from cudnn_backend_py.generated.enums import (
     NormMode,
 )
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to_data_type
 from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
 from tests.support.edges.numbers import make_tensor_with_edge_sets
 
@@ -33,7 +33,7 @@ def _make_norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int,
     sets[0], sets[1] = 0.0, 3.0
     sets[2] *= 1e-3
     sets[3] = sets[3] * 100 + 1000
-    return round_to(sets.reshape([dims[axis] for axis in order]).transpose(np.argsort(order)), kind)
+    return round_to_data_type(sets.reshape([dims[axis] for axis in order]).transpose(np.argsort(order)), kind)
 
 
 def _add_norm_cases(mode: NormMode, kind: DataType, *, training: bool, hostile: bool, epsilon: float = 0.1) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from cudnn_backend_py import DataType
-from cudnn_backend_py.graph.formats import decode, is_integer, largest_finite, round_to, storage_type
+from cudnn_backend_py.graph.formats import decode, get_largest_finite, get_storage_type, is_integer, round_to_data_type
 from tests.support.edges.case import IMAGE_SHAPE, ROW_LENGTH, SQUARE_SHAPE, Array
 
 __all__ = [
@@ -36,14 +36,14 @@ _FINITE_EDGE_NUMBERS = (
 def list_edge_numbers(kind: DataType) -> Array:
     """Return edge-case numbers of a type, each once and with both signs; for floats also NaN and infinities."""
     if is_integer(kind):
-        bounds = np.iinfo(storage_type(kind))
+        bounds = np.iinfo(get_storage_type(kind))
         near = [0, 1, 2, 3, 5, 7, 10, 100, 127, 128, 255, 256, 2**15, 2**24, 2**24 + 1, 2**25 + 2, 2**31 - 1, 2**31]
         numbers = {sign * number for sign in (1, -1) for number in near} | {int(bounds.min), int(bounds.max)}
         return np.array(sorted(number for number in numbers if bounds.min <= number <= bounds.max))
-    top = largest_finite(kind)
+    top = get_largest_finite(kind)
     signed = np.array([*_FINITE_EDGE_NUMBERS, top, top / 2, np.inf])
     tiny = _list_tiny_numbers(kind)
-    rounded = round_to(np.concatenate([signed, -signed, tiny, -tiny, [np.nan]]), kind)
+    rounded = round_to_data_type(np.concatenate([signed, -signed, tiny, -tiny, [np.nan]]), kind)
     _, first = np.unique(rounded.view(np.int64), return_index=True)
     return rounded[np.sort(first)]
 
@@ -68,8 +68,8 @@ def list_numbers_of_all_codes(kind: DataType) -> Array:
         edges = list_edge_numbers(kind)
         numbers[: len(edges)] = edges
         dense = np.random.default_rng(2)
-        numbers[1024:9216] = round_to(dense.uniform(-12, 12, 8192), kind)
-        numbers[9216:13312] = round_to(dense.normal(size=4096), kind)
+        numbers[1024:9216] = round_to_data_type(dense.uniform(-12, 12, 8192), kind)
+        numbers[9216:13312] = round_to_data_type(dense.normal(size=4096), kind)
     else:
         numbers = _draw_many_numbers(kind, 1 << 16)
     return np.asarray(numbers).reshape(SQUARE_SHAPE)
@@ -80,15 +80,15 @@ def _draw_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
     random, edges = np.random.default_rng(seed), list_edge_numbers(kind)
     rest = count - len(edges)
     if is_integer(kind):
-        bounds = np.iinfo(storage_type(kind))
+        bounds = np.iinfo(get_storage_type(kind))
         if bounds.max - bounds.min < count:
             return np.resize(np.arange(bounds.min, bounds.max + 1), count)
         wide = random.integers(bounds.min, bounds.max, rest, endpoint=True)
         return np.concatenate([edges, np.where(np.arange(rest) % 2, wide, wide >> (bounds.bits - 10))])[:count]
     near = random.normal(size=rest) * np.array([1.0, 10.0])[np.arange(rest) % 2]
-    top = np.log2(largest_finite(kind))
+    top = np.log2(get_largest_finite(kind))
     far = np.exp2(random.uniform(-top, top, rest)) * random.choice([-1.0, 1.0], rest)
-    return np.concatenate([edges, round_to(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
+    return np.concatenate([edges, round_to_data_type(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
 
 def arrange_numbers_by_row(kind: DataType) -> Array:
@@ -112,7 +112,7 @@ def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     sets = random.normal(size=(count, length))
     sets *= np.exp2(np.arange(count) % 5 - 2)[:, None]
     middle, last = length // 2, length - 1
-    top, tiny = largest_finite(kind), _list_tiny_numbers(kind)
+    top, tiny = get_largest_finite(kind), _list_tiny_numbers(kind)
     edges: list[Callable[[Array], None]] = [
         lambda x: _write_values(x, {middle: np.nan}),
         lambda x: _write_values(x, {0: np.inf}),
@@ -132,7 +132,7 @@ def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     ]
     for row, edge in zip(sets, edges, strict=False):
         edge(row)
-    return round_to(sets, kind)
+    return round_to_data_type(sets, kind)
 
 
 def _write_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
@@ -163,4 +163,4 @@ def make_image(kind: DataType, variant: str) -> Array:
         x[random.random(IMAGE_SHAPE) < 0.05] = np.inf
         x[:, :, :5, :5] = -np.inf
         x[:, 16:, 2, 2] = np.nan
-    return round_to(x, kind)
+    return round_to_data_type(x, kind)

@@ -13,7 +13,7 @@ from cudnn_backend_py.generated.enums import (
     ConvolutionMode,
     MoeGroupedMatmulMode,
 )
-from cudnn_backend_py.graph.formats import is_integer, round_to
+from cudnn_backend_py.graph.formats import is_integer, round_to_data_type
 from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
 from tests.support.edges.numbers import list_edge_numbers, make_image
 
@@ -32,15 +32,15 @@ def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
         mode = C.CONVOLUTION if turned else C.CROSS_CORRELATION
         g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **IN_MEMORY)
 
-    def filter_values() -> Array:
+    def draw_filter() -> Array:
         w = np.random.default_rng(10).integers(-2, 3, (64, 32, 3, 3)).astype(np.float64)
         if hostile:
             w[0, 0, 0, 0], w[1, 3, 2, 2], w[2, 1, 1, 1] = np.inf, np.nan, -np.inf
-        return round_to(w, kind)
+        return round_to_data_type(w, kind)
 
     words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
     image = partial(make_image, kind, "equal")
-    add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=filter_values)
+    add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=draw_filter)
 
 
 for _kind in FLOAT_TYPES:
@@ -68,7 +68,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
         c = g.matmul(a, b, compute_type=compute, data_type=compute)
         g.pointwise(P.IDENTITY, c, data_type=to, **IN_MEMORY)
 
-    def random_matrices(seed: int) -> Array:
+    def draw_matrices(seed: int) -> Array:
         random = np.random.default_rng([13, seed])
         if is_integer(kind):
             return random.integers(-128, 128, dims)
@@ -79,10 +79,10 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
                 values[0, place, random.integers(64)] = edges[random.integers(len(edges))]
             values[1] = random.permutation(np.resize(edges[np.isfinite(edges)], 64 * 64)).reshape(64, 64)
             values[1, :32] = np.where(np.abs(values[1, :32]) < 1e-3, values[1, :32], 0.0)
-        return round_to(values, kind)
+        return round_to_data_type(values, kind)
 
     words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
-    add_edge_case(words, kind, build_matmul, a=partial(random_matrices, 0), b=partial(random_matrices, 1))
+    add_edge_case(words, kind, build_matmul, a=partial(draw_matrices, 0), b=partial(draw_matrices, 1))
 
 
 for _hostile in (False, True):

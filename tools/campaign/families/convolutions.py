@@ -6,7 +6,7 @@ from typing import Any
 
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Tensor
-from cudnn_backend_py.graph.ir import convolved_size
+from cudnn_backend_py.graph.ir import compute_convolved_size
 
 from ..random_builder import RandomGraphBuilder
 
@@ -50,7 +50,7 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         taps = [taps[0]] * spatial
     window = _make_random_window(d, sizes, taps)
     out = [
-        convolved_size(size, tap, add_prologue, after, stride, dilation)
+        compute_convolved_size(size, tap, add_prologue, after, stride, dilation)
         for size, tap, add_prologue, after, stride, dilation in zip(
             sizes, taps, window["padding"], window["post_padding"], window["stride"], window["dilation"], strict=True
         )
@@ -60,7 +60,7 @@ def add_convolution(d: RandomGraphBuilder) -> None:
             (tap - 1) * step for tap, step in zip(taps, window["dilation"], strict=True)
         )
         out = [
-            convolved_size(size, tap, pad, pad, stride, dilation)
+            compute_convolved_size(size, tap, pad, pad, stride, dilation)
             for size, tap, pad, stride, dilation in zip(
                 sizes, taps, window["padding"], window["stride"], window["dilation"], strict=True
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from cudnn_backend_py.generated.enums import DataType, NormMode, PointwiseMode
 from cudnn_backend_py.graph import Tensor
-from cudnn_backend_py.graph.shapes import statistics_dims
+from cudnn_backend_py.graph.shapes import infer_statistics_dims
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
 from ..random_builder import RandomGraphBuilder
@@ -114,7 +114,7 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
     kind = d.set_types(TYPE_WEIGHTS)
     mode = d.choose_weighted({**NORM_MODE_WEIGHTS, _N.GROUP_NORM: 0})
     dims, scale_dims = _choose_dims(d, mode)
-    sets = statistics_dims(mode, dims, scale_dims)
+    sets = infer_statistics_dims(mode, dims, scale_dims)
     assert sets is not None
     weight = kind if mode is _N.ADA_LAYER_NORM else _T.FLOAT
     x, dy, scale = d.add_tensor("x", dims), d.add_tensor("dy", dims), d.add_tensor("scale", scale_dims, weight)

@@ -15,7 +15,7 @@ from cudnn_backend_py.generated.enums import (
     ReshapeMode,
     TensorReordering,
 )
-from cudnn_backend_py.graph.shapes import pooled_size, scale_dims
+from cudnn_backend_py.graph.shapes import compute_pooled_size, compute_scale_dims
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 
 from ..random_builder import RandomGraphBuilder
@@ -50,7 +50,7 @@ def add_resample(d: RandomGraphBuilder) -> None:
     usual = PaddingMode.NEG_INF_PAD if mode is _S.MAXPOOL else PaddingMode.ZERO_PAD
     if d.draw_bool(0.1):
         sides["padding_mode"] = d.choose(*PaddingMode)
-    out = tuple(map(pooled_size, sizes, window, stride, padding, after))
+    out = tuple(map(compute_pooled_size, sizes, window, stride, padding, after))
     if min(out) < 1:
         raise GraphError("no window fits", code="operation-shape")
     whole, less = (n, c, *sizes), (n, c, *out)
@@ -189,7 +189,10 @@ def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     tiled: dict[str, Any] = {"reordering": TensorReordering.F8_128x4}
     a = g.tensor("a", (1, m, k), few)
     b = g.tensor("b", (1, k, n), few, strides=(k * n, 1, k))
-    a_dims, b_dims = scale_dims((1, m, k), (1, 1, size), tiled=True), scale_dims((1, k, n), (1, size, 1), tiled=True)
+    a_dims, b_dims = (
+        compute_scale_dims((1, m, k), (1, 1, size), tiled=True),
+        compute_scale_dims((1, k, n), (1, size, 1), tiled=True),
+    )
     sa = g.tensor("a_scale", a_dims, exponents, **tiled)
     sb = g.tensor("b_scale", b_dims, exponents, strides=(b_dims[1] * b_dims[2], 1, b_dims[1]), **tiled)
     left = g.block_scale_dequantize(a, sa, (1, size))
