@@ -12,19 +12,19 @@ from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
 from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
 from tests.compat.programs import PROGRAMS
-from tests.compat.surface import _written_signature, differences, read_facts
+from tests.compat.surface import _parse_help_text, find_differences, read_facts
 
 FACTS = read_facts()
 
 
 def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:
-    assert [one for one in differences(FACTS, ours) if not one.reason] == []
+    assert [one for one in find_differences(FACTS, ours) if not one.reason] == []
 
 
 def test_missing_and_changed_names_are_found() -> None:
     """An empty module lacks every name; another value, default or parameter is reported too."""
     nothing = ModuleType("nothing")
-    found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
+    found = {(one.area, one.name): one.description for one in find_differences(FACTS, nothing)}
     assert found["module", "pygraph"] == "missing"
     assert found["data_type", "HALF"] == "3, here None"
     facts = {
@@ -32,7 +32,7 @@ def test_missing_and_changed_names_are_found() -> None:
         "enums": {"heur_mode": {"A": 7}},
         "signatures": {"pygraph.matmul": [["A", None], ["padding", "1.0"], ["other", None]]},
     }
-    (value, default, parameter) = (one for one in differences(facts, ours) if one.area != "module")
+    (value, default, parameter) = (one for one in find_differences(facts, ours) if one.area != "module")
     assert (value.name, value.what) == ("A", "7, here 0")
     assert (default.name, default.what) == ("matmul(padding)", "default 1.0, here 0.0")
     assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
@@ -60,7 +60,7 @@ def test_operations_of_kernels_raise_graph_not_supported_error(name: str) -> Non
 
 def test_signatures_are_parsed_from_help_text() -> None:
     text = "make(self, dim: list[int], kind: m.data_type = <cudnn.m.data_type.HALF: 3>, name: str = '') -> a[b, c]"
-    assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
+    assert _parse_help_text(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
 
 
 def test_every_listed_submodule_can_be_imported() -> None:
