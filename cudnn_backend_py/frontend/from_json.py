@@ -22,8 +22,8 @@ from .enums import (
     rng_distribution,
     tensor_reordering,
 )
-from .errors import invalid_value
-from .ops.attention_node import AttentionNode, port_name
+from .errors import invalid_value_error
+from .ops.attention_node import AttentionNode, get_port_name
 from .ops.attention_rules import AttentionRequest, Kind
 from .tensors import tensor
 
@@ -43,13 +43,13 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _enum_reader(enum: Any) -> Callable[[Any], Any]:
-    return lambda name: _enum_member(enum, name)
+def _make_enum_reader(enum: Any) -> Callable[[Any], Any]:
+    return lambda name: _read_enum_member(enum, name)
 
 
-def _enum_member(enum: Any, name: Any) -> Any:
+def _read_enum_member(enum: Any, name: Any) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise invalid_value(f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed")
+        raise invalid_value_error(f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed")
     return enum[name]
 
 
@@ -57,13 +57,13 @@ def _read_number(value: Any) -> Any:
     """Return the number in a JSON value, in any of cudnn-frontend's notations."""
     number = parse_number(value)
     if number is None:
-        raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
+        raise invalid_value_error(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
     return number
 
 
 _SIDES = {name: (name, _identity) for name in ("pre_padding", "post_padding", "stride", "dilation")}
-_WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _enum_reader(convolution_mode))}
-_PHASE = {"forward_phase": ("norm_forward_phase", _enum_reader(norm_forward_phase))}
+_WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _make_enum_reader(convolution_mode))}
+_PHASE = {"forward_phase": ("norm_forward_phase", _make_enum_reader(norm_forward_phase))}
 _NORM = {"X": "input", "SCALE": "scale", "BIAS": "bias", "EPSILON": "epsilon"}
 _GRADIENT = {"DY": "grad", "X": "input", "SCALE": "scale", "MEAN": "mean", "INV_VARIANCE": "inv_variance"}
 _ROTATION = {"output_scale": ("output_scale", _read_number), "rope_dim": ("rope_dim", _identity)}
@@ -72,7 +72,9 @@ _RUNNING = {"PREV_RUNNING_MEAN": "in_running_mean", "PREV_RUNNING_VAR": "in_runn
 CALLS: dict[str, _NodeCall] = {
     "MATMUL": _NodeCall("matmul", {"A": "A", "B": "B"}, {"padding_value": ("padding", _read_number)}),
     "REDUCTION": _NodeCall(
-        "reduction", {"X": "input", "GROUP_OFFSET": "group_offset"}, {"mode": ("mode", _enum_reader(reduction_mode))}
+        "reduction",
+        {"X": "input", "GROUP_OFFSET": "group_offset"},
+        {"mode": ("mode", _make_enum_reader(reduction_mode))},
     ),
     "CONV_FPROP": _NodeCall("conv_fprop", {"X": "image", "W": "weight"}, _WINDOW),
     "CONV_DGRAD": _NodeCall("conv_dgrad", {"DY": "loss", "W": "filter"}, _WINDOW),
@@ -108,14 +110,16 @@ CALLS: dict[str, _NodeCall] = {
         "rng",
         {"Seed": "seed", "Offset": "offset"},
         {
-            "distribution": ("distribution", _enum_reader(rng_distribution)),
+            "distribution": ("distribution", _make_enum_reader(rng_distribution)),
             "bernoulli_probability": ("bernoulli_probability", _read_number),
         },
     ),
     "PAGED_CACHE_LOAD": _NodeCall(
         "paged_cache_load", {"container": "container", "seqLen": "seq_len", "pageTable": "page_table"}
     ),
-    "RESHAPE": _NodeCall("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _enum_reader(reshape_mode))}),
+    "RESHAPE": _NodeCall(
+        "reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _make_enum_reader(reshape_mode))}
+    ),
     "TRANSPOSE": _NodeCall("transpose", {"X": "input"}, {"permutation": ("permutation", _identity)}),
     "ROPE": _NodeCall("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
     "ROPE_BWD": _NodeCall("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROTATION),
@@ -125,8 +129,8 @@ CALLS: dict[str, _NodeCall] = {
         {
             "window": ("window", _identity),
             **{name: _SIDES[name] for name in ("stride", "pre_padding", "post_padding")},
-            "resample_mode": ("resampling_mode", _enum_reader(resample_mode)),
-            "padding_mode": ("padding_mode", _enum_reader(padding_mode)),
+            "resample_mode": ("resampling_mode", _make_enum_reader(resample_mode)),
+            "padding_mode": ("padding_mode", _make_enum_reader(padding_mode)),
             "generate_index": ("generate_index", bool),
         },
     ),
@@ -139,7 +143,7 @@ CALLS: dict[str, _NodeCall] = {
             "TokenIndex": "token_index",
             "TokenKs": "token_ks",
         },
-        {"mode": ("mode", _enum_reader(moe_grouped_matmul_mode)), "top_k": ("top_k", _identity)},
+        {"mode": ("mode", _make_enum_reader(moe_grouped_matmul_mode)), "top_k": ("top_k", _identity)},
     ),
     "MOE_GROUPED_MATMUL_BWD": _NodeCall(
         "moe_grouped_matmul_bwd", {"DOutput": "doutput", "Token": "token", "FirstTokenOffset": "first_token_offset"}
@@ -159,7 +163,7 @@ _SPECIAL = ("POINTWISE", "SLICE", "CONCATENATE")
 _EIGHT = ("q", "k", "v", "o", "s", "do", "dp", "q_t", "k_t", "do_t")
 _WRITTEN = ("max", "sum_exp", "rng_dump", "dbias", "dsink")  # outputs that are given as arguments
 _ATTENTION = {
-    port_name(name): name
+    get_port_name(name): name
     for name in (
         *("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats", "scale", "bias", "block_mask", "sink"),
         *("seq_len_q", "seq_len_kv", "cu_seq_len_q", "cu_seq_len_kv", "page_table_k", "page_table_v"),
@@ -208,12 +212,12 @@ def add_nodes_from_json(graph: Any, data: Mapping[str, Any]) -> None:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             name = str(node.get("name"))[:60]
-            raise invalid_value(f"node {name!r} of the JSON cannot be read: {error}") from error
+            raise invalid_value_error(f"node {name!r} of the JSON cannot be read: {error}") from error
 
 
 def _attention_argument(port: Any) -> str:
     if port not in _ATTENTION:
-        raise invalid_value(f"the attention node of the JSON has the unknown port {str(port)[:60]!r}")
+        raise invalid_value_error(f"the attention node of the JSON has the unknown port {str(port)[:60]!r}")
     return _ATTENTION[port]
 
 
@@ -230,7 +234,7 @@ class _GraphRebuilder:
         records = data.get("tensors")
         listed = records.values() if isinstance(records, dict) else records
         if not isinstance(listed, list | type({}.values())) or not all(isinstance(item, dict) for item in listed):
-            raise invalid_value("the JSON of the graph has no tensors")
+            raise invalid_value_error("the JSON of the graph has no tensors")
         self.records: dict[Any, Mapping[str, Any]] = {}
         for record in listed:
             for key in (record.get("name"), record.get("uid")):
@@ -243,7 +247,7 @@ class _GraphRebuilder:
         """Add one node to the graph, and set the properties of its results."""
         inputs, outputs = node.get("inputs"), node.get("outputs")
         if not isinstance(inputs, dict) or not isinstance(outputs, dict):
-            raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
+            raise invalid_value_error(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
         given = {port: self._get_tensor(key) for port, key in inputs.items()}
         if str(node["tag"]).startswith("SDPA"):
             self._add_attention(node, given)
@@ -255,7 +259,7 @@ class _GraphRebuilder:
         for port, key in outputs.items():
             if port not in made:
                 name = str(node.get("name"))[:60]
-                raise invalid_value(f"node {name!r} of the JSON has the unknown output {str(port)[:60]!r}")
+                raise invalid_value_error(f"node {name!r} of the JSON has the unknown output {str(port)[:60]!r}")
             self._apply_record(made[port], key)
         for port in [port for port in made if port not in outputs]:  # such as a gradient that is left out
             del made[port]
@@ -264,7 +268,7 @@ class _GraphRebuilder:
         method, arguments = self._method_call(node, given)
         compute = node.get("compute_data_type")
         if compute is not None and method not in _WITHOUT_COMPUTE:
-            arguments["compute_data_type"] = _enum_member(data_type, compute)
+            arguments["compute_data_type"] = _read_enum_member(data_type, compute)
         name = node.get("name")
         getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
 
@@ -274,7 +278,7 @@ class _GraphRebuilder:
         tensors |= {name: self._get_tensor(key) for name, key in outputs.items() if name in _WRITTEN}
         if node.get("score_mod"):
             name = str(node.get("name"))[:60]
-            raise invalid_value(
+            raise invalid_value_error(
                 f"attention {name!r} of the JSON has a score function, which JSON does not contain",
                 fix="create the graph with its program, or serialize() the built plan",
             )
@@ -296,7 +300,9 @@ class _GraphRebuilder:
             scale=read_option("attn_scale_value", _read_number),
             alibi=bool(node.get("alibi_mask")),
             padding=bool(node.get("padding_mask")),
-            alignment=read_option("diagonal_alignment", _enum_reader(diagonal_alignment), diagonal_alignment.TOP_LEFT),
+            alignment=read_option(
+                "diagonal_alignment", _make_enum_reader(diagonal_alignment), diagonal_alignment.TOP_LEFT
+            ),
             left_bound=node.get("left_bound"),
             right_bound=node.get("right_bound"),
             dropout=read_option("dropout_probability", _read_number),
@@ -306,9 +312,9 @@ class _GraphRebuilder:
             max_total_seq_kv=node.get("max_total_seq_len_kv"),
             deterministic=bool(node.get("is_deterministic_algorithm")),
             implementation=read_option(
-                "implementation", _enum_reader(attention_implementation), attention_implementation.AUTO
+                "implementation", _make_enum_reader(attention_implementation), attention_implementation.AUTO
             ),
-            compute=read_option("compute_data_type", _enum_reader(data_type), data_type.NOT_SET),
+            compute=read_option("compute_data_type", _make_enum_reader(data_type), data_type.NOT_SET),
             stats_log2=bool(node.get("stats_use_log2")),
             unfuse_fma=bool(node.get("unfuse_fma")),
         )
@@ -336,7 +342,7 @@ class _GraphRebuilder:
             arguments["has_dbias"] = "DBIAS" in node["outputs"]
         left = [port for port in given if port not in call.ports]
         if left:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"node {str(node.get('name'))[:60]!r} of the JSON has the unknown inputs {', '.join(left)[:60]}"
             )
         if node.get("peer_stats"):
@@ -351,7 +357,9 @@ class _GraphRebuilder:
         method = mode.lower().removesuffix("_fwd")
         method = f"{method.removesuffix('_bwd')}_backward" if method.endswith("_bwd") else method
         if not hasattr(type(self.graph), method):
-            raise invalid_value(f"the JSON of the graph has mode {mode[:60]!r}, which is not an elementwise operation")
+            raise invalid_value_error(
+                f"the JSON of the graph has mode {mode[:60]!r}, which is not an elementwise operation"
+            )
         from inspect import signature
 
         names = [name for name in signature(getattr(type(self.graph), method)).parameters if name != "self"]
@@ -366,7 +374,7 @@ class _GraphRebuilder:
     def _tensor_record(self, key: Any) -> Mapping[str, Any]:
         record = self.records.get(key) if isinstance(key, str | int) else None
         if not isinstance(record, dict):
-            raise invalid_value(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
+            raise invalid_value_error(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
         return record
 
     def _get_tensor(self, key: Any) -> tensor:
@@ -389,7 +397,7 @@ class _GraphRebuilder:
         if record.get("stride"):
             item.set_stride(record["stride"])
         if record.get("data_type") is not None:
-            item.set_data_type(_enum_member(data_type, record["data_type"]))
+            item.set_data_type(_read_enum_member(data_type, record["data_type"]))
         if record.get("uid"):  # variant packs name it, also where it was not given
             item.set_uid(record["uid"])
         item.set_is_virtual(bool(record.get("is_virtual")))
@@ -397,7 +405,7 @@ class _GraphRebuilder:
             item.set_is_pass_by_value(True)
             item.value = parse_number(record.get("pass_by_value"))
         if record.get("reordering_type") is not None:
-            item.set_reordering_type(_enum_member(tensor_reordering, record["reordering_type"]))
+            item.set_reordering_type(_read_enum_member(tensor_reordering, record["reordering_type"]))
         if record.get("alignment") is not None:
             item.set_alignment(record["alignment"])
         if record.get("vector") is not None:

@@ -17,7 +17,7 @@ from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, find_profile, open_target, read_device, read_device_profile
 from .arguments import check_instance, to_int
-from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value, wrong_for_other_dims_error
+from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value_error, wrong_results_error
 
 __all__ = [
     "DescribedHandle",
@@ -29,19 +29,19 @@ __all__ = [
     "default_target",
     "destroy_handle",
     "device_properties",
+    "find_target",
     "get_cached_handle",
     "get_stream",
     "kernel_cache",
     "not_a_handle_error",
     "set_default_target",
     "set_stream",
-    "target_of",
     "to_backend_handle",
 ]
 
 _lock = threading.Lock()
 _default_target: Profile | None = None
-_own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
+_shared_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
 class DeviceInfo(int):
@@ -267,14 +267,14 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
     return found
 
 
-def shared_handle() -> Handle:
+def get_shared_handle() -> Handle:
     """Return the handle shared by graphs without one, per process and device.
 
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
     _require_gpu(library())
-    return get_cached_handle(_own_handles, current_device())
+    return get_cached_handle(_shared_handles, current_device())
 
 
 def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
@@ -295,14 +295,14 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
 
 
 def _reset_after_fork() -> None:
-    global _lock, _own_handles
-    _lock, _own_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
+    global _lock, _shared_handles
+    _lock, _shared_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def target_of(handle: Any, properties: device_properties | None) -> Target:
+def find_target(handle: Any, properties: device_properties | None) -> Target:
     """Return the target of a graph: from device properties, its handle's device, or the default.
 
     Raises
@@ -318,12 +318,12 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         return described.target
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
-    handle = handle if own else shared_handle()
-    return Target(_device_profile(handle.device), handle=handle, library=library())
+    handle = handle if own else get_shared_handle()
+    return Target(_get_device_profile(handle.device), handle=handle, library=library())
 
 
 @cache
-def _device_profile(device: int) -> Profile:
+def _get_device_profile(device: int) -> Profile:
     return read_device_profile(device)
 
 
@@ -357,9 +357,9 @@ def create_device_properties(source: int | str) -> device_properties:
         try:
             properties = parse_json(source, "the text of device properties", code="frontend-value")
         except GraphError as error:
-            raise invalid_value(error.headline) from None
+            raise invalid_value_error(error.headline) from None
         if not isinstance(properties, dict):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the text of device properties is {source[:60]!r}, a JSON object is needed",
                 fix="give what serialize() of device properties returned",
             )
@@ -383,7 +383,7 @@ class kernel_cache:
         self._lock = threading.Lock()
         self._dims: list[Any] | None = None
 
-    def descriptor_for(self, operation_graph: Descriptor) -> Descriptor:
+    def get_or_make_descriptor(self, operation_graph: Descriptor) -> Descriptor:
         """Return the finalized descriptor of this cache; the first graph that uses it determines the kind."""
         with self._lock:
             lib = operation_graph.library
@@ -405,7 +405,7 @@ class kernel_cache:
         with self._lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
-                raise wrong_for_other_dims_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
+                raise wrong_results_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
         """Return the number of kernels, as cuDNN counts them (9.27).
@@ -424,7 +424,7 @@ class kernel_cache:
     def _read_number(self, attribute: Attr) -> int:
         descriptor = self._require_used()
         if descriptor.library.version < (9, 27, 0):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
                 fix="cudnn-backend cudnn install 9.27.0",
             )
@@ -433,7 +433,7 @@ class kernel_cache:
 
     def _require_used(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
-            raise invalid_value(
+            raise invalid_value_error(
                 "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
             )
         return self._descriptor
@@ -463,7 +463,7 @@ class kernel_cache:
         check_instance("the serialized kernel cache", text, str, "a text")
         with self._lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
-                raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
+                raise invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 

@@ -20,7 +20,7 @@ from .errors import FrontendUsageError
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
-__all__ = ["exported_cells", "is_notebook", "read_cells", "run_notebook"]
+__all__ = ["is_notebook", "read_cells", "run_notebook", "split_exported_cells"]
 
 _EXPORT_MARK = re.compile(r"^In ?\[(?:None|\d+| )\]:[ ]*\n", re.MULTILINE)  # before each code cell of a text export
 
@@ -40,15 +40,15 @@ def is_notebook(path: Path) -> bool:
         return False
 
 
-def exported_cells(text: str) -> list[str]:
+def split_exported_cells(text: str) -> list[str]:
     """Return the code cells of a notebook exported to text, each after a line ``In [1]:``.
 
     The export does not mark the end of a cell: a cell is the longest run of paragraphs that is Python.
     """
-    return [_longest_valid_python(part) for part in _EXPORT_MARK.split(text)[1:]]
+    return [_find_longest_valid_python(part) for part in _EXPORT_MARK.split(text)[1:]]
 
 
-def _longest_valid_python(part: str) -> str:
+def _find_longest_valid_python(part: str) -> str:
     paragraphs = part.split("\n\n")
     for count in range(len(paragraphs), 0, -1):
         cell = _to_plain_python("\n\n".join(paragraphs[:count]))
@@ -70,7 +70,7 @@ def read_cells(path: Path) -> list[str]:
     """
     try:
         if path.suffix == ".txt":
-            return exported_cells(path.read_text(encoding="utf-8-sig"))
+            return split_exported_cells(path.read_text(encoding="utf-8-sig"))
         content = parse_json(path.read_text(encoding="utf-8-sig"), str(path), code="notebook")
         old = content.get("worksheets", ())  # of format 3
         found = [*content.get("cells", ()), *(cell for sheet in old for cell in sheet["cells"])]

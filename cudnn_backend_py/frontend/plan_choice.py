@@ -102,7 +102,7 @@ class PlanChoice:
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
-    def _plan_retention(self) -> CudaGraphRetention | None:
+    def _get_plan_retention(self) -> CudaGraphRetention | None:
         """Return the CUDA graph retention to build plans with, None if not set or before cuDNN 9.28."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
@@ -135,7 +135,7 @@ class PlanChoice:
 
     def get_behavior_notes(self) -> list[behavior_note]:
         """Return the behavior notes of the plan that :meth:`execute` runs."""
-        return self.get_behavior_notes_for_plan_at_index(self._plans.chosen_index())
+        return self.get_behavior_notes_for_plan_at_index(self._plans.get_chosen_index())
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behavior notes of a plan."""

@@ -22,10 +22,10 @@ from .errors import (
     PlanExcluded,
     convert_errors,
     cudnnGraphNotSupportedError,
-    headline_of,
-    invalid_value,
+    get_headline,
+    invalid_value_error,
     kernel_not_offered_error,
-    no_such_plan_error,
+    missing_plan_error,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class PlanOwner(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
-    def _plan_retention(self) -> CudaGraphRetention | None: ...
+    def _get_plan_retention(self) -> CudaGraphRetention | None: ...
 
     def graph(self) -> Graph: ...
 
@@ -106,7 +106,7 @@ class PlanList:
         self._query_remaining_modes()
         return len(self._configs)
 
-    def chosen_index(self) -> int:
+    def get_chosen_index(self) -> int:
         """Return the index of the plan to execute.
 
         Raises
@@ -115,7 +115,7 @@ class PlanList:
             Before one is built or selected.
         """
         if self.candidate == -1:
-            raise invalid_value("Plan index -1 is invalid: no plan is built", fix="build_plans()")
+            raise invalid_value_error("Plan index -1 is invalid: no plan is built", fix="build_plans()")
         return self.candidate
 
     def select_candidate(self, index: int) -> None:
@@ -132,11 +132,11 @@ class PlanList:
             If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
-            raise no_such_plan_error(index, len(self))
+            raise missing_plan_error(index, len(self))
         if index >= len(self._configs):
             self._query_remaining_modes()
         if not self._configs and index in self._plans:
-            return self._config_of_loaded_plan(self._plans[index])
+            return self._make_loaded_config(self._plans[index])
         if not self._configs:
             raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
@@ -144,11 +144,11 @@ class PlanList:
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
-            raise no_such_plan_error(index, len(self._configs))
+            raise missing_plan_error(index, len(self._configs))
         return self._configs[index]
 
     @staticmethod
-    def _config_of_loaded_plan(plan: Plan) -> EngineConfig:
+    def _make_loaded_config(plan: Plan) -> EngineConfig:
         """Return the engine config of a loaded plan."""
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
@@ -181,7 +181,9 @@ class PlanList:
         while self._modes and len(self._configs) == before:
             self._query_next_mode()
         if not self._configs:
-            raise self._refusal_error("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
+            raise self._make_refusal_error(
+                "no engine config of cuDNN supports this graph", "heuristics-empty", built=False
+            )
 
     def _query_next_mode(self) -> None:
         try:
@@ -198,7 +200,7 @@ class PlanList:
         while self._modes:
             self._query_next_mode()
 
-    def _refusal_error(
+    def _make_refusal_error(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
@@ -228,7 +230,9 @@ class PlanList:
             self.add_engine(choice)
         except NotSupportedStatus as error:
             headline = f"no engine config of cuDNN supports this graph: it needs {choice.tag}, which does not,"
-            raise self._refusal_error(headline, "heuristics-empty", error.sections["cudnn"], built=False) from error
+            raise self._make_refusal_error(
+                headline, "heuristics-empty", error.sections["cudnn"], built=False
+            ) from error
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
@@ -250,12 +254,12 @@ class PlanList:
             raise TypeError(f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
         self._notes += [(kind, name, keep) for name in names]
 
-    def _exclusion_reason(self, index: int) -> str | None:
+    def _find_exclusion_reason(self, index: int) -> str | None:
         config = self.config(index)
         for kind, note, wanted in self._notes:
             if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
-        named = self._name_exclusion_reason(index)
+        named = self._find_name_exclusion_reason(index)
         if named is not None:
             return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
@@ -264,7 +268,7 @@ class PlanList:
 
         return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
 
-    def _name_exclusion_reason(self, index: int) -> str | None:
+    def _find_name_exclusion_reason(self, index: int) -> str | None:
         for name in self.barred_names:
             if name in (called := self.name(index)):
                 return f"{called} is deselected by the name {name}"
@@ -272,11 +276,11 @@ class PlanList:
 
     def check_support(self) -> None:
         """Check that a config or the loaded plan remains after the filters."""
-        reasons = [self._exclusion_reason(index) for index in range(len(self._configs))]
+        reasons = [self._find_exclusion_reason(index) for index in range(len(self._configs))]
         if None not in reasons:  # not even with all modes asked?
-            reasons = [self._exclusion_reason(index) for index in range(len(self))]
+            reasons = [self._find_exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
-            raise self._refusal_error(
+            raise self._make_refusal_error(
                 "no execution plan supports this graph", "plans-deselected", _join_lines(reasons) or None
             )
 
@@ -292,7 +296,7 @@ class PlanList:
         if not self._notes and not self.barred_names and limits == (None, None):
             return
         runs_on = index in self._plans and not to_build
-        why = self._name_exclusion_reason(index) if runs_on else self._exclusion_reason(index)
+        why = self._find_name_exclusion_reason(index) if runs_on else self._find_exclusion_reason(index)
         if why is not None:
             raise PlanExcluded(
                 f"plan {index}: {why}",
@@ -302,13 +306,13 @@ class PlanList:
 
     def drop_excluded(self) -> bool:
         """Drop the chosen plan if the filters exclude it, and return whether they do; a selected one stays."""
-        if not self._excludes_candidate():
+        if not self._is_candidate_excluded():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned
         return True
 
-    def _excludes_candidate(self) -> bool:
-        return self.candidate != -1 and self._exclusion_reason(self.candidate) is not None
+    def _is_candidate_excluded(self) -> bool:
+        return self.candidate != -1 and self._find_exclusion_reason(self.candidate) is not None
 
     def build_plan_at(self, index: int) -> None:
         """Build one plan and make it the candidate.
@@ -329,13 +333,13 @@ class PlanList:
         cache = self._graph.cache
         try:
             with convert_errors(FrontendRuntimeError, "the kernel cache"):
-                made = None if cache is None else cache.descriptor_for(self._graph.operation_graph.descriptor)
-            retention = self._graph._plan_retention()
+                made = None if cache is None else cache.get_or_make_descriptor(self._graph.operation_graph.descriptor)
+            retention = self._graph._get_plan_retention()
             self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
-            raise self._refusal_error(
-                f"plan {index} ({config.tag}) cannot be built: {headline_of(error)}", "plan-not-built", words
+            raise self._make_refusal_error(
+                f"plan {index} ({config.tag}) cannot be built: {get_headline(error)}", "plan-not-built", words
             ) from error
 
     def build(self, policy: build_plan_policy) -> None:
@@ -349,7 +353,7 @@ class PlanList:
         elif self._pinned is not None:
             self._build_plan(self._pinned)
             return
-        elif self.candidate != -1 and not self._excludes_candidate():
+        elif self.candidate != -1 and not self._is_candidate_excluded():
             return
         built: list[int] = []
         failures: list[str] = []
@@ -366,8 +370,8 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._refusal_error(headline, "plan-not-built", _join_lines(failures), built=True)
-        if self.candidate == -1 or self._excludes_candidate():
+            raise self._make_refusal_error(headline, "plan-not-built", _join_lines(failures), built=True)
+        if self.candidate == -1 or self._is_candidate_excluded():
             self.candidate = built[0]
 
     def _iterate_indices(self) -> Iterator[int]:
@@ -377,12 +381,12 @@ class PlanList:
             yield index
             index += 1
 
-    def runnable_indices(self) -> list[int]:
+    def list_runnable_indices(self) -> list[int]:
         """Return the indices of the built plans that may run: those not deselected by name."""
-        return sorted(index for index in self._plans if self._name_exclusion_reason(index) is None)
+        return sorted(index for index in self._plans if self._find_name_exclusion_reason(index) is None)
 
     @property
-    def any_built(self) -> bool:
+    def has_built_plan(self) -> bool:
         """Whether a plan is built or loaded."""
         return bool(self._plans)
 
@@ -401,7 +405,7 @@ class PlanList:
         plan = self._plans.get(index)
         if plan is None:
             self.config(index)
-            raise invalid_value(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
+            raise invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
         return plan
 
 

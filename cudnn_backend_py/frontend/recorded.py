@@ -14,7 +14,7 @@ from ..printable import shown
 from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
-from .errors import attribute_not_set, invalid_value, kernel_not_offered_error, other_graph_error
+from .errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error, other_graph_error
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
@@ -53,7 +53,7 @@ class Node:
         """
         for port, item in {**self.inputs, **self.outputs}.items():
             if item is None:
-                raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
+                raise attribute_not_set_error(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
         """Set missing tensor types from the context, and infer dims and strides of matmul and elementwise results.
@@ -92,7 +92,7 @@ class Operation:
     second: str = ""
     pointwise: bool = False
 
-    def name_suffix(self, port: str) -> str:
+    def get_name_suffix(self, port: str) -> str:
         """Return the suffix of a result tensor's name."""
         return self.parts.get(port, port)
 
@@ -109,7 +109,7 @@ _GRADIENT_PARTS = {"DScale": "DSCALE", "DBias": "DBIAS"}
 _SOFTMAX_KERNELS = ("softmax_precision", "attn_scale_prefolded")
 
 
-def _norm_operations() -> dict[str, Operation]:
+def _make_norm_operations() -> dict[str, Operation]:
     made = {
         "rmsnorm": Operation(NodeType.RMSNORM, ("Y", "inv_var"), _STATISTICS),
         "rmsnorm_backward": Operation(NodeType.RMSNORM_BWD, _GRADIENTS, {"DScale": "Dscale", "DBias": "Dbias"}),
@@ -191,7 +191,7 @@ _MOVES = ("reshape", "slice", "transpose", "concatenate", "rope")
 #: By method of ``pygraph``.
 OPERATIONS: dict[str, Operation] = {
     **{name: Operation(NodeType.POINTWISE, ("OUT_0",), pointwise=True) for name in _POINTWISE},
-    **_norm_operations(),
+    **_make_norm_operations(),
     **{name: Operation(NodeType[name.upper()], ("OUT_0",)) for name in _MOVES},
     "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), lists=("inputs",)),
     "rope_backward": Operation(NodeType.ROPE_BWD, ("OUT_0",)),
@@ -328,7 +328,7 @@ class GraphRecord:
         if None not in (item.owner, self.owner) and item.owner is not self.owner:
             raise other_graph_error(item.name, uid, other.name)
         if other.uid_given:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
         self.announce_change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
@@ -341,7 +341,7 @@ class GraphRecord:
         self._counts[operation] += 1
         return f"{operation}.{self._counts[operation] - 1}"
 
-    def tensors_by_name(self) -> dict[str, tensor]:
+    def map_tensors_by_name(self) -> dict[str, tensor]:
         """Return the tensors with a unique name."""
         named = Counter(item.name for item in self.tensors)
         return {item.name: item for item in self.tensors if named[item.name] == 1}
@@ -358,7 +358,7 @@ class GraphRecord:
             return next((item for item in self.tensors if item.uid == name_or_uid), None)
         found = [item for item in self.tensors if item.name == name_or_uid]
         if len(found) > 1:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"tensor name {name_or_uid!r} is ambiguous, {len(found)} have it", fix="look it up by its uid"
             )
         return found[0] if found else None
@@ -397,8 +397,8 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             given = _bind_arguments(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
-                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_type_name(kind)}")
-        name = record.make_node_name(method, _given_name(given))
+                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_format_type(kind)}")
+        name = record.make_node_name(method, _get_given_name(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
@@ -466,7 +466,7 @@ def _bind_arguments(
         raise TypeError(f"{method}(): {error}") from None
 
 
-def _type_name(kind: type) -> str:
+def _format_type(kind: type) -> str:
     return "bool" if kind is bool else f"cudnn.{kind.__name__}"
 
 
@@ -484,7 +484,7 @@ def _compute_type(given: Mapping[str, Any], of_graph: data_type) -> Any:
     return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
-def _given_name(given: Mapping[str, Any]) -> str:
+def _get_given_name(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
     return "" if name is None else check_instance("the name of an operation", name, str, "a text")
 
@@ -498,7 +498,7 @@ def _reorder_norm_arguments(
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
         args = args[: len(behind)]
     if "norm_forward_phase" not in kwargs:
-        raise invalid_value(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
+        raise invalid_value_error(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
 
 
@@ -571,7 +571,7 @@ def _record_results(record: GraphRecord, node: Node, operation: Operation, resul
     for port, item in zip(operation.results, items, strict=False):
         if item is None:
             continue
-        item.set_name(f"{node.name}::{operation.name_suffix(port)}")
+        item.set_name(f"{node.name}::{operation.get_name_suffix(port)}")
         if dims and port in dims:
             item.set_dim(dims[port])
         node.outputs[port] = record.add(item)

@@ -25,7 +25,7 @@ from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
 
-PACKS_CHECKED = 16
+MAX_CHECKED_PACKS = 16
 
 
 class Placement:
@@ -51,7 +51,7 @@ class Placement:
         self.slices = {uid: place for uid, place in slices.items() if uid in read}
         self.offsets, self.scratch_bytes = scratch or scratch_offsets(self.tensors)
 
-    def user_uids(self) -> list[int]:
+    def list_user_uids(self) -> list[int]:
         """Return the uids that the user's variant pack must have, including sliced tensors."""
         held = {item.uid for item in self.tensors if item.by_value and item.value is not None}
         mine = held | set(self.offsets) | set(self.constants) | set(self.slices)
@@ -88,7 +88,7 @@ class Runner:
         release_for_destroyed_graphs()
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
-        extra = [uid for uid in memory.user_uids() if uid not in uids]
+        extra = [uid for uid in memory.list_user_uids() if uid not in uids]
         self.launcher = Launcher(plan.descriptor, uids)
         self._find, self._run = self.launcher.find, self.launcher.run
         self._length = 1 + len(uids)
@@ -102,7 +102,7 @@ class Runner:
         self._scratch = [(position[uid], offset) for uid, offset in memory.offsets.items()]
         self._slices = [(position[uid], position[whole], start) for uid, (whole, start) in memory.slices.items()]
         self._constants = [(position[uid], values) for uid, values in memory.constants.items()]
-        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.user_uids()}
+        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.list_user_uids()}
         self._positions |= {
             source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
         }
@@ -118,10 +118,10 @@ class Runner:
         self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
         self._handle_address: int | None = None
         _live.add(self)
-        self._packs_to_check = PACKS_CHECKED
-        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
+        self._packs_to_check = MAX_CHECKED_PACKS
+        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
         self._mapped: DictCall | None = None
-        self._go: Callable[[Any, Any, Any], int] = _request_checks
+        self._go: Callable[[Any, Any, Any], int] = _request_full_checks
 
     @property
     def workspace_bytes(self) -> int:
@@ -196,7 +196,7 @@ class Runner:
         with convert_errors(FrontendRuntimeError, "the launch with other dims and strides"):
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
-    def workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
+    def query_workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
         """Return the workspace bytes for other dims and strides of some uids, as queried from the device."""
         self.check_handle(handle)
         with convert_errors(FrontendRuntimeError, "the workspace for other dims and strides"):
@@ -224,8 +224,8 @@ class Runner:
                 try:
                     addresses[at] = value.data_ptr()
                 except AttributeError:
-                    addresses[at] = _buffer_address(value, name)
-        base = workspace if type(workspace) is int else _workspace_address(workspace)
+                    addresses[at] = _get_buffer_address(value, name)
+        base = workspace if type(workspace) is int else _get_workspace_address(workspace)
         if self._is_special:
             base = self._fill_addresses(addresses, base)
         if self._has_workspace:
@@ -235,7 +235,7 @@ class Runner:
     def _fill_addresses(self, addresses: list[int], base: int) -> int:
         """Fill in the addresses of scratch, constants and slices; return the address of the plan's workspace."""
         if self._constants and self._device is None:
-            self._upload()
+            self._upload_constants()
         for at, _ in self._constants:
             addresses[at] = self._template[at]
         for at, offset in self._scratch:
@@ -261,7 +261,7 @@ class Runner:
             if at is not None and value is not None:
                 given.add(at)
                 if type(value) is not int and not hasattr(value, "data_ptr"):
-                    _buffer_address(value, name)
+                    _get_buffer_address(value, name)
         absent = {uid for at, uid, _ in self._user if at not in given}
         if absent:
             self._raise_missing_buffers(absent)
@@ -343,7 +343,7 @@ class Runner:
                 fix="move it to the GPU, or make it a by-value scalar with set_is_pass_by_value(True)",
             )
 
-    def _upload(self) -> None:
+    def _upload_constants(self) -> None:
         """Copy the graph's constants to the device, once."""
         import numpy as np  # few graphs have constants
 
@@ -388,20 +388,20 @@ class Runner:
             self._kept_for.add((capture, graph))
 
 
-def _request_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
+def _request_full_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
     return LOOK_CLOSER
 
 
-def _workspace_address(workspace: Any) -> int:
+def _get_workspace_address(workspace: Any) -> int:
     if workspace is None:
         return 0
     try:
         return int(workspace.data_ptr())
     except AttributeError:
-        return _buffer_address(workspace, "workspace")
+        return _get_buffer_address(workspace, "workspace")
 
 
-def _buffer_address(value: Any, name: Any) -> int:
+def _get_buffer_address(value: Any, name: Any) -> int:
     """Return the address of a buffer on the device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array

@@ -212,13 +212,13 @@ _THEIR_PARTS = {
 def _scalar_value(scalar: _FrontendScalar) -> float | int:
     kind = _KINDS[scalar.index] if 0 <= scalar.index < len(_KINDS) else ""
     if kind == "FLOAT" and isinstance(scalar.value, str):
-        return _float_from_hex(scalar.value)
+        return _parse_hex_float(scalar.value)
     if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
         return scalar.value
     raise GraphError(f"the data has a scalar {scalar.value!r} of the unsupported kind {scalar.index}", code="plan-file")
 
 
-def _float_from_hex(bits: str) -> float:
+def _parse_hex_float(bits: str) -> float:
     try:
         return float(struct.unpack(">f", bytes.fromhex(bits))[0])
     except (ValueError, struct.error):
@@ -244,7 +244,7 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     parts = _check_fields(_THEIR_PARTS, content)
     places = parts["workspace_modifications"]
     constants = {
-        uid: [_float_from_hex(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
+        uid: [_parse_hex_float(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
     }
     scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
     if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED]:

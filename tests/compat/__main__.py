@@ -77,7 +77,7 @@ def compare_results(
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
-    late = {key for _, rows in runs for key, row in rows.items() if in_time and _has_no_time_or_memory(row)}
+    late = {key for _, rows in runs for key, row in rows.items() if in_time and _is_out_of_time_or_memory(row)}
     runs = [(about, {key: row for key, row in rows.items() if key not in late}) for about, rows in runs]
     data = compare_runs(runs[0], runs[1], exceptions)
     if late:
@@ -88,7 +88,7 @@ def compare_results(
     sys.exit(1 if data["total"]["worse"] else 0)
 
 
-def _has_no_time_or_memory(row: Mapping[str, Any]) -> bool:
+def _is_out_of_time_or_memory(row: Mapping[str, Any]) -> bool:
     """Return whether a test ended because of its time limit, or because other processes used the GPU memory."""
     memory = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "Insufficient GPU memory")
     return row["outcome"] == "not run" or str(row["reason"]).startswith(memory)

@@ -279,9 +279,9 @@ def _add_dequantization(m: GraphMaker) -> Any:
 PROGRAMS: dict[str, GraphProgram] = {
     **{name: lambda m, name=name: getattr(m.graph, name)(m.add_tensor(2, 8, 16)) for name in UNARY_METHODS},  # type: ignore[misc]
     **{
-        name: lambda m, name=name: getattr(m.graph, name)(m.add_tensor(2, 8, 16), m.add_tensor(2, 8, 16))
+        name: lambda m, name=name: getattr(m.graph, name)(m.add_tensor(2, 8, 16), m.add_tensor(2, 8, 16))  # type: ignore[misc]
         for name in BINARY_METHODS
-    },  # type: ignore[misc]
+    },
     "binary_select": lambda m: m.graph.binary_select(
         *(m.add_tensor(2, 8, 16) for _ in range(2)), m.add_tensor(2, 8, 16, kind="BOOLEAN")
     ),

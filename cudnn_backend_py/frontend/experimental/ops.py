@@ -7,7 +7,7 @@ from typing import Any
 
 from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
-from ..errors import attribute_not_set, kernel_not_offered_error
+from ..errors import attribute_not_set_error, kernel_not_offered_error
 from ..graphs import pygraph
 from ..wrapper import get_default_handle
 
@@ -76,10 +76,12 @@ def moe_grouped_matmul(
 
 def _check_mode(mode: str, given: dict[str, Any]) -> None:
     if mode not in _MODES:
-        raise attribute_not_set(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODES)}")
+        raise attribute_not_set_error(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODES)}")
     missing = [name for name in _MODES[mode] if given[name] is None]
     if missing:
-        raise attribute_not_set(f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]")
+        raise attribute_not_set_error(
+            f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]"
+        )
 
 
 @graph_cache(lambda kinds, mode, top_k, out, device, handle: (kinds, mode, top_k, device))

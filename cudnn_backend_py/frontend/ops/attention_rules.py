@@ -14,7 +14,7 @@ from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
-from ..errors import attribute_not_set, not_supported
+from ..errors import attribute_not_set_error, not_supported_error
 from ..tensors import tensor
 
 if TYPE_CHECKING:
@@ -152,11 +152,11 @@ class _RuleChecker:
 
     def refuse_unsupported(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise not_supported(headline, where=self.where, fix=fix)
+            raise not_supported_error(headline, where=self.where, fix=fix)
 
     def refuse_unset(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise attribute_not_set(headline, where=self.where, fix=fix)
+            raise attribute_not_set_error(headline, where=self.where, fix=fix)
 
 
 def check_request(request: AttentionRequest, context: Context) -> None:

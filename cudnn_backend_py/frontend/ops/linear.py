@@ -12,10 +12,10 @@ from ...graph.shapes import convolution_input, convolution_output, expert_output
 from ...graph.strides import column_major
 from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set, invalid_value, kernel_not_offered_error
+from ..errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, infer_matmul, require_version
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, infer_matmul, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Matmul(OpNode):
     needs = ("A", "B")
 
     def __init__(self, name: str, compute: Any, a: tensor, b: tensor, padding: float) -> None:
-        super().__init__(name, check_type(compute), {"A": a, "B": b}, {})
+        super().__init__(name, check_data_type(compute), {"A": a, "B": b}, {})
         if not hasattr(padding, "__float__"):
             raise TypeError(f"padding is {padding!r}, a number is needed")
         self.padding = float(padding)
@@ -88,7 +88,7 @@ class _Reduction(OpNode):
     def __init__(
         self, name: str, compute: Any, x: tensor, mode: reduction_mode, group_offset: tensor | None = None
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x, "GROUP_OFFSET": group_offset}, {})
+        super().__init__(name, check_data_type(compute), {"X": x, "GROUP_OFFSET": group_offset}, {})
         if not isinstance(mode, reduction_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
         self.mode = mode
@@ -102,7 +102,7 @@ class _Reduction(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.mode is reduction_mode.NOT_SET:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"reduction {self.name!r} has an invalid mode, NOT_SET", fix="give a mode: ADD, MAX ..."
             )
         deterministic = False if to.context.version >= (9, 11) else None
@@ -178,7 +178,7 @@ class _Convolution(OpNode):
         mode = options.get("convolution_mode", convolution_mode.CROSS_CORRELATION)
         if not isinstance(mode, convolution_mode):
             raise TypeError(f"convolution_mode is {mode!r}, a cudnn.convolution_mode is needed")
-        super().__init__(options["name"], check_type(options.get("compute_data_type", NOT_SET)), inputs, {})
+        super().__init__(options["name"], check_data_type(options.get("compute_data_type", NOT_SET)), inputs, {})
         self.tag = tag
         self.kind = _CONVOLUTIONS[tag]
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
@@ -194,12 +194,12 @@ class _Convolution(OpNode):
         super().check(context)
         for side, values in self.window.items():
             if not values:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"{side.replace('_', ' ')} of {self.tag.lower()} {self.name!r} is not set",
                     fix=f"{side}=[...], one int for each spatial dim",
                 )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
                 fix="give one int for each spatial dim",
@@ -210,28 +210,28 @@ class _Convolution(OpNode):
         dims: Sequence[int] | None = None
         if self.tag == "CONV_FPROP":
             if 0 in self.window["stride"]:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
-            dims = convolution_output(*self._checked_input_dims(), window)
+            dims = convolution_output(*self._check_input_dims(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
-            dims = convolution_input(*self._checked_input_dims(), window, groups=1)
+            dims = convolution_input(*self._check_input_dims(), window, groups=1)
         fill_dims_and_strides(result, dims)
 
-    def _checked_input_dims(self) -> tuple[list[int], list[int]]:
+    def _check_input_dims(self) -> tuple[list[int], list[int]]:
         """Return the dims of both inputs, after checking that each has the spatial dims and two more."""
         rank = len(self.window["stride"]) + 2
         one, other = ((port, item.dim) for port, item in self.inputs.items())
         for port, dims in (one, other):
             if len(dims) != rank:
-                raise invalid_value(
+                raise invalid_value_error(
                     f"dims of {self.tag.lower()} {self.name!r} mismatch: {port} is {dims}, {rank} dims are needed",
                     where=f"{rank - 2} spatial dims, by the stride",
                     fix=f"give {port} {rank} dims, or padding, stride and dilation {len(dims) - 2} ints each",
                 )
             if min(dims) < 1:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"dims of {self.tag.lower()} {self.name!r} are not positive: {port} is {dims}",
                     fix="give at least 1 for each dim",
                 )
@@ -262,7 +262,7 @@ class _Convolution(OpNode):
         )
 
 
-def _convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def _read_convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return a convolution's options by name, for either of its signatures; None means not given.
 
     Raises
@@ -327,7 +327,7 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_fprop", arguments, keywords)
+        options = _read_convolution_options("conv_fprop", arguments, keywords)
         return self._add(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
 
     @overload
@@ -365,7 +365,7 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_dgrad", arguments, keywords)
+        options = _read_convolution_options("conv_dgrad", arguments, keywords)
         return self._add(_Convolution("CONV_DGRAD", {"DY": loss, "W": filter}, options)).outputs["DX"]
 
     @overload
@@ -400,7 +400,7 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_wgrad", arguments, keywords)
+        options = _read_convolution_options("conv_wgrad", arguments, keywords)
         return self._add(_Convolution("CONV_WGRAD", {"X": image, "DY": loss}, options)).outputs["DW"]
 
 
@@ -411,7 +411,7 @@ class _MoeMatmul(OpNode):
     def __init__(
         self, name: str, compute: Any, inputs: dict[str, Any], mode: moe_grouped_matmul_mode, top_k: int
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
@@ -431,7 +431,7 @@ class _MoeMatmul(OpNode):
         }
         for port in routed.get(self.mode, ()):
             if port not in self.inputs:
-                raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
+                raise attribute_not_set_error(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
 
     def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
@@ -466,7 +466,7 @@ class _MoeBackward(OpNode):
     needs = ("DOutput", "Token", "FirstTokenOffset")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.add_output("DWeight")
 
     def infer_shapes(self) -> None:

@@ -13,7 +13,7 @@ from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...known_issues import KnownIssueWarning, find_known_issues, warn_of, warn_once
 from ..enums import data_type, to_data_type
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ __all__ = [
     "add_dims_to_errors",
     "broadcast_dims",
     "check_and_infer",
-    "check_type",
-    "fill_type",
+    "check_data_type",
+    "fill_data_type",
     "pack_strides",
-    "warn_of_graph",
+    "warn_about_known_issues",
 ]
 
 
@@ -39,7 +39,7 @@ class FrontendKnownIssueWarning(KnownIssueWarning):
     """Warns about a graph that cuDNN is known to compute wrong, with cudnn-frontend's or usual buffers."""
 
 
-def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
+def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
     """Warn about each known issue of a graph, and about boolean buffers."""
     warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
@@ -72,7 +72,7 @@ class Node:
         yield from self.inputs.values()
         yield from self.outputs.values()
 
-    def required_ranks(self) -> dict[UserTensor, int]:
+    def list_required_ranks(self) -> dict[UserTensor, int]:
         """Return the rank that cuDNN requires of tensors given with fewer dims, which are extended by 1."""
         return {}
 
@@ -86,7 +86,7 @@ class Node:
         """Add the node's operations to the graph value under construction."""
         raise NotImplementedError
 
-    def engine_choice(self, context: Context) -> EngineChoice | None:
+    def choose_engine(self, context: Context) -> EngineChoice | None:
         """Return the engine that the graph needs if heuristics do not list it, else None."""
         return None
 
@@ -114,7 +114,7 @@ def add_dims_to_errors(node: Node) -> Iterator[None]:
     except CudnnBackendError:
         raise
     except (LookupError, ArithmeticError, ValueError) as error:
-        raise attribute_not_set(
+        raise attribute_not_set_error(
             f"{node.tag.lower()} {node.name!r} does not fit the dims of its inputs",
             fix="give tensors of the rank that the operation needs: "
             + ", ".join(f"{port} has {list(item.dim)}" for port, item in node.inputs.items()),
@@ -127,12 +127,12 @@ def check_and_infer(node: Node, context: Context) -> None:
     with add_dims_to_errors(node):
         node.infer(context)
     for item in node.tensors():
-        fill_type(item, context)
+        fill_data_type(item, context)
         if item.ragged_offset is not None:
-            fill_type(item.ragged_offset, context)
+            fill_data_type(item.ragged_offset, context)
 
 
-def fill_type(item: UserTensor, context: Context) -> None:
+def fill_data_type(item: UserTensor, context: Context) -> None:
     """Set a missing data type of a tensor to the graph's default for virtual tensors or for those in memory."""
     if item.data_type == data_type.NOT_SET:
         item.data_type = context.intermediate if item.virtual else context.io
@@ -148,7 +148,7 @@ class Emitter:
 
     def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = (), nodes: Iterable[Node] = ()) -> None:
         self.context = context
-        self._ranks = {item: rank for node in nodes for item, rank in node.required_ranks().items()}
+        self._ranks = {item: rank for node in nodes for item, rank in node.list_required_ranks().items()}
         self._own = {item for item in own if item.uid}
         self.g = GraphBuilder(
             name,
@@ -162,9 +162,9 @@ class Emitter:
         self.slices: dict[int, tuple[int, int]] = {}
 
     def graph(self) -> Graph:
-        """Return the graph value, after warning as :func:`warn_of_graph`."""
+        """Return the graph value, after warning as :func:`warn_about_known_issues`."""
         made = self.g.graph()
-        warn_of_graph(made, self.context.sm, self.context.version)
+        warn_about_known_issues(made, self.context.sm, self.context.version)
         return made
 
     def tensor(self, source: UserTensor) -> Tensor:
@@ -173,7 +173,7 @@ class Emitter:
         if made is None:
             kind = source.data_type.backend
             if kind is None:
-                raise invalid_value(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+                raise invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
             offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
             made = self.g.tensor(
@@ -196,7 +196,7 @@ class Emitter:
             source.uid = made.uid
         return made
 
-    def optional_tensor(self, source: UserTensor | None) -> Tensor | None:
+    def emit_optional_tensor(self, source: UserTensor | None) -> Tensor | None:
         """Return the graph value of a user's tensor, None for None."""
         return None if source is None else self.tensor(source)
 
@@ -206,7 +206,7 @@ class Emitter:
         return kind.backend or DataType.FLOAT
 
 
-def check_type(value: Any) -> data_type:
+def check_data_type(value: Any) -> data_type:
     """Return a data type argument, given as a ``cudnn.data_type`` or a torch dtype.
 
     Raises
@@ -239,5 +239,5 @@ def broadcast_dims(*shapes: Sequence[int]) -> list[int]:
     full = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
     for sizes in zip(*full, strict=True):
         if len(set(sizes) - {1}) > 1:
-            raise attribute_not_set(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
+            raise attribute_not_set_error(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
     return [max(sizes) for sizes in zip(*full, strict=True)]

@@ -9,10 +9,10 @@ from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, Ge
 from ...graph.shapes import per_channel_dims, statistics_dims
 from ...graph.strides import channels_last, preserve_order
 from ..enums import data_type, norm_forward_phase
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ _STATISTICS = ("MEAN", "INV_VARIANCE")
 _WITHOUT_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
 
 
-def _json_tags(mode: NormMode) -> tuple[str, str]:
+def _get_json_tags(mode: NormMode) -> tuple[str, str]:
     """Return cudnn-frontend's JSON names of the forward and the backward pass."""
     return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
 
-def _peer_stats_by_port(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
+def _map_peer_stats(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
     return {f"{_PEER}[{number}]": item for number, item in enumerate(peer_stats)}
 
 
@@ -105,10 +105,10 @@ class _NormForward(_Norm):
     def __init__(
         self, name: str, compute: Any, mode: NormMode, phase: norm_forward_phase, inputs: dict[str, Any]
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         if not isinstance(phase, norm_forward_phase):
             raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
-        self.tag = _json_tags(mode)[0]
+        self.tag = _get_json_tags(mode)[0]
         self.mode, self.phase = mode, phase
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
         bias = ("BIAS",) if mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM) else ()
@@ -124,12 +124,12 @@ class _NormForward(_Norm):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.phase is norm_forward_phase.NOT_SET:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"the forward phase of {self.tag.lower()} {self.name!r} is not set",
                 fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
             )
         if "BIAS" in self.inputs and "SCALE" not in self.inputs:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has a bias but no scale; a bias needs a scale",
                 fix="give a scale of ones",
             )
@@ -145,7 +145,7 @@ class _NormForward(_Norm):
         for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             if port in self.outputs:
                 item = self.outputs[port]
-                dims = item.dim or self._statistics_dims()
+                dims = item.dim or self._infer_statistics_dims()
                 fill_dims_and_strides(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
 
     def _infer_scale_and_bias(self, x: tensor) -> None:
@@ -157,27 +157,27 @@ class _NormForward(_Norm):
         ones = [1] * len(x.dim)
         fill_dims_and_strides(self.inputs["EPSILON"], ones, ones)
 
-    def _given_statistics_dims(self) -> list[int]:
+    def _get_given_statistics_dims(self) -> list[int]:
         """Return the dims that the user gave mean or inverse variance, empty if none."""
         return next((item.dim for port in _STATISTICS if (item := self.outputs.get(port)) and item.dim), [])
 
     def _check_normalized_dims(self, x: list[int]) -> None:
         """Raise if neither a scale nor the statistics determine the normalized dims."""
-        if sum(size != 1 for size in x[1:]) > 1 and not self._given_statistics_dims():
-            raise invalid_value(
+        if sum(size != 1 for size in x[1:]) > 1 and not self._get_given_statistics_dims():
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: the normalized dims are unknown",
                 fix="give a scale, or give x the dims [rows, hidden, 1, 1], or (training) set the statistics dims",
             )
 
-    def _statistics_dims(self) -> tuple[int, ...]:
+    def _infer_statistics_dims(self) -> tuple[int, ...]:
         """Return the dims of mean and inverse variance: one number per normalized group."""
-        known = self._given_statistics_dims()
+        known = self._get_given_statistics_dims()
         if "SCALE" not in self.inputs and known:
             return tuple(known)
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
         dims = statistics_dims(self.mode, x, scale)
         if dims is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
                 fix=f"give a scale of {len(x)} dims",
             )
@@ -203,7 +203,7 @@ class _BatchNormInference(_Norm):
     needs = ("X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.add_output("Y")
 
     def infer_shapes(self) -> None:
@@ -217,8 +217,8 @@ class _BatchNormInference(_Norm):
 
 class _NormBackward(_Norm):
     def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
-        self.tag = _json_tags(mode)[1]
+        super().__init__(name, check_data_type(compute), inputs, {})
+        self.tag = _get_json_tags(mode)[1]
         self.mode = mode
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
@@ -238,7 +238,7 @@ class _NormBackward(_Norm):
         """Raise if an input is missing, and leave out gradients that are not requested."""
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="has_dbias=False"
             )
         if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
@@ -254,7 +254,7 @@ class _NormBackward(_Norm):
             if port not in every or (port == "DY" and self.mode is NormMode.BATCH_NORM):
                 continue
             item = every[port]
-            size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
+            size = item.dim or (self._get_scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
                 fill_dims_and_strides(
                     item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride)
@@ -263,7 +263,7 @@ class _NormBackward(_Norm):
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM
                 fill_dims_and_strides(item, size, pack_strides(size) if adaptive else channels_last(size))
 
-    def _scale_dims(self) -> list[int]:
+    def _get_scale_dims(self) -> list[int]:
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
             return list(per_channel_dims(self.inputs["X"].dim))
         return self.inputs["SCALE"].dim
@@ -277,7 +277,7 @@ class _Genstats(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.add_output("SUM").set_name(f"{name}_sum_output")
         self.add_output("SQ_SUM").set_name(f"{name}_sq_sum_output")
 
@@ -303,7 +303,7 @@ class _BnFinalize(OpNode):
     needs = ("SUM", "SQ_SUM", "SCALE", "BIAS", "EPSILON", "ACCUM_COUNT", *_RUNNING)
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             self.add_output(port)
 
@@ -430,7 +430,7 @@ class NormOps(OpsBase):
         list
             [Y, mean, inv_variance, next_running_mean, next_running_var], statistics [1, c, 1 ...].
         """
-        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_peer_stats_by_port(peer_stats)}
+        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_map_peer_stats(peer_stats)}
         running = dict(zip(_RUNNING, (in_running_mean, in_running_var, momentum), strict=True))
         outputs = self._add(_BatchNormTraining(name, compute_data_type, inputs, running)).outputs
         return [outputs.get(port) for port in ("Y", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING)]
@@ -460,7 +460,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         inputs = dict(zip(("DY", "X", "SCALE", "MEAN", "INV_VARIANCE"), tensors, strict=True))
         return self._add(
-            _NormBackward(name, compute, mode, {**inputs, **_peer_stats_by_port(peer_stats)}, has_dbias)
+            _NormBackward(name, compute, mode, {**inputs, **_map_peer_stats(peer_stats)}, has_dbias)
         ).gradients()
 
     def batchnorm_backward(

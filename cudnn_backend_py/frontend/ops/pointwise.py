@@ -10,7 +10,7 @@ from ..arguments import to_float32, to_int
 from ..enums import data_type
 from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, infer_pointwise
+from .infer import NOT_SET, OpNode, check_data_type, infer_pointwise
 from .node import Emitter
 
 __all__ = ["PointwiseOps"]
@@ -42,7 +42,7 @@ class _Pointwise(OpNode):
         numbers: dict[str, float | None] | None = None,
         axis: int | None = None,
     ) -> None:
-        super().__init__(name, check_type(compute), dict(zip(_PORTS, inputs, strict=False)), {})
+        super().__init__(name, check_data_type(compute), dict(zip(_PORTS, inputs, strict=False)), {})
         self.mode = mode
         self.needs = _PORTS[: len(inputs)]
         given = (numbers or {}).items()
@@ -72,11 +72,11 @@ class _Pointwise(OpNode):
             dy=inputs[0] if backward else None,
             compute_type=compute,
             axis=self.axis,
-            parameters=self._activation_parameters(compute),
+            parameters=self._get_activation_parameters(compute),
             out=to.tensor(self.outputs["OUT_0"]),
         )
 
-    def _activation_parameters(self, compute: DataType) -> dict[str, float]:
+    def _get_activation_parameters(self, compute: DataType) -> dict[str, float]:
         """Return the activation's parameters; without a value from the user, cuDNN's default applies."""
         family = self.mode.name.rpartition("_")[0]
         if family == "RELU":

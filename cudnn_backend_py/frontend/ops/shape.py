@@ -19,11 +19,11 @@ from ...graph.shapes import concatenated_dims, permuted_dims, pooled_size, slice
 from ...graph.strides import ordered_strides, preserve_order
 from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, require_version
-from .node import Emitter, fill_type
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, require_version
+from .node import Emitter, fill_data_type
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -39,7 +39,7 @@ def _require_same_type(node: OpNode) -> None:
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
     if y.data_type != x.data_type:
-        raise invalid_value(
+        raise invalid_value_error(
             f"data types of {node.tag.lower()} {node.name!r} mismatch: x {x.data_type.name}, y {y.data_type.name}",
             fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
         )
@@ -82,7 +82,7 @@ class _Transpose(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, permutation: list[int]) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.permutation = permutation
         self.add_output("Y")
 
@@ -92,9 +92,11 @@ class _Transpose(OpNode):
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if not self.permutation:
-            raise attribute_not_set(f"transpose {self.name!r} has no permutation", fix="give one int for each dim")
+            raise attribute_not_set_error(
+                f"transpose {self.name!r} has no permutation", fix="give one int for each dim"
+            )
         if sorted(self.permutation) != list(range(len(x.dim))):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the permutation {self.permutation} of transpose {self.name!r} is invalid",
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
@@ -116,7 +118,7 @@ class _Slice(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.slices = [*to_list("slices", slices, "a list of slices")]
         for item in self.slices:
             check_instance("a part of slices", item, slice, "a slice for each dim")
@@ -124,7 +126,7 @@ class _Slice(OpNode):
 
     def infer(self, context: Context) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
-        fill_type(x, context)
+        fill_data_type(x, context)
         if y.data_type == NOT_SET:
             y.data_type = x.data_type  # of the input, before that of virtual tensors
         super().infer(context)
@@ -143,12 +145,12 @@ class _Slice(OpNode):
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if len(self.slices) != len(x.dim):
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"slice {self.name!r} has {len(self.slices)} slices for {len(x.dim)} dims", fix="give one for each dim"
             )
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
-                raise invalid_value(
+                raise invalid_value_error(
                     f"slice {self.name!r} has an invalid step of {step} in dim {axis}: it must be at least 1"
                 )
         dims = list(sliced_dims(self.ranges))
@@ -156,7 +158,7 @@ class _Slice(OpNode):
             y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
         )
         if list(y.dim) != dims:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the result of slice {self.name!r} has dims {list(y.dim)}, but its slices have dims {dims}",
                 fix="give it these dims, or none",
             )
@@ -164,10 +166,10 @@ class _Slice(OpNode):
         y.in_memory = y.virtual and (x.in_memory or not x.virtual)
         if y.in_memory:
             # An address that is less aligned than the whole tensor's must be called so.
-            while self._byte_offset() % y.alignment:
+            while self._compute_byte_offset() % y.alignment:
                 y.alignment //= 2
 
-    def _byte_offset(self) -> int:
+    def _compute_byte_offset(self) -> int:
         """Return the bytes from the start of the whole tensor to the start of the slice."""
         x = self.inputs["X"]
         elements = sum(start * stride for (start, _, _), stride in zip(self.ranges, x.stride, strict=True))
@@ -180,7 +182,7 @@ class _Slice(OpNode):
             return
         x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
         memory, before = to.slices.get(x.uid, (x.uid, 0))
-        to.slices[y.uid] = (memory, before + self._byte_offset())
+        to.slices[y.uid] = (memory, before + self._compute_byte_offset())
 
     def _emit_operation(self, to: Emitter) -> None:
         require_version(to, (9, 22), "a slice of a virtual tensor, or one that is an output,")
@@ -212,12 +214,12 @@ class _Concatenate(OpNode):
 
     def check(self, context: Context) -> None:
         if not self.inputs:
-            raise invalid_value(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
+            raise invalid_value_error(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
 
     def infer_shapes(self) -> None:
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
-            raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
+            raise invalid_value_error(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
         dims = concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
         fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
@@ -252,7 +254,7 @@ class _Rng(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.distribution is not rng_distribution.BERNOULLI or self.probability is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}; "
                 "only BERNOULLI with a probability is supported"
             )
@@ -284,7 +286,7 @@ class _Resample(OpNode):
         window: dict[str, list[int]],
         generate_index: bool,
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.mode, self.padding = modes
         self.window = window
         self.add_output("Y")
@@ -298,11 +300,11 @@ class _Resample(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is resample_mode.NOT_SET or self.padding is padding_mode.NOT_SET:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"resample {self.name!r} has an invalid mode: {self.mode.name}, padding {self.padding.name}"
             )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"window, stride and padding of resample {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
             )
@@ -339,7 +341,7 @@ class _Resample(OpNode):
             y.name,
             x=to.tensor(self.inputs["X"]),
             y=y,
-            idx=to.optional_tensor(self.outputs.get("Index")),
+            idx=to.emit_optional_tensor(self.outputs.get("Index")),
             alpha=1.0,
             beta=0.0,
             resample=Parameters(DescriptorType.RESAMPLE, parameters),
@@ -366,7 +368,7 @@ class _PagedCacheLoad(OpNode):
         sequence = y.dim[3 if y.stride[2] == 1 else 2]
         needed = -(-sequence // container.dim[2])
         if table.ragged_offset is None and needed != table.dim[2]:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"page table of {self.name!r} has {table.dim[2]} pages, but {needed} are needed: a mismatch",
                 where=f"{sequence} positions in blocks of {container.dim[2]}",
             )
@@ -394,7 +396,7 @@ class _Rope(OpNode):
     def __init__(
         self, tag: str, name: str, compute: Any, inputs: dict[str, Any], output_scale: float, rope_dim: int
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
         self.output_scale, self.rope_dim = to_float("output_scale", output_scale), to_int("rope_dim", rope_dim)
@@ -582,7 +584,7 @@ class ShapeOps(OpsBase):
 
 def _check_block_size(node: OpNode, sizes: Sequence[int]) -> None:
     if min(sizes) < 1:
-        raise invalid_value(
+        raise invalid_value_error(
             f"block size {list(sizes)} of {node.tag.lower()} {node.name!r} is not positive", fix="give at least 1"
         )
 
@@ -592,7 +594,7 @@ class _Quantize(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.block_size = to_int("block_size", block_size)
         self.axis = None if axis is None else to_int("axis", axis)
         self.transpose = bool(transpose)
@@ -607,7 +609,7 @@ class _Quantize(OpNode):
         _check_block_size(self, [self.block_size])
         rank = len(self.inputs["X"].dim)
         if self.axis is not None and not -rank <= self.axis < rank:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range for the input of {rank} dims",
                 fix=f"give one of 0 to {rank - 1}",
             )
@@ -615,17 +617,17 @@ class _Quantize(OpNode):
     def infer_shapes(self) -> None:
         x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
         fill_dims_and_strides(
-            y, y.dim or x.dim, self._transpose_strides(y.dim or x.dim) if self.transpose else x.stride
+            y, y.dim or x.dim, self._make_transposed_strides(y.dim or x.dim) if self.transpose else x.stride
         )
         dims = scale.dim
         if not dims:
             dims = list(x.dim)
             dims[-1 if self.axis is None else self.axis] //= self.block_size
         fill_dims_and_strides(
-            scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride)
+            scale, dims, self._make_transposed_strides(dims) if self.transpose else preserve_order(dims, x.stride)
         )
 
-    def _transpose_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
+    def _make_transposed_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Return strides in the order of x's strides, rotated so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
@@ -655,7 +657,7 @@ class _Dequantize(OpNode):
     def __init__(
         self, name: str, compute: Any, x: tensor, scale: tensor, block_size: list[int], negative: bool
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x, "scale": scale}, {})
+        super().__init__(name, check_data_type(compute), {"X": x, "scale": scale}, {})
         self.block_size, self.negative = block_size, bool(negative)
         self.add_output("Y")
 
@@ -665,10 +667,10 @@ class _Dequantize(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if not self.block_size:
-            raise attribute_not_set(f"block_scale_dequantize {self.name!r} has no block size")
+            raise attribute_not_set_error(f"block_scale_dequantize {self.name!r} has no block size")
         _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the result of block_scale_dequantize {self.name!r} is an output, but must be virtual",
                 fix="use it in another operation, such as identity, and make that operation's result the output",
             )

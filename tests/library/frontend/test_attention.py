@@ -198,9 +198,9 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
         context: Any = SimpleNamespace(sm=sm, version=version)
         if refused:
             with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"requires cuDNN 9\.26\.0"):
-                g._nodes[-1].engine_choice(context)
+                g._nodes[-1].choose_engine(context)
         else:
-            assert g._nodes[-1].engine_choice(context) is None
+            assert g._nodes[-1].choose_engine(context) is None
     finally:
         set_default_target(None)
 

@@ -222,7 +222,7 @@ def test_graphs_of_libraries_get_plans(name: str, target: str) -> None:
     g.check_support()
     assert g.get_execution_plan_count() > 0
     given = set(g._get_variant_pack_uids_sorted())
-    assert {item.uid for item in g._used_tensors() if item.uid_given and not item.virtual} <= given
+    assert {item.uid for item in g._list_used_tensors() if item.uid_given and not item.virtual} <= given
 
 
 def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:

@@ -659,7 +659,7 @@ def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
     for pack in (
         full,
         {**full, min(full): 64},
-        {item: full[item.uid] for item in g._used_tensors() if item.uid in full},
+        {item: full[item.uid] for item in g._list_used_tensors() if item.uid in full},
     ):
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
             g.execute(pack, 1 << 20, handle)
@@ -717,10 +717,10 @@ def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
     runner, uid = g._current, min(full)
     assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
-        runner.workspace_with_overrides(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
+        runner.query_workspace_with_overrides(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
     with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
-        runner.workspace_with_overrides(null_handle(), ([uid], [[1], [2]], [[1]]))
+        runner.query_workspace_with_overrides(null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
 def test_shape_overrides_of_different_counts_raise_a_runtime_error() -> None:
@@ -806,10 +806,10 @@ def test_deselected_plans_are_not_autotuned() -> None:
     g, _ = matmul()
     g.create_execution_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
-    names = [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
+    names = [g.get_plan_name_at_index(index) for index in g._list_runnable_plans()]
     assert len(names) > 1
     g.deselect_engines(names[:1])
-    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._list_runnable_plans()]
     g.deselect_engines(names)
     with pytest.raises(RuntimeError, match="no plan is built"):
         g.autotune({}, 0)
@@ -932,19 +932,19 @@ def made(lib):
     return null_handle(device)
 
 handles._require_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
-parents = handles.shared_handle()
-assert handles.shared_handle() is parents
+parents = handles.get_shared_handle()
+assert handles.get_shared_handle() is parents
 device = 1
-other = threading.Thread(target=handles.shared_handle)
+other = threading.Thread(target=handles.get_shared_handle)
 other.start()
 held.wait()
 device = 0
 reads, writes = os.pipe()
 child = os.fork()
 if not child:
-    mine = handles.shared_handle()
+    mine = handles.get_shared_handle()
     mine.owner  # raises for a handle of another process
-    assert handles.shared_handle() is mine is not parents
+    assert handles.get_shared_handle() is mine is not parents
     os.write(writes, b"done")
     os._exit(0)
 os.close(writes)
@@ -953,7 +953,7 @@ if not select.select([reads], [], [], 20)[0]:
 print(os.read(reads, 4).decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 let_go.set()
 other.join()
-assert handles.shared_handle() is parents
+assert handles.get_shared_handle() is parents
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import find_profile
-from cudnn_backend_py.frontend.notebooks import exported_cells
+from cudnn_backend_py.frontend.notebooks import split_exported_cells
 from tests.support.child import run_python
 from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook
 
@@ -37,7 +37,7 @@ def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
     text = path.read_text(encoding="utf-8")
-    found = exported_cells(text)
+    found = split_exported_cells(text)
     assert len(found) == cells == text.count("In [None]:")
     assert all(f"In [None]:\n{cell}" in text for cell in found)
     assert found[-1].endswith("cudnn.destroy_handle(handle)")
@@ -45,4 +45,4 @@ def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
 
 def test_a_cell_ends_at_the_next_paragraph_of_text() -> None:
     text = "Words.\n\nIn [None]:\nx = [\n\n    1,\n]\n\ny = 2\n\nNow we run it\n\n## Title\n\nIn [None]:\nz = x\n"
-    assert exported_cells(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x"]
+    assert split_exported_cells(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x"]

@@ -501,7 +501,7 @@ def test_deterministic_backward_attention_selects_an_engine_on_blackwell() -> No
     def engine_choice_of(sm: int, method: Callable[..., Any], **options: Any) -> Any:
         recorder = RecordingGraph((9, 28, 0), sm)
         method(recorder, **options)
-        return recorder._nodes[0].engine_choice(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
+        return recorder._nodes[0].choose_engine(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
 
     assert engine_choice_of(90, add_sdpa_backward, use_deterministic_algorithm=True) is None
     assert engine_choice_of(100, add_sdpa_backward) is None

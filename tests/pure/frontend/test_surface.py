@@ -33,9 +33,9 @@ def test_missing_and_changed_names_are_found() -> None:
         "signatures": {"pygraph.matmul": [["A", None], ["padding", "1.0"], ["other", None]]},
     }
     (value, default, parameter) = (one for one in find_differences(facts, ours) if one.area != "module")
-    assert (value.name, value.what) == ("A", "7, here 0")
-    assert (default.name, default.what) == ("matmul(padding)", "default 1.0, here 0.0")
-    assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
+    assert (value.name, value.description) == ("A", "7, here 0")
+    assert (default.name, default.description) == ("matmul(padding)", "default 1.0, here 0.0")
+    assert (parameter.name, parameter.description) == ("matmul(other)", "missing")
 
 
 def test_every_operation_of_cudnn_frontend_has_a_test_program() -> None:
