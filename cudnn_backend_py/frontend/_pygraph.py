@@ -16,7 +16,7 @@ def _list_arguments(method: str) -> tuple[str, ...]:
     return tuple(name for name in given if name not in ("self", "compute_data_type", "name"))
 
 
-_METHOD_ARGUMENTS = {name: _list_arguments(name) for name, operation in OPERATIONS.items() if operation.pointwise}
+_METHOD_ARGUMENTS = {name: _list_arguments(name) for name, operation in OPERATIONS.items() if operation.is_pointwise}
 _NUMBER_ARGUMENTS = {"axis", "elu_alpha", "lower_clip", "negative_slope", "softplus_beta", "swish_beta", "upper_clip"}
 # The elementwise operations that take nothing but tensors, and their arguments.
 pygraph._POINTWISE_TENSOR_ARGS = {  # type: ignore[attr-defined]

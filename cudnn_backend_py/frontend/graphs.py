@@ -66,25 +66,25 @@ from .private_names import PrivateNames
 from .recorded import GraphRecord, record_operations
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
-from .written import WrittenGraph
+from .written import GraphTensors
 
 __all__ = ["make_launch_arguments", "pygraph"]
 
-DYNAMIC_SINCE = (9, 4, 0)
-OVERRIDE_SINCE = (9, 21, 0)
-WORKSPACE_SINCE = (9, 23, 0)
+MIN_DYNAMIC_SHAPE_VERSION = (9, 4, 0)
+MIN_OVERRIDE_SHAPE_VERSION = (9, 21, 0)
+MIN_WORKSPACE_QUERY_VERSION = (9, 23, 0)
 JSON_VERSION, FRONTEND_VERSION = "2.0", 13200  # of cudnn-frontend's text of a graph
-_MODES = (heur_mode.A, heur_mode.FALLBACK)
-_KERNELS, _PROPERTIES = kernel_cache, device_properties  # parameters have these names, too
-_OWN_CACHE = "what create_kernel_cache returned"
+_DEFAULT_HEURISTICS_MODES = (heur_mode.A, heur_mode.FALLBACK)
+_KERNEL_CACHE_TYPE, _DEVICE_PROPERTIES_TYPE = kernel_cache, device_properties  # parameters have these names, too
+_CACHE_REQUIREMENT = "what create_kernel_cache returned"
 
 
 #: What our builder refuses of an operation, and cuDNN only where it is requested engines.
-_CODES_AS_MISSING_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
+_CODES_RAISED_AS_GRAPH_REFUSED = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
 @contextmanager
-def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
+def _raise_as_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
     """Convert errors with these codes, or all, into GraphRefused, which programs also catch as missing plans."""
     try:
         yield
@@ -98,7 +98,7 @@ def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[No
 
 @record_operations
 class pygraph(
-    WrittenGraph,
+    GraphTensors,
     PlanChoice,
     PrivateNames,
     PointwiseOps,
@@ -169,16 +169,20 @@ class pygraph(
         self.name = check_instance("name", name, str, "a text")
         self._nodes: list[Node] = []
         self.record = GraphRecord(weakref.ref(self))
-        self._bound = self.record.bound
+        self._bound = self.record.bound_buffers
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
         self._cache = (
-            None if kernel_cache is None else check_instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+            None
+            if kernel_cache is None
+            else check_instance("kernel_cache", kernel_cache, _KERNEL_CACHE_TYPE, _CACHE_REQUIREMENT)
         )
         self._override_shapes = is_override_shape_enabled
         if device_property is not None:
-            check_instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
+            check_instance(
+                "device_property", device_property, _DEVICE_PROPERTIES_TYPE, "what create_device_properties returned"
+            )
         self.target = find_target(handle, device_property)
         self._handle = handle if handle is not None else self.target.handle
         self.sm_count = None if sm_count is None else to_int("sm_count", sm_count)
@@ -223,9 +227,9 @@ class pygraph(
             A value out of range.
         """
         self.record.hide_inferred()
-        self.record.shown.clear()
+        self.record.shown_results.clear()
         context = self.context
-        if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
+        if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
             raise not_supported_error(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
             check_and_infer(node, context)
@@ -271,7 +275,7 @@ class pygraph(
         """Return every tensor used by nodes, including ragged offsets, each once."""
         seen: dict[UserTensor, None] = {}
         for node in self._nodes:
-            for item in node.tensors():
+            for item in node.iterate_tensors():
                 seen.setdefault(item)
                 if item.ragged_offset is not None:
                     seen.setdefault(item.ragged_offset)
@@ -291,20 +295,20 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
-            _convert_to_graph_refused(_CODES_AS_MISSING_PLANS),
+            _raise_as_graph_refused(_CODES_RAISED_AS_GRAPH_REFUSED),
             convert_errors(FrontendRuntimeError, "the graph cannot be built"),
         ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._list_used_tensors()), self._nodes)
             for item in self._list_used_tensors():
                 if item.uid_given:
-                    emitter.tensor(item)
+                    emitter.emit_tensor(item)
             for item in self._created:  # those only a score modifier uses
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
-                    emitter.tensor(item)
+                    emitter.emit_tensor(item)
             for node in self._nodes:
                 with add_dims_to_errors(node):
                     node.emit(emitter)
-            self._graph = emitter.graph()
+            self._graph = emitter.make_graph()
         self._emitter = emitter
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
@@ -318,7 +322,7 @@ class pygraph(
         """
         graph, version = self.graph(), self.target.library.version
         dynamic = self.context.is_dynamic_shape_enabled
-        overridden = self._override_shapes and version >= OVERRIDE_SINCE
+        overridden = self._override_shapes and version >= MIN_OVERRIDE_SHAPE_VERSION
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
             warn_of(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
@@ -372,7 +376,7 @@ class pygraph(
         cudnnGraphNotSupportedError
             If there are none; its ``verdict`` says why.
         """
-        if self._override_shapes and self.context.version < OVERRIDE_SINCE:
+        if self._override_shapes and self.context.version < MIN_OVERRIDE_SHAPE_VERSION:
             raise not_supported_error(
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.build_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
@@ -382,11 +386,11 @@ class pygraph(
         if choices:
             self._plans.require_engine(choices[0])
         else:
-            self._plans.query_heuristics(heuristics or _MODES)
+            self._plans.query_heuristics(heuristics or _DEFAULT_HEURISTICS_MODES)
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _convert_to_graph_refused():
+            with _raise_as_graph_refused():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
@@ -530,11 +534,11 @@ class pygraph(
         With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
         """
         self._plans.check_included(index)
-        config = self._plans.config(index)
+        config = self._plans.get_config(index)
         assert self._memory is not None
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
         if overrides is not None:
-            if self.target.library.version < WORKSPACE_SINCE:
+            if self.target.library.version < MIN_WORKSPACE_QUERY_VERSION:
                 raise not_supported_error(
                     "the workspace size for other dims than the plan's needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.build_text}",
@@ -640,7 +644,7 @@ class pygraph(
                 raise attribute_not_set_error(
                     "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
                 )
-            return {**self.record.bound, **given}
+            return {**self.record.bound_buffers, **given}
         given = to_list("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
         names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
@@ -648,7 +652,7 @@ class pygraph(
                 f"{len(given)} buffers were given for the uids {names}, one is needed for each",
                 fix="execute([buffers ...], workspace, tensor_uids=[...])",
             )
-        bound = {item.uid: value for item, value in self.record.bound.items()}
+        bound = {item.uid: value for item, value in self.record.bound_buffers.items()}
         return {**bound, **dict(zip(names, given, strict=True))}
 
     def execute_plan_at_index(

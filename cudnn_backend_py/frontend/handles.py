@@ -39,7 +39,7 @@ __all__ = [
     "to_backend_handle",
 ]
 
-_lock = threading.Lock()
+_handle_lock = threading.Lock()
 _default_target: Profile | None = None
 _shared_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
@@ -47,7 +47,7 @@ _shared_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 class DeviceInfo(int):
     """The GPU of a handle: its ordinal, and properties that are queried on first use."""
 
-    _known: dict[str, Any] | None = None
+    _known_properties: dict[str, Any] | None = None
 
     def __new__(cls, ordinal: int) -> Self:
         return super().__new__(cls, ordinal)
@@ -62,8 +62,8 @@ class DeviceInfo(int):
 
     @cached_property
     def _properties(self) -> dict[str, Any]:
-        if self._known is not None:
-            return self._known
+        if self._known_properties is not None:
+            return self._known_properties
         with convert_errors(FrontendRuntimeError, f"GPU {int(self)}"):
             return dict(read_device(int(self)))
 
@@ -112,7 +112,7 @@ class DescribedHandle:
         self.stream = 0
         self.backend_handle: int | None = None
         self.device = DeviceInfo(0)
-        self.device._known = dict(target.profile.properties)
+        self.device._known_properties = dict(target.profile.properties)
 
     def __repr__(self) -> str:
         return f"<handle of the described {self.target.name}>"
@@ -287,7 +287,7 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
     """
     lib = library()
     _require_gpu(lib)
-    with _lock:
+    with _handle_lock:
         handle = handles.get((os.getpid(), *key))
         if handle is None or handle.closed:
             handle = handles[(os.getpid(), *key)] = _new_handle(lib)
@@ -295,8 +295,8 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
 
 
 def _reset_after_fork() -> None:
-    global _lock, _shared_handles
-    _lock, _shared_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
+    global _handle_lock, _shared_handles
+    _handle_lock, _shared_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
@@ -380,12 +380,12 @@ class kernel_cache:
 
     def __init__(self) -> None:
         self._descriptor: Descriptor | None = None
-        self._lock = threading.Lock()
+        self._handle_lock = threading.Lock()
         self._dims: list[Any] | None = None
 
     def get_or_make_descriptor(self, operation_graph: Descriptor) -> Descriptor:
         """Return the finalized descriptor of this cache; the first graph that uses it determines the kind."""
-        with self._lock:
+        with self._handle_lock:
             lib = operation_graph.library
             made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
             if not made.finalized:
@@ -402,7 +402,7 @@ class kernel_cache:
         cudnnGraphNotSupportedError
             With the fault, and what was measured.
         """
-        with self._lock:
+        with self._handle_lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
                 raise wrong_results_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
@@ -461,7 +461,7 @@ class kernel_cache:
             If it is no text.
         """
         check_instance("the serialized kernel cache", text, str, "a text")
-        with self._lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
+        with self._handle_lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
                 raise invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())

@@ -114,11 +114,11 @@ class PlanChoice:
 
     def get_plan_name_at_index(self, index: int) -> str:
         """Return engine and knobs of a plan, sorted by number: ``eng2_k2=4_k24=7``."""
-        return self._plans.name(index)
+        return self._plans.get_name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
         """Return engine and knob values of a plan."""
-        config = self._plans.config(index)
+        config = self._plans.get_config(index)
         names = ((getattr(item, "name", ""), value) for item, value in config.knobs.items())
         return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
 
@@ -139,7 +139,7 @@ class PlanChoice:
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behavior notes of a plan."""
-        return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
+        return [behavior_note[note.name] for note in self._plans.get_config(index).behavior_notes]
 
 
 def _require_int(value: int, what: str) -> int:

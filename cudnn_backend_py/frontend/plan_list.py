@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanConfig", "PlanList", "knob"]
 
-_NOTES: dict[str, type[Enum]] = {"behavior_notes": behavior_note, "numerical_notes": numerical_note}
+_NOTE_TYPES: dict[str, type[Enum]] = {"behavior_notes": behavior_note, "numerical_notes": numerical_note}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PlanList:
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
-        self._words = ""
+        self._cudnn_messages = ""
         self.candidate = -1
         self._pinned: int | None = None
         self._notes: list[tuple[str, str, bool]] = []  # kind and name of a note, and whether a plan has to have it
@@ -123,7 +123,7 @@ class PlanList:
         self.candidate = index
         self._pinned = index
 
-    def config(self, index: int) -> EngineConfig:
+    def get_config(self, index: int) -> EngineConfig:
         """Return the engine config at an index.
 
         Raises
@@ -153,9 +153,9 @@ class PlanList:
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
 
-    def name(self, index: int) -> str:
+    def get_name(self, index: int) -> str:
         """Return engine and knobs of a config, sorted by number: ``eng2_k2=4_k24=7``."""
-        return self.config(index).tag
+        return self.get_config(index).tag
 
     def query_heuristics(self, modes: Sequence[heur_mode]) -> None:
         """Append the engine configs that heuristics list in these modes; later modes are queried only if needed.
@@ -176,7 +176,7 @@ class PlanList:
         _ = self._graph.operation_graph  # refuses to be queried too early
         self._query_remaining_modes()
         before = len(self._configs)
-        self._words = ""
+        self._cudnn_messages = ""
         self._modes = names
         while self._modes and len(self._configs) == before:
             self._query_next_mode()
@@ -194,7 +194,7 @@ class PlanList:
             known = {config.tag for config in self._configs}  # each engine with its knobs once, whatever modes say it
             self._configs += [config for config in found.configs if not known or config.tag not in known]
             words = found.answer.text
-        self._words = "\n".join(text for text in (self._words, words) if text)
+        self._cudnn_messages = "\n".join(text for text in (self._cudnn_messages, words) if text)
 
     def _query_remaining_modes(self) -> None:
         while self._modes:
@@ -212,7 +212,7 @@ class PlanList:
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
             f"cuDNN {self._graph.target.library.build_text}",
             code=code if fault is None else fault.code,
-            cudnn=(words if words is not None else self._words) or None,
+            cudnn=(words if words is not None else self._cudnn_messages) or None,
             fix="read .verdict of this exception: causes, and what would help" if fault is None else fault.repair,
         )
         error.graph, error.target = self._graph.graph(), self._graph.target
@@ -248,14 +248,16 @@ class PlanList:
 
     def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
         """Exclude configs by notes, including later ones: those without the note (`keep`) or those with it."""
-        known = _NOTES[kind].__members__
+        known = _NOTE_TYPES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
-            raise TypeError(f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+            raise TypeError(
+                f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTE_TYPES[kind].__name__} is needed"
+            )
         self._notes += [(kind, name, keep) for name in names]
 
     def _find_exclusion_reason(self, index: int) -> str | None:
-        config = self.config(index)
+        config = self.get_config(index)
         for kind, note, wanted in self._notes:
             if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
@@ -270,7 +272,7 @@ class PlanList:
 
     def _find_name_exclusion_reason(self, index: int) -> str | None:
         for name in self.barred_names:
-            if name in (called := self.name(index)):
+            if name in (called := self.get_name(index)):
                 return f"{called} is deselected by the name {name}"
         return None
 
@@ -281,7 +283,7 @@ class PlanList:
             reasons = [self._find_exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
             raise self._make_refusal_error(
-                "no execution plan supports this graph", "plans-deselected", _join_lines(reasons) or None
+                "no execution plan supports this graph", "plans-deselected", _join_texts(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
@@ -326,7 +328,7 @@ class PlanList:
         self.candidate, self._pinned = index, None
 
     def _build_plan(self, index: int) -> None:
-        config = self.config(index)
+        config = self.get_config(index)
         self.check_included(index, to_build=True)
         if index in self._plans:
             return
@@ -370,7 +372,7 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._make_refusal_error(headline, "plan-not-built", _join_lines(failures), built=True)
+            raise self._make_refusal_error(headline, "plan-not-built", _join_texts(failures), built=True)
         if self.candidate == -1 or self._is_candidate_excluded():
             self.candidate = built[0]
 
@@ -404,7 +406,7 @@ class PlanList:
         """
         plan = self._plans.get(index)
         if plan is None:
-            self.config(index)
+            self.get_config(index)
             raise invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
         return plan
 
@@ -416,5 +418,5 @@ def _to_heuristics_mode(mode: Any) -> heur_mode:
         raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
-def _join_lines(texts: Iterable[str | None]) -> str:
+def _join_texts(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)

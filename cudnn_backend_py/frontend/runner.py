@@ -59,12 +59,12 @@ class Placement:
         return uids + [whole for whole, _ in dict.fromkeys(self.slices.values()) if whole not in uids]
 
 
-_live: weakref.WeakSet[Runner] = weakref.WeakSet()
+_live_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
 def _invalidate_after_fork() -> None:
     """Make the first call in a forked child raise, as a CUDA context does not survive a fork."""
-    for runner in list(_live):
+    for runner in list(_live_runners):
         runner._handle_checked = object()
 
 
@@ -117,7 +117,7 @@ class Runner:
         self._has_workspace = plan.workspace_bytes > 0
         self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
         self._handle_address: int | None = None
-        _live.add(self)
+        _live_runners.add(self)
         self._packs_to_check = MAX_CHECKED_PACKS
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
         self._mapped: DictCall | None = None
@@ -148,7 +148,7 @@ class Runner:
         key = self.resolve_addresses(pack, workspace)
         made = self._find(key)
         if made is None:
-            made = self._new_pack(pack, key)
+            made = self._add_pack(pack, key)
         try:
             self._launch(handle, made)
         except CudnnBackendError as error:
@@ -245,7 +245,7 @@ class Runner:
         del addresses[self._length :]
         return base + self._memory.scratch_bytes if base else 0
 
-    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
+    def _add_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
         self._check_pack(pack, key)
         try:
             return self.launcher.cache_pack(key, self.launcher.row(*key[1:]), key[0])
@@ -254,7 +254,7 @@ class Runner:
 
     def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
         """Check without a device that each tensor has a buffer of a kind that has an address."""
-        self._check_names(pack)
+        self._check_tensor_names(pack)
         given = set()
         for name, value in pack.items():
             at = self._positions.get(name, self._positions.get(name.uid) if type(name) is tensor else None)
@@ -314,7 +314,7 @@ class Runner:
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
         """
-        self._check_names(pack)
+        self._check_tensor_names(pack)
         if 0 in key and (0 in key[1:] or self._has_workspace):
             self._raise_missing_buffers({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
         if self._packs_to_check:
@@ -323,7 +323,7 @@ class Runner:
                 if type(value) is not int and not getattr(value, "is_cuda", True):
                     self._reject_host_buffer(name, value)
 
-    def _check_names(self, pack: Mapping[Any, Any]) -> None:
+    def _check_tensor_names(self, pack: Mapping[Any, Any]) -> None:
         unknown = [name for name in pack if type(name) is str and name not in self._names]
         if unknown:
             raise FrontendKeyError(
@@ -375,7 +375,7 @@ class Runner:
     ) -> None:
         self.check_handle(handle)
         key = self.resolve_addresses(pack, workspace)
-        made = self._find(key) or self._new_pack(pack, key)
+        made = self._find(key) or self._add_pack(pack, key)
         with convert_errors(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
             if self._retains:

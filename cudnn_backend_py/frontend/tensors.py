@@ -12,7 +12,7 @@ from .errors import attribute_not_set_error, invalid_value_error
 
 __all__ = ["tensor", "to_float32_hex"]
 
-_RUNTIME = scalar_type.RUNTIME_PARAM
+_RUNTIME_SCALAR = scalar_type.RUNTIME_PARAM
 
 
 def to_float32_hex(value: float | None) -> str | None:
@@ -91,7 +91,7 @@ class tensor:
         self.by_value = bool(is_pass_by_value)
         self.in_memory = False
         self.value = pass_by_value
-        self.scalar_type = _RUNTIME if scalar_type is None else scalar_type
+        self.scalar_type = _RUNTIME_SCALAR if scalar_type is None else scalar_type
         self.ragged_offset = ragged_offset
         self.reordering = reordering_type
         self.name = name
@@ -281,7 +281,7 @@ class tensor:
 
     def _is_set_by_program(self, sizes: list[int]) -> bool:
         graph = self._get_owner_graph()
-        return bool(sizes) and (graph is None or self not in graph.record.shown)
+        return bool(sizes) and (graph is None or self not in graph.record.shown_results)
 
     def infer_dims_and_strides(self) -> tuple[list[int], list[int]]:
         """Return the dims and strides inferred so far, empty where unknown."""

@@ -22,7 +22,7 @@ from .tensors import tensor
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
 
 # What leaving the block does, or what the call does; by hand it would leave the wrapper after.
-_BLOCKED = frozenset(
+_BLOCKED_METHODS = frozenset(
     {
         "build",
         "build_operation_graph",
@@ -98,26 +98,26 @@ def destroy_default_handle() -> None:
 class _FrameworkTensors:
     """Maps the framework tensors that a graph was written with to graph tensors, by identity.
 
-    They are not kept alive: one that is gone is forgotten, and another with its address is another tensor.
+    They are not kept alive. An entry whose tensor was freed is ignored, also if a new tensor has its address.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Callable[[], Any], tensor]] = {}
 
-    def find(self, source: Any) -> tensor | None:
-        alive, made = self._known.get(id(source), (lambda: None, None))
-        return made if alive() is source else None
+    def find_tensor(self, source: Any) -> tensor | None:
+        get_source_if_alive, made = self._known.get(id(source), (lambda: None, None))
+        return made if get_source_if_alive() is source else None
 
-    def add(self, source: Any, made: tensor) -> tensor:
-        alive: Callable[[], Any]
+    def add_tensor(self, source: Any, made: tensor) -> tensor:
+        get_source_if_alive: Callable[[], Any]
         try:
-            alive = weakref.ref(source)
+            get_source_if_alive = weakref.ref(source)
         except TypeError:
 
-            def alive() -> Any:
+            def get_source_if_alive() -> Any:
                 return source
 
-        self._known[id(source)] = (alive, made)
+        self._known[id(source)] = (get_source_if_alive, made)
         return made
 
 
@@ -227,7 +227,7 @@ class Graph:
         graph = None if name.startswith("_") else self._graph
         if graph is None:
             raise AttributeError(f"a cudnn.Graph has no {name!r} outside its with block")
-        if name in _BLOCKED:
+        if name in _BLOCKED_METHODS:
             raise invalid_value_error(
                 f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
                 fix="use cudnn.pygraph to call it yourself",
@@ -271,11 +271,11 @@ class Graph:
         return value
 
     def _find_graph_tensor(self, source: Any) -> tensor:
-        found = self._sources.find(source)
+        found = self._sources.find_tensor(source)
         if found is None:
             assert self._graph is not None
             plain = source.detach() if getattr(source, "requires_grad", False) else source
-            found = self._sources.add(source, self._graph.tensor_like(plain))
+            found = self._sources.add_tensor(source, self._graph.tensor_like(plain))
         return found
 
     # Inputs and outputs
@@ -326,7 +326,7 @@ class Graph:
             return ports.get(which) or next((item for item in candidates if item.name == which), None)
         if isinstance(which, int):
             return next((item for item in candidates if item.uid == which), None)
-        known = which if isinstance(which, tensor) else self._sources.find(which)
+        known = which if isinstance(which, tensor) else self._sources.find_tensor(which)
         return next((item for item in candidates if item is known), None)
 
     def _check_io_order(self, inputs: list[tensor], outputs: list[tensor]) -> None:

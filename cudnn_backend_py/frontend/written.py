@@ -1,4 +1,4 @@
-"""``WrittenGraph``: tensors of a graph under construction, and the values that programs can read back."""
+"""``GraphTensors``: tensors of a graph under construction, and the values that programs can read back."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .ops.node import pack_strides
 from .recorded import GraphRecord, Node
 from .tensors import tensor as UserTensor
 
-__all__ = ["WrittenGraph"]
+__all__ = ["GraphTensors"]
 
 
-class WrittenGraph:
+class GraphTensors:
     """The part of a ``pygraph`` that creates and finds its tensors and nodes."""
 
     record: GraphRecord
@@ -97,7 +97,7 @@ class WrittenGraph:
 
     def _add_tensor(self, made: UserTensor) -> UserTensor:
         """Add a new tensor to the graph and return it; raise if another tensor has its uid."""
-        self.record.add(made)
+        self.record.add_tensor(made)
         self._created.append(made)
         return made
 
@@ -135,7 +135,7 @@ class WrittenGraph:
         ValueError
             If several have that name.
         """
-        return self.record.find(name_or_uid)
+        return self.record.find_tensor(name_or_uid)
 
     def get_node(self, name: str) -> Node | None:
         """Return the first node with that name, None if there is none."""

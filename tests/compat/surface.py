@@ -302,7 +302,7 @@ def _read_our_parameters(target: Any) -> dict[str, str | None]:
     mine = {str(name): default for name, default in _read_signature(function, "")}
     operation = getattr(target, "operation", None)
     if operation is not None:
-        mine |= dict.fromkeys((*operation.kernels_only, "out_dims"), "None")
+        mine |= dict.fromkeys((*operation.kernel_only_arguments, "out_dims"), "None")
     if "arguments" in mine:  # a convolution, which has two signatures
         mine |= WINDOW_PARAMETERS
     return mine

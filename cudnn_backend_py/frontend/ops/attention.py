@@ -16,9 +16,9 @@ from .node import check_data_type
 
 __all__ = ["AttentionOps"]
 
-_NOT_SET = data_type.NOT_SET
+_TYPE_NOT_SET = data_type.NOT_SET
 _TOP_LEFT, _BOTTOM_RIGHT = diagonal_alignment.TOP_LEFT, diagonal_alignment.BOTTOM_RIGHT
-_AUTO = attention_implementation.AUTO
+_AUTO_IMPLEMENTATION = attention_implementation.AUTO
 
 
 def _check_tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
@@ -80,7 +80,7 @@ def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
     raise invalid_value_error(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
 
 
-_DROPOUT = (
+_DROPOUT_REQUIREMENT = (
     "dropout must be a tuple of (float probability, a seed tensor, and an offset tensor) or of mask and scale tensors"
 )
 
@@ -95,7 +95,7 @@ def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
-        raise invalid_value_error(f"{_DROPOUT}, got {dropout!r}: invalid")
+        raise invalid_value_error(f"{_DROPOUT_REQUIREMENT}, got {dropout!r}: invalid")
     if probability is not None:
         return probability, {"dropout_seed": parts[1], "dropout_offset": parts[2], "rng_dump": rng_dump}
     names = ("dropout_mask", "dropout_scale", "dropout_scale_inv") if backward else ("dropout_mask", "dropout_scale")
@@ -142,11 +142,11 @@ class AttentionOps(OpsBase):
         paged_attention_max_seq_len_kv: int | None = None,
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         score_mod: ScoreMod | None = None,
         generate_stats: bool | None = None,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         score_max: tensor | None = None,
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
@@ -208,7 +208,7 @@ class AttentionOps(OpsBase):
     def _add_forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         """Add a forward pass and return its outputs, None for statistics that are not requested."""
         wanted = [name for name in outputs if name != "stats" or request.stats]
-        self._add(AttentionNode(request, wanted, self))
+        self._add_node(AttentionNode(request, wanted, self))
         return [request.get(name) for name in outputs]
 
     def sdpa_backward(
@@ -237,7 +237,7 @@ class AttentionOps(OpsBase):
         dropout: tuple[Any, ...] | None = None,
         rng_dump: tensor | None = None,
         use_deterministic_algorithm: bool = False,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         score_mod: ScoreMod | None = None,
         score_mod_bprop: ScoreMod | None = None,
@@ -279,7 +279,7 @@ class AttentionOps(OpsBase):
         return self._add_backward(request, ("dq", "dk", "dv"))
 
     def _add_backward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
-        self._add(AttentionNode(request, outputs, self))
+        self._add_node(AttentionNode(request, outputs, self))
         return [request.get(name) for name in outputs]
 
     def sdpa_fp8(
@@ -313,7 +313,7 @@ class AttentionOps(OpsBase):
         paged_attention_max_seq_len_kv: int | None = None,
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         fn: ScoreMod | None = None,
         generate_stats: bool | None = None,
@@ -321,7 +321,7 @@ class AttentionOps(OpsBase):
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         cu_seq_len_q: tensor | None = None,
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
@@ -390,12 +390,12 @@ class AttentionOps(OpsBase):
         diagonal_alignment: diagonal_alignment = _TOP_LEFT,
         diagonal_band_left_bound: int | None = None,
         diagonal_band_right_bound: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         generate_stats: bool | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         use_padding_mask: bool = False,
         seq_len_q: tensor | None = None,
         seq_len_kv: tensor | None = None,
@@ -475,7 +475,7 @@ class AttentionOps(OpsBase):
         right_bound: int | None = None,
         use_deterministic_algorithm: bool = False,
         dropout: tuple[Any, ...] | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
@@ -551,7 +551,7 @@ class AttentionOps(OpsBase):
         right_bound: int | None = None,
         use_deterministic_algorithm: bool = False,
         dropout: tuple[Any, ...] | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,

@@ -29,13 +29,13 @@ from .node import Emitter, Node, check_and_infer, pack_strides
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["AttentionNode", "ScoreMod", "alibi_slopes", "get_port_name"]
+__all__ = ["AttentionNode", "ScoreMod", "get_port_name", "make_alibi_slopes"]
 
 ScoreMod = Callable[[Any, tensor], tensor]
 
-_PER_ROW = ("stats", "max", "sum_exp")
-_WRITTEN = frozenset({"max", "sum_exp", "rng_dump", "dbias", "dsink"})  # outputs that are given as arguments
-_TAGS: dict[tuple[Kind, bool], str] = {
+_ROW_STATISTICS = ("stats", "max", "sum_exp")
+_OUTPUT_ARGUMENTS = frozenset({"max", "sum_exp", "rng_dump", "dbias", "dsink"})  # outputs that are given as arguments
+_NODE_TAGS: dict[tuple[Kind, bool], str] = {
     ("half", False): "SDPA",
     ("fp8", False): "SDPA_FP8_FWD",
     ("mxfp8", False): "SDPA_MXFP8_FWD",
@@ -44,7 +44,7 @@ _TAGS: dict[tuple[Kind, bool], str] = {
     ("mxfp8", True): "SDPA_MXFP8_BWD",
 }
 # cudnn-frontend's names of ports, where they are not ours with the first letter capital.
-_PORTS = {
+_PORT_NAMES = {
     "do": "dO",
     "dq": "dQ",
     "dk": "dK",
@@ -66,7 +66,7 @@ _PORTS = {
 }
 
 
-def alibi_slopes(heads: int) -> list[float]:
+def make_alibi_slopes(heads: int) -> list[float]:
     """Return the ALiBi slopes, one per head, to store with the graph."""
     from ...interpreter.reference import alibi_slopes as slopes
 
@@ -80,7 +80,7 @@ class AttentionNode(Node):
         self.request = request
         self._context = graph.context
         self.graph = weakref.ref(graph)  # which holds its nodes
-        given = {name for name in request.tensors if name in _WRITTEN}
+        given = {name for name in request.tensors if name in _OUTPUT_ARGUMENTS}
         super().__init__(
             request.name,
             request.compute,
@@ -92,9 +92,9 @@ class AttentionNode(Node):
                 item.set_name(f"{self.name}::{port}")
         for name in outputs:
             request.tensors[name] = self.add_output(get_port_name(name))
-        self.tag = _TAGS[request.kind, request.backward]
+        self.tag = _NODE_TAGS[request.kind, request.backward]
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         r = self.request
         return {
             "alibi_mask": r.alibi,
@@ -136,7 +136,7 @@ class AttentionNode(Node):
         r = self.request
         b, h, s_q, _ = r.tensors["q"].dim
         for name, item in r.tensors.items():
-            if name in _PER_ROW and not (name == "stats" and r.backward):
+            if name in _ROW_STATISTICS and not (name == "stats" and r.backward):
                 _fill_output(item, [b, h, s_q, 1], data_type.FLOAT)
             elif name.startswith("amax_"):
                 _fill_output(item, [1, 1, 1, 1], data_type.FLOAT)
@@ -152,14 +152,16 @@ class AttentionNode(Node):
 
     def emit(self, to: Emitter) -> None:
         r, context = self.request, to.context
-        to.compute_type(self)
+        to.get_compute_type(self)
         unified = is_unified(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
             raise not_supported_error(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.to_problem(to)
-        frame = AttentionBuilder(problem, "sdpa", context.version, ExistingGraph(to.g, self._map_graph_tensors(to)))
+        frame = AttentionBuilder(
+            problem, "sdpa", context.version, ExistingGraph(to.builder, self._map_graph_tensors(to))
+        )
         if r.backward:
             add_composite_backward(frame)
         elif unified:
@@ -167,12 +169,12 @@ class AttentionNode(Node):
         else:
             add_composite_forward(frame)
         if r.alibi:
-            to.constants[frame.per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
+            to.constants[frame.per_head_tensor("alibi_slopes").uid] = make_alibi_slopes(problem.heads)
 
     def _map_graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
         """Return the graph values of the user's tensors, by their names in the attention problem."""
         r = self.request
-        values = {name: to.tensor(item) for name, item in r.tensors.items()}
+        values = {name: to.emit_tensor(item) for name, item in r.tensors.items()}
         if r.kind == "mxfp8" and r.backward:
             values["o_f16"] = values["o"]
             for name in ("q", "k"):
@@ -183,7 +185,7 @@ class AttentionNode(Node):
         """Return the node as an attention problem for ``graph.attention``."""
         r, context = self.request, to.context
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
-        kind = to.tensor(q).data_type
+        kind = to.emit_tensor(q).data_type
         if (kind in FP8_TYPES) != (r.kind != "half"):
             raise not_supported_error(
                 f"attention node {r.name!r} has Q of {kind.name}, which is not supported by this method",
@@ -203,7 +205,7 @@ class AttentionNode(Node):
             kv_heads=k.dim[1],
             v_heads=v.dim[1],
             data_type=kind,
-            output_type=to.tensor(r.tensors["dq" if r.backward else "o"]).data_type,
+            output_type=to.emit_tensor(r.tensors["dq" if r.backward else "o"]).data_type,
             mx=r.kind == "mxfp8",
             layout=self._read_strides_by_name(),
             scale=r.scale if r.scale is not None else "tensor" if r.has("scale") else "none",
@@ -270,7 +272,7 @@ class AttentionNode(Node):
 
 def get_port_name(name: str) -> str:
     """Return cudnn-frontend's name for the port of a tensor: ``Amax_dQ``, ``Descale_K_T``, ``Stats``."""
-    known = _PORTS.get(name)
+    known = _PORT_NAMES.get(name)
     if known is not None:
         return known
     first, _, rest = name.partition("_")
@@ -330,4 +332,4 @@ class _ScoreModifier:
         for node in inner._nodes:
             check_and_infer(node, context)
             node.emit(to)
-        return to.tensor(result)
+        return to.emit_tensor(result)

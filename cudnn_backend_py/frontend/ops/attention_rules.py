@@ -29,12 +29,14 @@ __all__ = [
     "is_unified",
 ]
 
-_SHORT = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
+_NARROW_FLOAT_TYPES = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
 
 Kind = Literal["half", "fp8", "mxfp8"]
 
-_MX_BLOCK = 32
-_ONLY_RAGGED = "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)"
+_MX_BLOCK_SIZE = 32
+_RAGGED_ONLY_MESSAGE = (
+    "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)"
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -210,7 +212,7 @@ def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | 
     needs: tuple[tuple[bool, VersionTuple | None, str], ...] = (
         (True, (9, 13, 1), "it"),
         (context.is_dynamic_shape_enabled, None, "dynamic shapes"),
-        (not request.has_types(_SHORT), None, "elements of other types than fp16, bf16 and fp8"),
+        (not request.has_types(_NARROW_FLOAT_TYPES), None, "elements of other types than fp16, bf16 and fp8"),
         (has("block_mask"), (9, 14, 0), "a block mask"),
         (has("page_table_k", "page_table_v", "seq_len_q", "seq_len_kv"), (9, 15, 0), "page tables and lengths"),
         (has("bias", "dropout_seed", "dropout_offset", "sink"), (9, 21, 0), "bias, seed, offset and sink"),
@@ -462,7 +464,7 @@ def _check_running_lengths(request: AttentionRequest, version: Version, say: _Ru
         "a length of Q and one of K and V must be provided together, as lengths or as running sums",
     )
     totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
-    say.refuse_unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    say.refuse_unsupported(totals and not request.is_ragged, _RAGGED_ONLY_MESSAGE)
     say.refuse_unsupported(
         request.stats_log2 and request.stats and version < (9, 27, 0),
         f"stats_use_log2 is not supported before cuDNN 9.27, this is {version_text(version)}",
@@ -480,7 +482,7 @@ def _check_implementation(request: AttentionRequest, context: Context, say: _Rul
         what = "a ragged offset multiplier" if request.has_offset_multiplier else "running sums of lengths (cu_seq_len)"
         lacks = find_unified_obstacle(request, context)
         say.refuse_unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
-    elif not is_unified(request, context) and not request.has_types((*_SHORT, data_type.FLOAT)):
+    elif not is_unified(request, context) and not request.has_types((*_NARROW_FLOAT_TYPES, data_type.FLOAT)):
         say.refuse_unsupported(
             True, "attention is not supported with elements of other types than fp16, bf16, fp8 and fp32"
         )
@@ -670,7 +672,7 @@ def _check_mx_scale_tensor(
 
 
 def _count_mx_blocks(size: int) -> int:
-    return -(-size // _MX_BLOCK)
+    return -(-size // _MX_BLOCK_SIZE)
 
 
 def _check_mx_forward(version: Version, major: int, say: _RuleChecker) -> None:
@@ -726,7 +728,7 @@ def _check_backward(request: AttentionRequest, context: Context, say: _RuleCheck
     _check_padding(request, say)
     say.refuse_unsupported(
         (request.max_total_seq_q is not None or request.max_total_seq_kv is not None) and not request.is_ragged,
-        _ONLY_RAGGED,
+        _RAGGED_ONLY_MESSAGE,
     )
     _check_bottom_right(request, version, say)
     _check_backward_bounds(request, version, major, say)
@@ -842,7 +844,7 @@ def _check_backward_fp8(request: AttentionRequest, context: Context, say: _RuleC
     _check_heads(request, say)
     _check_scale(request, say)
     totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
-    say.refuse_unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    say.refuse_unsupported(totals and not request.is_ragged, _RAGGED_ONLY_MESSAGE)
     _check_ragged_sink(request, version, say)
     _check_padding(request, say, modifier_may=False)
     _check_dropout(request, say)

@@ -50,7 +50,7 @@ class OpNode(Node):
 
     def infer(self, context: Context) -> None:
         """Fill in types, then the rank of scalars, then dims and strides, in cudnn-frontend's order."""
-        for item in self.tensors():
+        for item in self.iterate_tensors():
             fill_data_type(item, context)
         self._expand_scalars()
         self.infer_shapes()

@@ -67,7 +67,7 @@ class Node:
         self.outputs[port] = made
         return made
 
-    def tensors(self) -> Iterable[UserTensor]:
+    def iterate_tensors(self) -> Iterable[UserTensor]:
         """Yield all input and output tensors of the node."""
         yield from self.inputs.values()
         yield from self.outputs.values()
@@ -90,7 +90,7 @@ class Node:
         """Return the engine that the graph needs if heuristics do not list it, else None."""
         return None
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         """Return the node's parameters other than tensors, as plain data."""
         return {}
 
@@ -102,13 +102,13 @@ class Node:
             "compute_data_type": None if self.compute == data_type.NOT_SET else self.compute.name,
             "inputs": {port: item.uid for port, item in self.inputs.items()},
             "outputs": {port: item.uid for port, item in self.outputs.items()},
-            **self.parameters(),
+            **self.list_parameters(),
         }
 
 
 @contextmanager
 def add_dims_to_errors(node: Node) -> Iterator[None]:
-    """Convert errors about unexpected ranks or empty dims into one that shows the dims of the node's inputs."""
+    """Convert index errors of shape inference into an error that shows the dims of the node's inputs."""
     try:
         yield
     except CudnnBackendError:
@@ -126,7 +126,7 @@ def check_and_infer(node: Node, context: Context) -> None:
     node.check(context)
     with add_dims_to_errors(node):
         node.infer(context)
-    for item in node.tensors():
+    for item in node.iterate_tensors():
         fill_data_type(item, context)
         if item.ragged_offset is not None:
             fill_data_type(item.ragged_offset, context)
@@ -141,8 +141,8 @@ def fill_data_type(item: UserTensor, context: Context) -> None:
 class Emitter:
     """Converts nodes into operations of one :class:`~cudnn_backend_py.GraphBuilder`.
 
-    ``g`` is the builder; ``context`` the types, version and architecture of the graph; ``tensors`` what each tensor
-    of the user became. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
+    ``context`` has the types, version and architecture of the graph; ``tensors`` maps each user tensor to its graph
+    tensor. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
     ALiBi), by uid; ``slices`` are parts of other tensors: uid to (uid of the whole, bytes from its start).
     """
 
@@ -150,7 +150,7 @@ class Emitter:
         self.context = context
         self._ranks = {item: rank for node in nodes for item, rank in node.list_required_ranks().items()}
         self._own = {item for item in own if item.uid}
-        self.g = GraphBuilder(
+        self.builder = GraphBuilder(
             name,
             first_uid=1 + max((item.uid for item in self._own if not item.uid_given), default=0),
             io_type=context.io.backend or DataType.FLOAT,
@@ -161,23 +161,23 @@ class Emitter:
         self.constants: dict[int, Sequence[float]] = {}
         self.slices: dict[int, tuple[int, int]] = {}
 
-    def graph(self) -> Graph:
-        """Return the graph value, after warning as :func:`warn_about_known_issues`."""
-        made = self.g.graph()
+    def make_graph(self) -> Graph:
+        """Return the graph value, and warn about its known issues."""
+        made = self.builder.graph()
         warn_about_known_issues(made, self.context.sm, self.context.version)
         return made
 
-    def tensor(self, source: UserTensor) -> Tensor:
-        """Return the graph value of a user's tensor, created on the first call."""
+    def emit_tensor(self, source: UserTensor) -> Tensor:
+        """Return the graph tensor of a user's tensor, created on the first call."""
         made = self.tensors.get(source)
         if made is None:
             kind = source.data_type.backend
             if kind is None:
                 raise invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
-            offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
+            offset = None if source.ragged_offset is None else self.emit_tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
-            made = self.g.tensor(
-                self.g.free_name(source.name or "tensor"),
+            made = self.builder.tensor(
+                self.builder.free_name(source.name or "tensor"),
                 (*source.dim, *ones),
                 kind,
                 strides=(*source.stride, *ones),
@@ -197,10 +197,10 @@ class Emitter:
         return made
 
     def emit_optional_tensor(self, source: UserTensor | None) -> Tensor | None:
-        """Return the graph value of a user's tensor, None for None."""
-        return None if source is None else self.tensor(source)
+        """Return the graph tensor of a user's tensor; None if there is no tensor."""
+        return None if source is None else self.emit_tensor(source)
 
-    def compute_type(self, node: Node) -> DataType:
+    def get_compute_type(self, node: Node) -> DataType:
         """Return a node's compute type: its own, else the graph's."""
         kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
         return kind.backend or DataType.FLOAT

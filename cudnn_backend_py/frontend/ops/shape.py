@@ -56,7 +56,7 @@ class _Reshape(OpNode):
         self.mode = mode
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         y = self.outputs["Y"]
         return {"reshape_mode": self.mode.name, "dim": list(y.dim), "stride": list(y.stride)}
 
@@ -72,9 +72,11 @@ class _Reshape(OpNode):
         logical = self.mode is reshape_mode.LOGICAL
         if logical:
             require_version(to, (9, 22), "a LOGICAL reshape")
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         mode = ReshapeMode.LOGICAL if logical else None
-        to.g.operation(DescriptorType.OPERATION_RESHAPE, y.name, x=to.tensor(self.inputs["X"]), y=y, mode=mode)
+        to.builder.operation(
+            DescriptorType.OPERATION_RESHAPE, y.name, x=to.emit_tensor(self.inputs["X"]), y=y, mode=mode
+        )
 
 
 class _Transpose(OpNode):
@@ -86,7 +88,7 @@ class _Transpose(OpNode):
         self.permutation = permutation
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"permutation": self.permutation}
 
     def infer_shapes(self) -> None:
@@ -106,9 +108,9 @@ class _Transpose(OpNode):
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "transpose")
-        y = to.tensor(self.outputs["Y"])
-        x = to.tensor(self.inputs["X"])
-        to.g.operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=self.permutation)
+        y = to.emit_tensor(self.outputs["Y"])
+        x = to.emit_tensor(self.inputs["X"])
+        to.builder.operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=self.permutation)
 
 
 class _Slice(OpNode):
@@ -136,7 +138,7 @@ class _Slice(OpNode):
         """Start, stop and step of each dim."""
         return [one.indices(size) for one, size in zip(self.slices, self.inputs["X"].dim, strict=False)]
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {
             "slices": [[start, stop] for start, stop, _ in self.ranges],
             "slice_strides": [step for _, _, step in self.ranges],
@@ -180,18 +182,18 @@ class _Slice(OpNode):
         if not self.outputs["Y"].in_memory:
             self._emit_operation(to)
             return
-        x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
+        x, y = to.emit_tensor(self.inputs["X"]), to.emit_tensor(self.outputs["Y"])
         memory, before = to.slices.get(x.uid, (x.uid, 0))
         to.slices[y.uid] = (memory, before + self._compute_byte_offset())
 
     def _emit_operation(self, to: Emitter) -> None:
         require_version(to, (9, 22), "a slice of a virtual tensor, or one that is an output,")
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         starts, stops, steps = zip(*self.ranges, strict=True)
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_SLICE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
             start_indices=starts,
             limit_indices=stops,
@@ -209,7 +211,7 @@ class _Concatenate(OpNode):
         self.in_place_index = None if in_place_index is None else to_int("in_place_index", in_place_index)
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"axis": self.axis, "in_place_index": self.in_place_index}
 
     def check(self, context: Context) -> None:
@@ -224,12 +226,12 @@ class _Concatenate(OpNode):
         fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_CONCAT,
             y.name,
             axis=self.axis,
-            input=[to.tensor(item) for item in self.inputs.values()],
+            input=[to.emit_tensor(item) for item in self.inputs.values()],
             inplace_index=self.in_place_index,
             output=y,
         )
@@ -246,7 +248,7 @@ class _Rng(OpNode):
         self.distribution, self.probability = distribution, probability
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"distribution": self.distribution.name, "bernoulli_probability": self.probability}
 
     def infer_shapes(self) -> None:
@@ -258,18 +260,18 @@ class _Rng(OpNode):
                 f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}; "
                 "only BERNOULLI with a probability is supported"
             )
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         parameters = {
             "distribution": RngDistribution.BERNOULLI,
             "bernoulli_dist_probability": float(self.probability),
         }
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_RNG,
             y.name,
             y=y,
             rng=Parameters(DescriptorType.RNG, parameters),
-            seed=to.tensor(self.inputs["Seed"]),
-            offset=to.tensor(self.inputs["Offset"]),
+            seed=to.emit_tensor(self.inputs["Seed"]),
+            offset=to.emit_tensor(self.inputs["Offset"]),
         )
 
 
@@ -293,7 +295,7 @@ class _Resample(OpNode):
         if generate_index and self.mode is resample_mode.MAXPOOL:
             self.add_output("Index")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         modes = {"resample_mode": self.mode.name, "padding_mode": self.padding.name}
         return {**modes, **self.window, "generate_index": "Index" in self.outputs}
 
@@ -321,7 +323,7 @@ class _Resample(OpNode):
             fill_dims_and_strides(self.outputs["Index"], y.dim)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         fields = {
             "window_dims": "window",
             "strides": "stride",
@@ -330,16 +332,16 @@ class _Resample(OpNode):
         }
         parameters = {
             "mode": ResampleMode[self.mode.name],
-            "comp_type": to.compute_type(self),
+            "comp_type": to.get_compute_type(self),
             "nan_propagation": NanPropagation.PROPAGATE_NAN,
             "padding_mode": PaddingMode[self.padding.name],
             "spatial_dims": len(self.window["window"]),
             **{field: tuple(self.window[side]) for field, side in fields.items()},
         }
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_RESAMPLE_FWD,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
             idx=to.emit_optional_tensor(self.outputs.get("Index")),
             alpha=1.0,
@@ -374,19 +376,19 @@ class _PagedCacheLoad(OpNode):
             )
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["yOut"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["yOut"])
+        to.builder.operation(
             DescriptorType.OPERATION_PAGED_CACHE_LOAD,
             y.name,
-            container=to.tensor(self.inputs["container"]),
+            container=to.emit_tensor(self.inputs["container"]),
             y=y,
-            sequence=to.tensor(self.inputs["seqLen"]),
-            page_table=to.tensor(self.inputs["pageTable"]),
+            sequence=to.emit_tensor(self.inputs["seqLen"]),
+            page_table=to.emit_tensor(self.inputs["pageTable"]),
         )
 
 
 # Tag -> operation, where it reads and writes, its version, and the ports' names
-_ROPES = {
+_ROPE_DESCRIPTORS = {
     "ROPE": (DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), (9, 24), ("INPUT", "OUTPUT")),
     "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 24), ("DY", "DX")),
 }
@@ -400,27 +402,27 @@ class _Rope(OpNode):
         self.tag = tag
         self.needs = tuple(inputs)
         self.output_scale, self.rope_dim = to_float("output_scale", output_scale), to_int("rope_dim", rope_dim)
-        self.add_output(_ROPES[tag][3][1]).in_memory = True
+        self.add_output(_ROPE_DESCRIPTORS[tag][3][1]).in_memory = True
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"output_scale": to_float32_hex(self.output_scale), "rope_dim": self.rope_dim}
 
     def infer_shapes(self) -> None:
         source, target = (
-            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPES[self.tag][3], strict=True)
+            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPE_DESCRIPTORS[self.tag][3], strict=True)
         )
         fill_dims_and_strides(target, source.dim, source.stride)
 
     def emit(self, to: Emitter) -> None:
-        kind, fields, version, (source, target) = _ROPES[self.tag]
+        kind, fields, version, (source, target) = _ROPE_DESCRIPTORS[self.tag]
         require_version(to, version, self.tag.lower())
-        y = to.tensor(self.outputs[target])
-        tensors = dict(zip(fields, (to.tensor(self.inputs[source]), y), strict=True))
-        to.g.operation(
+        y = to.emit_tensor(self.outputs[target])
+        tensors = dict(zip(fields, (to.emit_tensor(self.inputs[source]), y), strict=True))
+        to.builder.operation(
             kind,
             y.name,
             **tensors,
-            freqs=to.tensor(self.inputs["FREQS"]),
+            freqs=to.emit_tensor(self.inputs["FREQS"]),
             output_scale=None if self.output_scale == 1.0 else self.output_scale,
             rope_dim=self.rope_dim or None,
         )
@@ -434,14 +436,14 @@ class ShapeOps(OpsBase):
 
         VIEW_ONLY looks at the same memory, LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
         """
-        return self._add(_Reshape(name, input, reshape_mode)).outputs["Y"]
+        return self._add_node(_Reshape(name, input, reshape_mode)).outputs["Y"]
 
     def transpose(
         self, input: tensor, permutation: Sequence[int], compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         """Return `input` with dim i of the result being dim ``permutation[i]``; needs cuDNN 9.22."""
         node = _Transpose(name, compute_data_type, input, to_int_list("permutation", permutation))
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def slice(
         self, input: tensor, slices: Slices = (), compute_data_type: data_type = NOT_SET, name: str = ""
@@ -451,7 +453,7 @@ class ShapeOps(OpsBase):
         A part of a tensor in memory is that memory from an offset on, and costs nothing. One of a virtual tensor is
         an operation, and needs cuDNN 9.22.
         """
-        return self._add(_Slice(name, compute_data_type, input, slices)).outputs["Y"]
+        return self._add_node(_Slice(name, compute_data_type, input, slices)).outputs["Y"]
 
     def concatenate(
         self, inputs: Sequence[tensor], axis: int, in_place_index: int | None = None, name: str = ""
@@ -461,7 +463,7 @@ class ShapeOps(OpsBase):
         `in_place_index` says which of them is in the memory of the result already.
         """
         node = _Concatenate(name, inputs, axis, in_place_index)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def rng(
         self,
@@ -485,7 +487,7 @@ class ShapeOps(OpsBase):
         cudnn-frontend has it in C++ only.
         """
         node = _Rng(name, {"Seed": seed, "Offset": offset}, distribution, bernoulli_probability)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def resample(
         self,
@@ -517,7 +519,7 @@ class ShapeOps(OpsBase):
             {side: to_int_list(side, values) for side, values in sides.items()},
             generate_index,
         )
-        outputs = self._add(node).outputs
+        outputs = self._add_node(node).outputs
         return [outputs["Y"], outputs.get("Index")]
 
     def paged_cache_load(self, container: tensor, seq_len: tensor, page_table: tensor, name: str = "") -> tensor:
@@ -537,7 +539,7 @@ class ShapeOps(OpsBase):
         cudnn-frontend has it in C++ only; its attention adds it where it is given page tables.
         """
         inputs = {"container": container, "seqLen": seq_len, "pageTable": page_table}
-        return self._add(_PagedCacheLoad(name, inputs)).outputs["yOut"]
+        return self._add_node(_PagedCacheLoad(name, inputs)).outputs["yOut"]
 
     def rope(
         self,
@@ -563,7 +565,7 @@ class ShapeOps(OpsBase):
         cuDNN 9.24.
         """
         node = _Rope("ROPE", name, compute_data_type, {"INPUT": input, "FREQS": freqs}, output_scale, rope_dim)
-        return self._add(node).outputs["OUTPUT"]
+        return self._add_node(node).outputs["OUTPUT"]
 
     def rope_backward(
         self,
@@ -579,7 +581,7 @@ class ShapeOps(OpsBase):
         C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
         node = _Rope("ROPE_BWD", name, compute_data_type, {"DY": dY, "FREQS": freqs}, output_scale, rope_dim)
-        return self._add(node).outputs["DX"]
+        return self._add_node(node).outputs["DX"]
 
 
 def _check_block_size(node: OpNode, sizes: Sequence[int]) -> None:
@@ -601,7 +603,7 @@ class _Quantize(OpNode):
         self.add_output("Y")
         self.add_output("scale")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
 
     def check(self, context: Context) -> None:
@@ -638,14 +640,14 @@ class _Quantize(OpNode):
         return ordered_strides(dims, order)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
-            scale=to.tensor(self.outputs["scale"]),
-            math_prec=to.compute_type(self),
+            scale=to.emit_tensor(self.outputs["scale"]),
+            math_prec=to.get_compute_type(self),
             block_size=self.block_size,
         )
 
@@ -661,7 +663,7 @@ class _Dequantize(OpNode):
         self.block_size, self.negative = block_size, bool(negative)
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "is_negative_scale": self.negative}
 
     def check(self, context: Context) -> None:
@@ -680,14 +682,14 @@ class _Dequantize(OpNode):
         fill_dims_and_strides(self.outputs["Y"], x.dim, x.stride)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
-            scale=to.tensor(self.inputs["scale"]),
+            x=to.emit_tensor(self.inputs["X"]),
+            scale=to.emit_tensor(self.inputs["scale"]),
             y=y,
-            math_prec=to.compute_type(self),
+            math_prec=to.get_compute_type(self),
             block_size=self.block_size,
             neg_scale=self.negative if to.context.version >= (9, 14) else None,
         )
@@ -710,7 +712,7 @@ class BlockScaleOps(OpsBase):
         The dims of Y are those of `input`, the scale's are divided by the block size along the axis. With
         `transpose` the axis has stride 1 in both.
         """
-        node = self._add(_Quantize(name, compute_data_type, input, block_size, axis, transpose))
+        node = self._add_node(_Quantize(name, compute_data_type, input, block_size, axis, transpose))
         return [node.outputs["Y"], node.outputs["scale"]]
 
     def block_scale_dequantize(
@@ -725,4 +727,4 @@ class BlockScaleOps(OpsBase):
         """Return `input` multiplied by its block scales: a virtual tensor with the dims and strides of `input`."""
         sizes = to_int_list("block_size", block_size)
         node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]

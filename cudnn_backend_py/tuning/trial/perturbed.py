@@ -90,37 +90,37 @@ class PerturbedRun(Run):
         self._factors: set[int] = set()
         self._op: Op | None = None
 
-    def operation(self, op: Op) -> None:
+    def run_operation(self, op: Op) -> None:
         before = self._current, self._moved, self._factors, self._op
         self._current = rule_of(op, self._arithmetic, self._copied) if self._noise is not None else PerturbationRule()
         self._moved, self._op = {}, op
         self._factors = {tensor.uid for port, tensor in op.ports() if port in FACTORS}
         if self._current.sums and not self._arithmetic.transformed and self._is_exact(op):
             self._current = PerturbationRule(narrow=self._current.narrow)
-        super().operation(op)
+        super().run_operation(op)
         self._current, self._moved, self._factors, self._op = before
 
-    def without_rounding(self) -> Run:
-        other = super().without_rounding()
+    def copy_without_rounding(self) -> Run:
+        other = super().copy_without_rounding()
         assert isinstance(other, PerturbedRun)
         other._noise, other._current = None, PerturbationRule()
         return other
 
-    def floats(self, tensor: Tensor) -> Floats:
-        values = super().floats(tensor)
+    def read_floats(self, tensor: Tensor) -> Floats:
+        values = super().read_floats(tensor)
         if not self._in_steps or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
             return values
         return values.astype(np.float32) if self._current.absolute else values
 
-    def read(self, tensor: Tensor) -> Numbers:
-        values = super().read(tensor)
+    def read_value(self, tensor: Tensor) -> Numbers:
+        values = super().read_value(tensor)
         if self._noise is None or not is_float(tensor.data_type):
             return values
         if tensor.uid not in self._moved:
             self._moved[tensor.uid] = self._perturb_input(tensor, values)
         return self._moved[tensor.uid]
 
-    def write(self, tensor: Tensor, values: ArrayLike) -> None:
+    def write_value(self, tensor: Tensor, values: ArrayLike) -> None:
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
             given = np.clip(
@@ -134,11 +134,11 @@ class PerturbedRun(Run):
         kept = tensor.uid in self.row_sums and tensor.virtual
         if self._noise is not None and is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
             given = self._perturb_rounding(given, tensor.data_type)
-        super().write(tensor, given)
+        super().write_value(tensor, given)
 
     def _reordered_product(self, op: Reduction, values: Numbers) -> Numbers:
         """Return products computed in another order, which may overflow or underflow in float32."""
-        size = np.abs(self.read(op.x))
+        size = np.abs(self.read_value(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
         return np.where(large > largest_finite(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
@@ -151,12 +151,12 @@ class PerturbedRun(Run):
             values, self._still = moved if self._still is None else np.where(self._still, values, moved), None
         return super().round_to_type(values, data_type)
 
-    def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
+    def round_numerators(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
         """Return the quotients with another rounding, as small score errors may change an exponential's rounding."""
         if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
             values = self._perturb_rounding(values * sums, data_type) / sums
-        return super().round_undivided(values, sums, data_type)
+        return super().round_numerators(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all sums are of integers within the exact range of their type."""
@@ -164,7 +164,7 @@ class PerturbedRun(Run):
         for tensor in op.inputs().values():
             if not is_float(tensor.data_type):
                 continue
-            values = Run.read(self, tensor)
+            values = Run.read_value(self, tensor)
             if not np.isfinite(values).all() or (values != np.trunc(values)).any():
                 return False
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
@@ -207,7 +207,7 @@ class PerturbedRun(Run):
             moved = np.where(moved == 0, 2 * _TINY * self._sign, moved)  # all of them alike: a kernel has one rule
         return moved
 
-    def computed(self, op: Op, values: Floats) -> Floats:
+    def adjust_result(self, op: Op, values: Floats) -> Floats:
         """Return the result of a pointwise operation as another kernel might round it; some exact zeros stay zero."""
         if self._noise is None and self.rounding:
             self._unmoved |= {tensor.uid: values for tensor in op.outputs().values()}
@@ -219,7 +219,7 @@ class PerturbedRun(Run):
         rule = self._current
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
-            x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
+            x, dy = (np.asarray(self.read_value(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), np.nan if self._flat else dy, values)
             values = np.where(flat & np.isfinite(values) & self._flat, 0.0, values)
@@ -244,14 +244,14 @@ class PerturbedRun(Run):
     def _error_scale(self, op: Pointwise, values: Floats) -> Floats:
         """Return the scale of a function's absolute error, as measured (``BOUNDS``)."""
         assert op.x is not None
-        x = np.nan_to_num(np.abs(self.read(op.x)))
+        x = np.nan_to_num(np.abs(self.read_value(op.x)))
         if op.mode in (_P.DIV, _P.POW):
             return np.zeros(1)
         if op.b is not None and op.mode in (_P.MOD, _P.FLOOR_MOD):
-            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read(op.b))))
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read_value(op.b))))
         size = np.clip(x, 1.0, 64.0)
         if op.dy is not None:
-            size = size * np.abs(self.read(op.dy))
+            size = size * np.abs(self.read_value(op.dy))
         return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
 
     def _perturb_output(self, values: Floats, data_type: DataType) -> Floats:
@@ -282,11 +282,11 @@ class _Float32Run(Run):
 
     flushes = False
 
-    def floats(self, tensor: Tensor) -> Floats:
-        values = super().floats(tensor)
+    def read_floats(self, tensor: Tensor) -> Floats:
+        values = super().read_floats(tensor)
         return values if tensor.data_type is _T.DOUBLE else self._as_float32(values)
 
-    def computed(self, op: Op, values: Floats) -> Floats:
+    def adjust_result(self, op: Op, values: Floats) -> Floats:
         if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
             return values
         return np.asarray(self._as_float32(np.asarray(values)), np.float64)
@@ -304,8 +304,8 @@ def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[
         run.flushes = flushes
         with np.errstate(all="ignore"):
             for op in graph.ops:
-                run.operation(op)
-        found.append({tensor.name: run.result(tensor).astype(np.float64) for tensor in graph.outputs})
+                run.run_operation(op)
+        found.append({tensor.name: run.get_result(tensor).astype(np.float64) for tensor in graph.outputs})
     return found
 
 
@@ -314,11 +314,11 @@ def run_perturbed(run: PerturbedRun) -> dict[int, Floats]:
     found: dict[int, Floats] = {}
     with np.errstate(all="ignore"):
         for op in run.graph.ops:
-            run.operation(op)
+            run.run_operation(op)
         for tensor in run.graph.outputs:
             if tensor.ragged_offset is not None:
                 run._values[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
-                found[tensor.uid] = run.result(tensor).astype(np.float64)
+                found[tensor.uid] = run.get_result(tensor).astype(np.float64)
             else:
                 found[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
     return found

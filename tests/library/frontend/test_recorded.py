@@ -436,7 +436,7 @@ def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
         m.graph.get_workspace_size(None, *other_dims) == m.graph.get_workspace_size()
     )  # cuDNN needs a device's handle
     with monkeypatch.context() as older:
-        older.setattr("cudnn_backend_py.frontend.graphs.WORKSPACE_SINCE", (99, 0, 0))
+        older.setattr("cudnn_backend_py.frontend.graphs.MIN_WORKSPACE_QUERY_VERSION", (99, 0, 0))
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
             m.graph.get_workspace_size(None, *other_dims)
     blob = m.graph.serialize(as_bytes=True)

@@ -58,7 +58,7 @@ class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, 
         return emitter
 
     def graph(self) -> Graph:
-        return self.emitter().g.graph()
+        return self.emitter().builder.graph()
 
 
 def make_tensor(*dims: int, last: bool = False, **options: Any) -> tensor:
@@ -753,9 +753,9 @@ def test_slices_of_tensors_in_memory_become_added_offsets() -> None:
         first.uid: (whole.uid, 8 * 2048 * 4),
         second.uid: (whole.uid, (8 * 2048 + 3 * 64 + 2) * 4),
     }
-    assert [op.display_name() for op in emitter.g.graph().ops] == ["relu_fwd"]
+    assert [op.display_name() for op in emitter.builder.graph().ops] == ["relu_fwd"]
     assert (first.alignment, second.alignment) == (16, 8)
-    assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
+    assert not any(item.virtual for item in emitter.builder.graph().ops[0].inputs().values())
 
 
 def test_a_slice_that_is_an_output_is_an_operation_with_its_input_type() -> None:

@@ -40,8 +40,8 @@ def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     monkeypatch.setattr(find, "_warned", set())
     version, sm, graph = find_affected_version(row, made)
     emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
-    emitter.g.ops = list(graph.ops)
-    assert list_issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    emitter.builder.ops = list(graph.ops)
+    assert list_issue_warning_categories(emitter.make_graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
