@@ -47,7 +47,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
         for node in self._nodes:
             node.check(context)
             node.infer(context)
-            for item in node.tensors():
+            for item in node.iterate_tensors():
                 if item.data_type == data_type.NOT_SET:
                     item.data_type = context.intermediate if item.virtual else context.io
 
@@ -58,7 +58,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
         self.emitter = Emitter(context, "recorded", nodes=self._nodes)
         for node in self._nodes:
             node.emit(self.emitter)
-        return self.emitter.graph()
+        return self.emitter.make_graph()
 
 
 def _scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tensor:

@@ -11,7 +11,7 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSupportedError, data_type, tensor
 from cudnn_backend_py.frontend import diagonal_alignment as corner
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError, convert_errors
-from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
+from cudnn_backend_py.frontend.ops.attention_node import make_alibi_slopes
 from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
 from tests.support.frontend_attention import FLOAT, HALF, INT32, CheckContext, RecordingGraph
@@ -478,9 +478,9 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
     add_sdpa(recorder, use_alibi_mask=True, use_causal_mask=True)
     graph = recorder.graph()
     assert recorder.emitter is not None
-    assert recorder.emitter.constants == {graph.tensor("alibi_slopes").uid: alibi_slopes(4)}
-    assert alibi_slopes(4) == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
-    assert alibi_slopes(6)[4:] == [2.0**-1, 2.0**-3]
+    assert recorder.emitter.constants == {graph.tensor("alibi_slopes").uid: make_alibi_slopes(4)}
+    assert make_alibi_slopes(4) == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
+    assert make_alibi_slopes(6)[4:] == [2.0**-1, 2.0**-3]
 
 
 def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
