@@ -14,14 +14,20 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from tests.compat.programs import PROGRAMS, GraphMaker
 
-WRONG: dict[str, Any] = {"text": "abc", "object": object(), "numbers": [1.5, 1.5], "function": len, "nothing": ()}
-LISTS = ("padding", "stride", "dilation", "peer_stats", "slices", "permutation")
-INTERNAL = ("object is not iterable", "has no attribute", "cannot be interpreted", "not supported between",
+VALUES_OF_WRONG_TYPES: dict[str, Any] = {
+    "text": "abc",
+    "object": object(),
+    "numbers": [1.5, 1.5],
+    "function": len,
+    "nothing": (),
+}
+LIST_ARGUMENTS = ("padding", "stride", "dilation", "peer_stats", "slices", "permutation")
+INTERNAL_ERROR_TEXTS = ("object is not iterable", "has no attribute", "cannot be interpreted", "not supported between",
             "unhashable", "index out of range", "argument is not a float", "could not convert")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -58,13 +64,13 @@ def test_arguments_of_a_wrong_type_are_refused_with_a_clear_message(program: str
     plain = ArgumentRecorder()
     PROGRAMS[program](plain)
     for argument in plain.given:
-        for kind, value in WRONG.items():
-            if (kind == "nothing" and argument in LISTS) or (kind == "text" and argument == "name"):
+        for kind, value in VALUES_OF_WRONG_TYPES.items():
+            if (kind == "nothing" and argument in LIST_ARGUMENTS) or (kind == "text" and argument == "name"):
                 continue  # an unset value is a ValueError of validate; a name is a text
             with pytest.raises((TypeError, ValueError, RuntimeError, cudnn.cudnnGraphNotSupportedError)) as refused:
                 _build_operation_graph(PROGRAMS[program], ArgumentRecorder(argument, value))
             words = str(refused.value)
-            assert not any(word in words for word in INTERNAL), (argument, value, words)
+            assert not any(word in words for word in INTERNAL_ERROR_TEXTS), (argument, value, words)
 
 
 @pytest.mark.parametrize("setter", ["dim", "stride", "name", "uid", "ragged_offset", "reordering_type",
@@ -204,7 +210,7 @@ def test_heuristics_modes_must_be_a_list() -> None:
 def test_invalid_override_shapes_are_refused_before_cudnn_is_called(
     uids: Any, shapes: Any, strides: Any, kind: type[Exception], words: str
 ) -> None:
-    g, pack, other = _built_matmul(), {1: 4096, 2: 4096, 3: 4096}, (uids, shapes, strides)
+    g, pack, other = _build_matmul(), {1: 4096, 2: 4096, 3: 4096}, (uids, shapes, strides)
     for run in (
         lambda: g.get_workspace_size(None, *other),
         lambda: g.execute(pack, 0, None, *other),
@@ -215,7 +221,7 @@ def test_invalid_override_shapes_are_refused_before_cudnn_is_called(
 
 
 def test_without_override_shapes_the_dims_of_the_plan_are_used() -> None:
-    g = _built_matmul()
+    g = _build_matmul()
     for none in (None, [], (), np.array([], int)):
         assert g.get_workspace_size(None, none, [], []) == g.get_workspace_size()
         with pytest.raises(RuntimeError, match="plan-without-device"):
@@ -228,7 +234,7 @@ def test_override_shapes_for_a_missing_plan_are_refused() -> None:
         g.get_workspace_size_plan_at_index(0, None, [1], [[1]], [[1]])
 
 
-def _built_matmul() -> cudnn.pygraph:
+def _build_matmul() -> cudnn.pygraph:
     m = GraphMaker(cudnn, is_override_shape_enabled=True)
     m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 4)).set_output(True)
     m.graph.build()

@@ -15,12 +15,12 @@ from cudnn_backend_py.native import capture_log, library
 from tests.compat.programs import ATTENTION_DIMS, GraphMaker
 
 INT32 = cudnn.data_type.INT32
-VERSION = library().version
-needs_running_sums = pytest.mark.skipif(VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
+CUDNN_VERSION = library().version
+skip_without_running_sums = pytest.mark.skipif(CUDNN_VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -42,13 +42,13 @@ def _add_attention(m: GraphMaker, multiplier: int = 1, **options: Any) -> Any:
     return made
 
 
-def _only_operation(m: GraphMaker) -> Any:
+def _get_only_operation(m: GraphMaker) -> Any:
     (op,) = m.graph.graph().ops
     assert op.kind is DescriptorType.OPERATION_SDPA_FWD
     return op
 
 
-needs = {
+ONE_OPERATION_CASES = {
     "running sums": ((9, 24, 0), {}),
     "running sums and a corner": ((9, 24, 0), {"use_causal_mask_bottom_right": True}),
     "a multiplier": ((9, 24, 0), {"multiplier": 256}),
@@ -56,17 +56,17 @@ needs = {
 }
 
 
-@pytest.mark.parametrize("case", needs)
+@pytest.mark.parametrize("case", ONE_OPERATION_CASES)
 def test_attention_is_one_operation_or_the_error_names_the_needed_version(case: str) -> None:
-    since, options = needs[case]
+    since, options = ONE_OPERATION_CASES[case]
     m = GraphMaker(cudnn)
     _add_attention(m, **options)
-    if since > VERSION:
+    if since > CUDNN_VERSION:
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{since[0]}\.{since[1]}"):
             m.graph.validate()
         return
     m.graph.validate()
-    fields = _only_operation(m).fields
+    fields = _get_only_operation(m).fields
     assert {name: fields[name].dims for name in ("cu_seq_len_q", "cu_seq_len_kv")} == {
         "cu_seq_len_q": (3, 1, 1, 1),
         "cu_seq_len_kv": (3, 1, 1, 1),
@@ -79,7 +79,7 @@ def test_attention_is_one_operation_or_the_error_names_the_needed_version(case: 
     assert m.graph.get_execution_plan_count() > 0
 
 
-@needs_running_sums
+@skip_without_running_sums
 def test_ragged_offset_multipliers_are_read_back_from_cudnns_log() -> None:
     m = GraphMaker(cudnn)
     _add_attention(m, multiplier=256)
@@ -93,7 +93,7 @@ def test_ragged_offset_multipliers_are_read_back_from_cudnns_log() -> None:
     )
 
 
-@pytest.mark.skipif(VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
+@pytest.mark.skipif(CUDNN_VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
 def test_a_graph_that_its_required_engine_cannot_run_is_not_supported() -> None:
     set_default_target("b200")
     m = GraphMaker(cudnn)
@@ -112,16 +112,16 @@ def test_a_graph_that_its_required_engine_cannot_run_is_not_supported() -> None:
     assert caught.value.graph is not None
 
 
-@needs_running_sums
+@skip_without_running_sums
 def test_the_bottom_right_mask_reads_the_running_sums() -> None:
     m = GraphMaker(cudnn)
     _add_attention(m, use_causal_mask_bottom_right=True)
     m.graph.validate()
-    (mask,) = _only_operation(m).fields["subgraph"].ops
+    (mask,) = _get_only_operation(m).fields["subgraph"].ops
     assert {name for name in mask.fields if "seq_len" in name} == {"cu_seq_len_q", "cu_seq_len_kv"}
 
 
-WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+MISMATCHED_ARGUMENTS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     "both": (ValueError, "seq_len_q and cu_seq_len_q cannot both be set", {"seq_len_q": "lengths"}),
     "one side": (ValueError, "padding mask requires", {"cu_seq_len_kv": None}),
     "no padding": (ValueError, "only if padding mask", {"use_padding_mask": False}),
@@ -134,9 +134,9 @@ WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", MISMATCHED_ARGUMENTS)
 def test_mismatched_arguments_are_refused(case: str) -> None:
-    kind, words, options = WRONG[case]
+    kind, words, options = MISMATCHED_ARGUMENTS[case]
     m = GraphMaker(cudnn)
     if options.get("seq_len_q"):
         options = {"seq_len_q": m.add_tensor(2, 1, 1, 1, kind="INT32")}
@@ -160,7 +160,7 @@ def test_grouped_reductions_need_cudnn_924() -> None:
         m.add_tensor(1, 64, 32), mode=cudnn.reduction_mode.ADD, group_offset=offsets, out_dims=[4, 1, 32]
     ).set_output(True)
     m.graph.validate()
-    if VERSION < (9, 24, 0):
+    if CUDNN_VERSION < (9, 24, 0):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.24"):
             m.graph.graph()
     else:
@@ -209,12 +209,12 @@ def test_fp8_attention_is_one_operation_if_cudnn_supports_it(wanted: str) -> Non
     )
     for item, kind in zip(made, ("FP8_E4M3", *["FLOAT"] * 3), strict=True):
         item.set_output(True).set_data_type(getattr(cudnn.data_type, kind))
-    if wanted == "UNIFIED" and VERSION < (9, 25, 0):
+    if wanted == "UNIFIED" and CUDNN_VERSION < (9, 25, 0):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.25\.0"):
             m.graph.validate()
         return
     m.graph.validate()
-    one = wanted != "COMPOSITE" and VERSION >= (9, 25, 0)
+    one = wanted != "COMPOSITE" and CUDNN_VERSION >= (9, 25, 0)
     assert (len(m.graph.graph().ops) == 1) == one
     m.graph.build_operation_graph()
     m.graph.create_execution_plans()

@@ -18,11 +18,11 @@ from cudnn_backend_py.system.version import Window
 from tests.compat.programs import ATTENTION_DIMS, PROGRAMS, GraphMaker, read_node_fields, run_program
 from tests.compat.surface import read_facts
 
-THEIRS: dict[str, Any] = read_facts()["answers"]
+FRONTEND_RESULTS: dict[str, Any] = read_facts()["answers"]
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -30,15 +30,15 @@ def h100() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nodes_and_ports_have_the_names_of_cudnn_frontend(name: str) -> None:
-    theirs = json.loads(json.dumps(THEIRS[name]))
+    theirs = json.loads(json.dumps(FRONTEND_RESULTS[name]))
     assert json.loads(json.dumps(run_program(GraphMaker(cudnn), PROGRAMS[name]))) == theirs
 
 
-def test_every_program_has_a_recorded_answer() -> None:
-    assert set(THEIRS) == set(PROGRAMS)
+def test_every_program_has_a_recorded_result_of_cudnn_frontend() -> None:
+    assert set(FRONTEND_RESULTS) == set(PROGRAMS)
 
 
-def test_a_tensor_knows_its_graph_without_keeping_it_alive() -> None:
+def test_a_tensor_has_only_a_weak_reference_to_its_graph() -> None:
     m = GraphMaker(cudnn)
     x, w = m.add_tensor(2, 8, 16, name="x"), m.add_tensor(2, 16, 4, name="w")
     y = m.graph.matmul(x, w)
@@ -65,7 +65,7 @@ def test_an_unset_type_is_shown_as_none() -> None:
     assert described["tensors"]["x"]["dtype"] == "None"
 
 
-SETS: dict[str, Callable[[Any], Any]] = {
+SETTER_CALLS: dict[str, Callable[[Any], Any]] = {
     "set_dim": lambda item: item.set_dim([1, 8, 16]),
     "set_stride": lambda item: item.set_stride([64, 1, 8]),
     "set_name": lambda item: item.set_name("other"),
@@ -83,21 +83,21 @@ SETS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_every_setter_of_a_tensor_is_in_the_table() -> None:
-    assert set(SETS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
+def test_every_tensor_setter_is_tested() -> None:
+    assert set(SETTER_CALLS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
 
 
-def matmul_graph() -> tuple[Any, Any]:
+def make_matmul_graph() -> tuple[Any, Any]:
     m = GraphMaker(cudnn)
     c = m.graph.matmul(m.add_tensor(1, 8, 8, name="a"), m.add_tensor(1, 8, 8, name="b"), name="mm")
     return m.graph, c.set_output(True)
 
 
 def test_changing_a_tensor_of_a_finalized_graph_raises_an_error() -> None:
-    g, c = matmul_graph()
+    g, c = make_matmul_graph()
     g.build_operation_graph()
     before = g.inspect()
-    for name, change in SETS.items():
+    for name, change in SETTER_CALLS.items():
         with pytest.raises(RuntimeError, match=f"{name} of tensor 'mm::C' changes a graph that is already finalized"):
             change(c)
     assert g.inspect() == before
@@ -106,7 +106,7 @@ def test_changing_a_tensor_of_a_finalized_graph_raises_an_error() -> None:
 
 
 def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
-    g, c = matmul_graph()
+    g, c = make_matmul_graph()
     g.validate()
     assert len(g.graph().ops) == 1
     g.relu(c, name="r").set_output(True)
@@ -302,7 +302,7 @@ def test_handles_of_other_modules_are_refused() -> None:
     for use in (cudnn.get_stream, cudnn.destroy_handle, lambda handle: cudnn.set_stream(handle, 0)):
         with pytest.raises(TypeError, match="create_handle"):
             use(1)
-    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known_properties))
     with pytest.raises(TypeError, match="create_handle"):
         cudnn.pygraph(device_property=device, handle=1)
     handle = cudnn.Handle(7, 0, 3)  # for a described GPU, which runs nothing
@@ -446,7 +446,7 @@ def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert other.get_workspace_size() == m.graph.get_workspace_size()
 
 
-TEXT = json.dumps(
+CUDNN_FRONTEND_JSON = json.dumps(
     {
         "context": {"name": "text", "io_data_type": "HALF", "intermediate_data_type": "FLOAT",
                     "compute_data_type": "FLOAT"},
@@ -465,7 +465,7 @@ TEXT = json.dumps(
 
 def test_a_graph_is_built_from_its_json() -> None:
     g = GraphMaker(cudnn).graph
-    g.deserialize(TEXT)
+    g.deserialize(CUDNN_FRONTEND_JSON)
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
     g.check_support()
@@ -475,7 +475,7 @@ def test_a_graph_is_built_from_its_json() -> None:
         GraphMaker(cudnn).graph.deserialize('{"nodes": 1}')
 
 
-def comparable_json(g: cudnn.pygraph) -> Any:
+def make_comparable_json(g: cudnn.pygraph) -> Any:
     """Return a graph's JSON without its name, and without the uid_assigned and alignment fields of tensors."""
     with suppress(Exception):  # some programs are names only
         g.validate()
@@ -491,76 +491,77 @@ def comparable_json(g: cudnn.pygraph) -> Any:
 def test_a_graph_survives_a_round_trip_through_json(name: str) -> None:
     m = GraphMaker(cudnn)
     PROGRAMS[name](m)
-    want = comparable_json(m.graph)
+    want = make_comparable_json(m.graph)
     for tensors in (want["tensors"], {str(item["uid"]): item for item in want["tensors"]}):
         again = cudnn.pygraph()
         again.deserialize(json.dumps({**want, "tensors": tensors}))
-        assert comparable_json(again) == want
+        assert make_comparable_json(again) == want
 
 
-def _per_channel_tensors(m: GraphMaker, count: int) -> list[cudnn.tensor]:
+def _add_per_channel_tensors(m: GraphMaker, count: int) -> list[cudnn.tensor]:
     return [m.graph.tensor([1, 8, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(count)]
 
 
-def _half_scalars(m: GraphMaker, count: int) -> list[cudnn.tensor]:
+def _add_half_scalars(m: GraphMaker, count: int) -> list[cudnn.tensor]:
     return [m.graph.tensor_scalar(0.5) for _ in range(count)]
 
 
-def _int32_tensor(m: GraphMaker, *dims: int) -> cudnn.tensor:
+def _add_int32_tensor(m: GraphMaker, *dims: int) -> cudnn.tensor:
     return m.graph.tensor(list(dims), data_type=cudnn.data_type.INT32)
 
 
-def _batchnorm_with_peer_stats(m: GraphMaker) -> Any:
+def _add_batchnorm_with_peer_stats(m: GraphMaker) -> Any:
     peers = [m.graph.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
     return m.graph.batchnorm(
-        m.add_tensor(2, 8, 4, 4), *_per_channel_tensors(m, 4), *_half_scalars(m, 2), peer_stats=peers
+        m.add_tensor(2, 8, 4, 4), *_add_per_channel_tensors(m, 4), *_add_half_scalars(m, 2), peer_stats=peers
     )
 
 
-def _batchnorm_backward_with_peer_stats(m: GraphMaker) -> Any:
+def _add_batchnorm_backward_with_peer_stats(m: GraphMaker) -> Any:
     peers = [m.graph.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
     return m.graph.batchnorm_backward(
-        m.add_tensor(2, 8, 4, 4), m.add_tensor(2, 8, 4, 4), *_per_channel_tensors(m, 3), peer_stats=peers
+        m.add_tensor(2, 8, 4, 4), m.add_tensor(2, 8, 4, 4), *_add_per_channel_tensors(m, 3), peer_stats=peers
     )
 
 
-def _relu_of_a_slice(m: GraphMaker) -> Any:
+def _add_relu_of_a_slice(m: GraphMaker) -> Any:
     return m.graph.relu(m.graph.slice(m.add_tensor(2, 8, 16), [slice(1), slice(2, None, 2), slice(None)]))
 
 
-def _paged_cache_load(m: GraphMaker) -> Any:
+def _add_paged_cache_load(m: GraphMaker) -> Any:
     loaded = m.graph.paged_cache_load(
-        m.add_tensor(8, 2, 16, 64), _int32_tensor(m, 2, 1, 1, 1), _int32_tensor(m, 2, 1, 4, 1)
+        m.add_tensor(8, 2, 16, 64), _add_int32_tensor(m, 2, 1, 1, 1), _add_int32_tensor(m, 2, 1, 4, 1)
     )
     return loaded.set_dim([2, 2, 64, 64]).set_stride([8192, 4096, 64, 1])
 
 
 #: Graphs with more parts in their text than those of `PROGRAMS`.
-MORE: dict[str, Callable[[GraphMaker], Any]] = {
+MORE_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
     "pooling with an index": lambda m: m.graph.resample(
         m.add_tensor(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
     ),
     "reshape": lambda m: m.graph.reshape(m.add_tensor(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]),
-    "slice": _relu_of_a_slice,
+    "slice": _add_relu_of_a_slice,
     "random numbers": lambda m: m.graph.rng(
-        _int32_tensor(m, 1, 1, 1), _int32_tensor(m, 1, 1, 1), bernoulli_probability=0.5
+        _add_int32_tensor(m, 1, 1, 1), _add_int32_tensor(m, 1, 1, 1), bernoulli_probability=0.5
     ).set_dim([2, 8, 8]).set_stride([64, 8, 1]),
-    "statistics of other GPUs": _batchnorm_with_peer_stats,
-    "statistics of other GPUs, backward": _batchnorm_backward_with_peer_stats,
+    "statistics of other GPUs": _add_batchnorm_with_peer_stats,
+    "statistics of other GPUs, backward": _add_batchnorm_backward_with_peer_stats,
     "sums to a norm": lambda m: m.graph.bn_finalize(
-        *_per_channel_tensors(m, 4), *_half_scalars(m, 2), *_per_channel_tensors(m, 2), *_half_scalars(m, 1)
+        *_add_per_channel_tensors(m, 4), *_add_half_scalars(m, 2),
+        *_add_per_channel_tensors(m, 2), *_add_half_scalars(m, 1)
     ),
-    "pages": _paged_cache_load,
+    "pages": _add_paged_cache_load,
     "elements in fours": lambda m: m.graph.relu(m.add_tensor(2, 8, 16).set_vector_count_and_dimension(4, 1)),
     "less alignment": lambda m: m.graph.relu(m.add_tensor(2, 8, 16).set_alignment(4)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", MORE_PROGRAMS)
 @pytest.mark.parametrize("checked", [False, True])
 def test_the_json_of_a_graph_is_complete(name: str, checked: bool) -> None:
     m = GraphMaker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
-    made = MORE[name](m)
+    made = MORE_PROGRAMS[name](m)
     for item in made if isinstance(made, list) else [made]:
         if item is not None:
             item.set_output(True)
@@ -591,7 +592,7 @@ def test_json_does_not_contain_score_functions() -> None:
         cudnn.pygraph().deserialize(repr(m.graph))
 
 
-LISTED = {
+JSON_WITH_TENSOR_LIST = {
     "json_version": "2.0",
     "context": {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT"},
     "nodes": [
@@ -693,7 +694,7 @@ def test_json_of_a_graph_built_by_cudnn_frontend_is_read() -> None:
 def test_json_with_a_list_of_tensors_is_read() -> None:
     """In the newer JSON form, tensors are a list, ports refer to uids, and numbers may be hexadecimal bytes."""
     g = cudnn.pygraph()
-    g.deserialize(json.dumps(LISTED))
+    g.deserialize(json.dumps(JSON_WITH_TENSOR_LIST))
     assert [node.name for node in g.nodes] == ["conv", "cut"]
     g.build()
     conv, cut = g.graph().ops
@@ -727,9 +728,9 @@ def test_json_with_a_list_of_tensors_is_read() -> None:
     ],
 )
 def test_invalid_nodes_in_json_are_refused(change: dict[str, Any], words: str) -> None:
-    nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
+    nodes = [{**JSON_WITH_TENSOR_LIST["nodes"][0], **change}]  # type: ignore[dict-item]
     with pytest.raises(RuntimeError, match=words):
-        cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
+        cudnn.pygraph().deserialize(json.dumps({**JSON_WITH_TENSOR_LIST, "nodes": nodes}))
 
 
 def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch: pytest.MonkeyPatch) -> None:

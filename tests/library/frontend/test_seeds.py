@@ -12,20 +12,23 @@ from cudnn_backend_py.frontend.notebooks import split_exported_cells
 from tests.support.child import run_python
 from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook
 
-WRAPPER, FORWARD, BACKWARD = range(3)
+WRAPPER_GRAPH, FORWARD_GRAPH, BACKWARD_GRAPH = range(3)
 # Cells that execute: in both notebooks the half of the wrapper first, then that of the binding API.
-EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORWARD}}
+EXECUTING_CELLS = {
+    0: {6: WRAPPER_GRAPH, 12: FORWARD_GRAPH, 13: BACKWARD_GRAPH},
+    1: {4: WRAPPER_GRAPH, 8: FORWARD_GRAPH},
+}
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])
-@pytest.mark.parametrize("seed", EXECUTING)
+@pytest.mark.parametrize("seed", EXECUTING_CELLS)
 def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> None:
     path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
     done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
     stops: list[dict[str, Any]] = json.loads(done.stdout)
-    assert [stop["cell"] for stop in stops] == list(EXECUTING[seed])
+    assert [stop["cell"] for stop in stops] == list(EXECUTING_CELLS[seed])
     for stop in stops:
         assert stop["type"] == "FrontendRuntimeError"
         assert f"built for the described target {find_profile(target).name}, on which plans cannot run" in stop["text"]

@@ -18,7 +18,7 @@ A = cudnn.heur_mode.A
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -33,7 +33,7 @@ def build_graph(write: Callable[[GraphMaker], Any]) -> cudnn.pygraph:
     return m.graph
 
 
-def _attention_with_alibi(m: GraphMaker) -> Any:
+def _add_attention_with_alibi(m: GraphMaker) -> Any:
     """Return attention with ALiBi slopes in the workspace, and no scratch memory before them."""
     made, _ = m.graph.sdpa(
         q=m.add_tensor(*ATTENTION_DIMS),
@@ -47,37 +47,37 @@ def _attention_with_alibi(m: GraphMaker) -> Any:
     return made.set_dim(list(ATTENTION_DIMS)).set_stride([16384, 4096, 64, 1])
 
 
-def _matmul_of_a_slice(m: GraphMaker) -> Any:
+def _add_matmul_of_a_slice(m: GraphMaker) -> Any:
     x = m.add_tensor(4, 64, 64, name="whole")
     return m.graph.matmul(m.graph.slice(x, [slice(1, 3), slice(0, 64), slice(0, 64)]), m.add_tensor(2, 64, 64))
 
 
-def _matmul_of_two_slices(m: GraphMaker) -> Any:
+def _add_matmul_of_two_slices(m: GraphMaker) -> Any:
     x = m.add_tensor(4, 64, 64, name="whole")
     first, second = (m.graph.slice(x, [slice(at, at + 2), slice(0, 64), slice(0, 64)]) for at in (0, 2))
     return m.graph.matmul(first, second)
 
 
-def _grouped_convolution_gradient(m: GraphMaker) -> Any:
+def _add_grouped_convolution_gradient(m: GraphMaker) -> Any:
     loss, weight = m.add_tensor(1, 64, 14, 20, last=True), m.add_tensor(64, 16, 5, 1, last=True)
     made = m.graph.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
     return made.set_dim([1, 32, 14, 16])
 
 
-WRITTEN: dict[str, Callable[[GraphMaker], Any]] = {
+SERIALIZED_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
     "a product": PROGRAMS["matmul"],
     "scratch and scalars": PROGRAMS["sdpa_backward"],
     "a scalar that is given": PROGRAMS["rmsnorm"],
-    "slopes": _attention_with_alibi,
-    "a slice": _matmul_of_a_slice,
-    "a convolution of two groups": _grouped_convolution_gradient,
+    "slopes": _add_attention_with_alibi,
+    "a slice": _add_matmul_of_a_slice,
+    "a convolution of two groups": _add_grouped_convolution_gradient,
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", SERIALIZED_PROGRAMS)
 def test_bytes_without_our_part_are_read_like_those_of_cudnn_frontend(name: str) -> None:
     """cudnn-frontend's bytes contain no graph of this package: the graph is read from cuDNN's plan."""
-    g = build_graph(WRITTEN[name])
+    g = build_graph(SERIALIZED_PROGRAMS[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     assert len(theirs) == len(content) - 2
@@ -109,11 +109,11 @@ def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
     uids = {item["uid"] for item in content["tensors"]}
     assert uids == set(content["variant_pack_uids"])
     assert content["behavior_notes"][0]
-    slopes = read_ubjson(build_graph(_attention_with_alibi).serialize(as_bytes=True))
+    slopes = read_ubjson(build_graph(_add_attention_with_alibi).serialize(as_bytes=True))
     ((how, offset, values),) = slopes["workspace_modifications"].values()
     assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as in C++
     assert slopes["fe_workspace_size"] == 128
-    ((whole, (part, start)),) = read_ubjson(build_graph(_matmul_of_a_slice).serialize(as_bytes=True))[
+    ((whole, (part, start)),) = read_ubjson(build_graph(_add_matmul_of_a_slice).serialize(as_bytes=True))[
         "variant_pack_replacements"
     ]
     assert (whole, start) == (1, 2 * 4096)
@@ -122,7 +122,7 @@ def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
 
 def test_graphs_that_the_format_cannot_contain_have_no_format_version() -> None:
     """cudnn-frontend then refuses the bytes; this package reads them."""
-    g = build_graph(_matmul_of_two_slices)
+    g = build_graph(_add_matmul_of_two_slices)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
     read = cudnn.pygraph()

@@ -66,7 +66,7 @@ def add_composite_attention(m: GraphMaker) -> Any:
     return m.graph.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)
 
 
-MORE: dict[str, Callable[[GraphMaker], Any]] = {
+MORE_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
     "bn_finalize": add_bn_finalize,
     "resample": add_pooling,
     "rng": add_rng,
@@ -77,19 +77,21 @@ MORE: dict[str, Callable[[GraphMaker], Any]] = {
 }
 
 
-def iter_ops(graph: Graph) -> Iterator[Op]:
+def iterate_operations(graph: Graph) -> Iterator[Op]:
     for op in graph.ops:
         yield op
         for inner in op.subgraphs():
-            yield from iter_ops(inner)
+            yield from iterate_operations(inner)
 
 
-CELLS = [(kind, name) for kind, names in FRONTEND_METHODS.items() for name in names]
+KINDS_AND_METHODS = [(kind, name) for kind, names in FRONTEND_METHODS.items() for name in names]
 
 
-@pytest.mark.parametrize(("kind", "name"), CELLS, ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(("kind", "name"), KINDS_AND_METHODS, ids=lambda value: getattr(value, "name", str(value)))
 def test_each_frontend_method_adds_the_documented_operation(kind: DescriptorType, name: str) -> None:
-    programs = [(MORE.get(key) or make) for key, make in {**PROGRAMS, **MORE}.items() if key.startswith(name)]
+    programs = [
+        (MORE_PROGRAMS.get(key) or make) for key, make in {**PROGRAMS, **MORE_PROGRAMS}.items() if key.startswith(name)
+    ]
     found = set()
     for make in programs:
         m = GraphMaker(cudnn)
@@ -98,5 +100,5 @@ def test_each_frontend_method_adds_the_documented_operation(kind: DescriptorType
             m.graph.validate()
         except cudnn.cudnnGraphNotSupportedError:  # attention of one direction only
             continue
-        found |= {op.kind for op in iter_ops(m.graph.graph())}
+        found |= {op.kind for op in iterate_operations(m.graph.graph())}
     assert (kind in found) != (kind in KINDS_WRITTEN_AS_PARTS)
