@@ -507,7 +507,11 @@ INVALID_NODES: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder
         lambda g: g.block_scale_quantize(INPUT_TENSOR, 32, axis=3),
     ),
     "empty blocks": (RuntimeError, "not positive", lambda g: g.block_scale_quantize(INPUT_TENSOR, 0)),
-    "empty blocks of scales": (RuntimeError, "not positive", lambda g: g.block_scale_dequantize(INPUT_TENSOR, INPUT_TENSOR, [1, 0])),
+    "empty blocks of scales": (
+        RuntimeError,
+        "not positive",
+        lambda g: g.block_scale_dequantize(INPUT_TENSOR, INPUT_TENSOR, [1, 0]),
+    ),
     "no phase": (
         ValueError,
         "forward phase",
