@@ -71,12 +71,12 @@ def _is_cuda_name(value: Any) -> bool:
 
 
 def _is_device_index(value: Any) -> bool:
-    """Return whether a device is given by its number alone, which means a GPU."""
+    """Return whether a device is given as an int, which means a GPU."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _convert_device_index(name: str, position: int, argument: Any) -> Any:
-    """Return an argument; a GPU number given to ``Tensor.to`` or ``Module.to`` is converted to a device."""
+    """Convert a GPU number given to ``Tensor.to`` or ``Module.to`` to a device; return other arguments unchanged."""
     known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_device_index(argument)
     return torch.device("cuda", argument) if known else argument
 
@@ -156,7 +156,7 @@ _torch_start_thread = threading.Thread.start
 
 
 def _start_with_cuda(self: threading.Thread) -> None:
-    """Start a thread in which torch has the described GPU too, as torch keeps its overrides per thread."""
+    """Start a thread with torch's described GPU enabled, as torch keeps its overrides per thread."""
     run = self.run
 
     def run_with_cuda() -> None:
@@ -169,7 +169,7 @@ def _start_with_cuda(self: threading.Thread) -> None:
 
 
 def _resolve_slice_bounds(index: Any) -> Any:
-    """Return an index in which tensors as slice bounds are replaced by ints."""
+    """Return an index with slice bounds that are tensors replaced by ints."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
     return _map_leaves(index, _read_known_size) if isinstance(index, slice) else index
@@ -328,7 +328,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _compute_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return the result of `func` without numbers; data-dependent sizes come from the shadow, else the largest.
+        """Return the result of `func` on meta tensors; data-dependent sizes come from the shadow, else are maximal.
 
         Raises
         ------

@@ -107,7 +107,7 @@ class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
 
 
 class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """A graph refused before its plans are requested, with all types of exception that cudnn-frontend uses there."""
+    """A graph refused before its plans are requested; has all exception types cudnn-frontend uses there."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
@@ -151,7 +151,7 @@ def missing_plan_error(plan: object, count: int) -> FrontendIndexError:
 
 
 def kernel_not_offered_error(what: str) -> KernelNotOffered:
-    """Return the error for a feature, `what`, that only cudnn-frontend's own kernels have."""
+    """Return the error for a feature, named `what`, that only cudnn-frontend's own kernels have."""
     return KernelNotOffered(
         f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
         "this module offers the backend's graphs",
@@ -173,7 +173,7 @@ def wrong_results_error(fault: KnownIssue, where: str) -> cudnnGraphNotSupported
 
 @contextmanager
 def convert_errors(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
-    """Convert this package's errors inside the block into `kind`, with cuDNN's error text and the same sections.
+    """Convert this package's errors in the block to the exception type `kind`, with the same sections and cuDNN's text.
 
     What the loaded cuDNN is too old for is a graph that is not supported, whatever `kind`. `fix` is said where the
     other exception says none.
@@ -190,7 +190,7 @@ def convert_errors(kind: type[CudnnBackendError], what: str, fix: str | None = N
 def convert_error(
     kind: type[CudnnBackendError], what: str, error: CudnnBackendError, fix: str | None = None
 ) -> CudnnBackendError:
-    """Convert an exception of this package into `kind`, for calls that cannot afford a context manager."""
+    """Convert an exception of this package to the type `kind`, in calls where a context manager is too slow."""
     sections = {**({"fix": fix} if fix else {}), **error.sections}
     if isinstance(error, CudnnStatusError):
         sections.setdefault("where", f"{error.function} answered {error.status!s}")

@@ -85,7 +85,7 @@ _CODES_RAISED_AS_GRAPH_REFUSED = ("dim-not-positive", "missing-producer", "point
 
 @contextmanager
 def _raise_as_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Convert errors with these codes, or all, into GraphRefused, which programs also catch as missing plans."""
+    """Convert errors with these codes (default: all) to GraphRefused, which programs can catch as a plan error."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -243,7 +243,7 @@ class pygraph(
         self._validated = True
 
     def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
-        """Discard the checks and inferences of a graph that changes; `what` begins the error if it cannot change.
+        """Discard the checks and inferred values of a graph that changes; `what` starts the error if it cannot.
 
         Raises
         ------
@@ -693,7 +693,7 @@ class pygraph(
     _variant_pack_uids = _get_variant_pack_uids_sorted
 
     def _prepare_variant_pack_template(self) -> None:
-        """Do nothing: everything is bound when a plan is built."""
+        """Do nothing: buffers and addresses are prepared when a plan is built."""
 
     def _execute_with_ptrs(self, user_ptrs: Sequence[int], workspace: int, handle: Any = None) -> None:
         self.execute(dict(zip(self._get_variant_pack_uids_sorted(), user_ptrs, strict=True)), workspace, handle)
@@ -718,7 +718,7 @@ class pygraph(
     def to_json(self) -> dict[str, Any]:
         """Return the graph as plain data, in cudnn-frontend's terms."""
         context = self.context
-        kinds = {"io": context.io, "intermediate": context.intermediate, "compute": context.compute}
+        kinds = {"io": context.io_type, "intermediate": context.intermediate_type, "compute": context.compute_type}
         return {
             "context": {
                 "name": self.name,

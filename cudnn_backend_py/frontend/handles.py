@@ -105,7 +105,7 @@ class DeviceInfo(int):
 
 
 class DescribedHandle:
-    """The handle of a described GPU, on which nothing runs."""
+    """A handle of a described GPU, which cannot run plans."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -384,7 +384,7 @@ class kernel_cache:
         self._dims: list[Any] | None = None
 
     def get_or_make_descriptor(self, operation_graph: Descriptor) -> Descriptor:
-        """Return the finalized descriptor of this cache; the first graph that uses it determines the kind."""
+        """Return the finalized descriptor of this cache; the first graph that uses the cache determines its type."""
         with self._handle_lock:
             lib = operation_graph.library
             made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
@@ -395,7 +395,7 @@ class kernel_cache:
             return made
 
     def check_dims(self, dims: list[Any], fault: KnownIssue) -> None:
-        """Raise for a graph with other dims than the first graph's, for which cuDNN computed wrong results.
+        """Raise if the dims differ from those of the first graph and cuDNN is known to compute wrong results then.
 
         Raises
         ------

@@ -49,7 +49,7 @@ class knob:
 
     @staticmethod
     def from_backend(knobs: Iterable[Knob]) -> list[knob]:
-        """Convert cuDNN's knobs, without those that cudnn-frontend has no name for."""
+        """Convert cuDNN's knobs, except those without a name in cudnn-frontend."""
         names = knob_type.__members__
         known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
@@ -247,7 +247,7 @@ class PlanList:
         self.candidate = 0
 
     def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Exclude configs by notes, including later ones: those without the note (`keep`) or those with it."""
+        """Exclude configs, also those added later, that lack these notes (with `keep`) or that have them."""
         known = _NOTE_TYPES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):

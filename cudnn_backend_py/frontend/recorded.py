@@ -317,13 +317,13 @@ class GraphRecord:
         return self._next_uid - 1
 
     def announce_change(self, what: str, item: tensor | None = None) -> None:
-        """Announce a change of one tensor or all to the graph; `what` begins the error if it cannot change."""
+        """Tell the graph that one tensor or all will change; `what` starts the error if the graph cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)
 
     def claim_uid(self, item: tensor, uid: int) -> None:
-        """Reserve the uid that a program gives a tensor; a tensor with that uid by default gets another one.
+        """Give a tensor the uid that a program chose; another tensor that got this uid by default gets a new one.
 
         Raises
         ------
@@ -413,7 +413,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
             kwargs["name"] = name
-        node = Node(name, operation.node_type, _choose_compute_type(given, self.context.compute))
+        node = Node(name, operation.node_type, _choose_compute_type(given, self.context.compute_type))
         parts = [f"IN_{at}" for at in range(len(names))] if operation.is_pointwise else names
         args = tuple(
             _to_graph_tensor(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
@@ -515,7 +515,7 @@ def _reorder_norm_arguments(
 def _reorder_name(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call that gives the name before the compute type."""
+    """Return a call's arguments in our order, if the call gives the name before the compute type."""
     at = names.index("compute_data_type")
     if len(args) <= at:  # by its keyword, where it can only be wrong
         return args, kwargs
@@ -528,7 +528,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
-    """Return a graph tensor for a framework's tensor, which is kept for the execution; other values unchanged."""
+    """Return a graph tensor for a framework's tensor, which is kept until execution; other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(_to_graph_tensor(graph, f"{name}_{at}", item) for at, item in enumerate(value))
     if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):

@@ -253,7 +253,7 @@ class Runner:
             raise convert_error(FrontendRuntimeError, "the variant pack", error) from error
 
     def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
-        """Check without a device that each tensor has a buffer of a kind that has an address."""
+        """Check, without a device, that every tensor has a buffer of a type that has an address."""
         self._check_tensor_names(pack)
         given = set()
         for name, value in pack.items():

@@ -53,7 +53,7 @@ class GraphTensors:
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
-            kind = context.intermediate if is_virtual else context.io
+            kind = context.intermediate_type if is_virtual else context.io_type
         made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
         made.stride = made.stride or pack_strides(made.dim)
         made.name = check_instance("name", name or f"tensor_{len(self.record.map_tensors_by_name())}", str, "a text")

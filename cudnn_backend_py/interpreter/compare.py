@@ -95,7 +95,7 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
 
 
 def _replay(graph: Graph, solution: Solution) -> list[GraphSequence]:
-    """Return the graphs before the first step and after each step."""
+    """Return the graph before the first step, and the graphs after each step."""
     states: list[GraphSequence] = [(graph,)]
     found = Solution.of(solution.steps[0])
     states.append(found.graphs)
@@ -266,7 +266,7 @@ def _has_unchanged_layout(change: Change, old: Tensor, new: Tensor) -> bool:
 
 
 def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
-    """Return the first element of a tensor read with other dims or strides; None where the caller copies it."""
+    """Return the offset of a tensor that is read with other dims or strides; None if the caller copies it instead."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
@@ -367,7 +367,7 @@ def _iterate_spatial_dims(op: Op) -> Iterator[int]:
 
 
 def _make_distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
-    """Return a distinct small size for each size, as far as there are any."""
+    """Return a distinct small size for each size while small sizes are left."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
@@ -420,7 +420,7 @@ _CHANGES_THAT_OMIT_OUTPUTS = (
 
 
 def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
-    """Describe the outputs that are no longer written; empty if there are none or the change titles announce it."""
+    """Describe outputs that are no longer written; empty if there are none, or if the titles of the changes say so."""
     if not missing or any(step.kind in _CHANGES_THAT_OMIT_OUTPUTS for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"

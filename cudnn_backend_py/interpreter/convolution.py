@@ -102,7 +102,7 @@ class _TapPositions:
         return np.pad(x, ((0, 0), (0, 0), *self._padding))
 
     def __iter__(self) -> Iterator[tuple[ArrayIndex, ArrayIndex]]:
-        """Yield where a tap is in weights split in groups, and the elements of the padded image it meets."""
+        """Yield the index of each tap in the grouped weights, and that of the image elements it multiplies."""
         for tap in product(*map(range, self._taps)):
             at = [taps - 1 - i for i, taps in zip(tap, self._taps, strict=True)] if self._turned else tap
             starts = [i * dilation for i, dilation in zip(at, self._dilations, strict=True)]

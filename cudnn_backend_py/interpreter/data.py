@@ -594,7 +594,7 @@ def _draw_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kin
 
 
 def _draw_scales(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
-    """Draw scale factors that are powers of two, so that scaling rounds nothing."""
+    """Draw scale factors that are powers of two, so that scaling is exact."""
     return 2.0 ** random.integers(-1, 2, tensor.dims)
 
 

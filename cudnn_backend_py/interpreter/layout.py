@@ -104,7 +104,7 @@ def run_signal(run: Run, op: Operation) -> None:
 
 
 def run_paged_cache_load(run: Run, op: Operation) -> None:
-    """Gather y [b, h, s, d] from pages; or [b, h, d, s], as its dims say, or its strides where s equals d."""
+    """Gather y [b, h, s, d] or [b, h, d, s] from pages; y's dims show the order, or its strides if s equals d."""
     y = op.fields["y"]
     container = run.read_floats(op.fields["container"])
     d = container.shape[3]

@@ -80,7 +80,7 @@ class _PoolingWindow:
             yield number, places, weight
 
     def find_results_inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Return for which results a tap is inside the image, [sizes ..]."""
+        """Return a mask of the results for which a tap is inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
             shape = [1] * len(self.out)
@@ -184,7 +184,7 @@ def run_resample_backward(run: Run, op: Operation) -> None:
 
 
 def _make_channel_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
-    """Return positions along the spatial dims as an index into all n and c; masks are allowed, too."""
+    """Return an index of all n and c at these positions (or masks) along the spatial dims."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 

@@ -153,8 +153,7 @@ class Run:
     def compute_row_sum_factors(
         self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the factor of rounded probabilities: their row sums, over the growth of the
-        row's maximum after their tile."""
+        """Return the factors of rounded probabilities: row sums over the growth of the row maximum after each tile."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
@@ -181,7 +180,7 @@ class Run:
         return self._read_input(tensor) if tensor.uid in self._given else None
 
     def copy_without_rounding(self) -> Run:
-        """Return a copy of this run that does not round from here on."""
+        """Return a copy of this run that no longer rounds."""
         other = copy.copy(self)
         other.rounding, other._values = False, dict(self._values)
         return other
@@ -304,7 +303,7 @@ class Run:
 
 
 def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
-    """Refuse a generic Operation of a kind that has a class of its own."""
+    """Raise if an operation with its own class is given as a generic Operation."""
     if not isinstance(op, kind):
         raise GraphError(
             f"{op.kind.name} as a generic operation cannot be interpreted",

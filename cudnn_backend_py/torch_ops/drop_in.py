@@ -179,7 +179,7 @@ class _BroadcastShapes(NamedTuple):
                 if x.dim() < 3:
                     raise _tensor_error(f"{name} must have at least 3 dims for enable_gqa, got {x.dim()}")
         has_heads = enable_gqa or dims >= 4
-        shapes = [_with_head_dim(x, dims, has_heads).shape for x in named.values()]
+        shapes = [_add_missing_dims(x, dims, has_heads).shape for x in named.values()]
         batch = tuple(
             _broadcast_size([shape[axis] for shape in shapes], named, "dims before the last two")
             for axis in range(len(shapes[0]) - 3)
@@ -206,7 +206,7 @@ class _BroadcastShapes(NamedTuple):
         )
 
     def _expand(self, x: Any, heads: Any) -> Any:
-        x = _with_head_dim(x, self.dims, self.has_heads)
+        x = _add_missing_dims(x, self.dims, self.has_heads)
         dims = (*self.batch, x.shape[-3] if heads is None else heads, *x.shape[-2:])
         x = x if tuple(x.shape) == dims else x.expand(dims)
         return x if len(dims) == 4 else x.flatten(0, -4)
@@ -221,7 +221,7 @@ class _BroadcastShapes(NamedTuple):
             fits = fits and (mine == 1 or mine == other)
         if not fits:
             raise _tensor_error(f"attn_mask is {list(mask.shape)}, which does not broadcast to {list(whole)}")
-        mask = _with_head_dim(mask, self.dims, self.has_heads)
+        mask = _add_missing_dims(mask, self.dims, self.has_heads)
         mask = mask.expand(*mask.shape[:-2], *whole[-2:])
         if mask.dim() == 4:
             return mask
@@ -229,8 +229,8 @@ class _BroadcastShapes(NamedTuple):
         return (mask if is_shared else mask.expand(*self.batch, *mask.shape[-3:])).flatten(0, -4)
 
 
-def _with_head_dim(x: Any, dims: int, has_heads: bool) -> Any:
-    """Return a tensor with as many dims as the result and at least 4; the head dim is 1 if there are no heads."""
+def _add_missing_dims(x: Any, dims: int, has_heads: bool) -> Any:
+    """Return `x` with `dims` dims but at least 4, by added dims of size 1; one of them is the axis of heads if it has none."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
     if not has_heads:

@@ -23,9 +23,9 @@ class CheckContext:
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
-    io: data_type = HALF
-    intermediate: data_type = FLOAT
-    compute: data_type = FLOAT
+    io_type: data_type = HALF
+    intermediate_type: data_type = FLOAT
+    compute_type: data_type = FLOAT
     is_dynamic_shape_enabled: bool = False
 
 
@@ -49,7 +49,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
             node.infer(context)
             for item in node.iterate_tensors():
                 if item.data_type == data_type.NOT_SET:
-                    item.data_type = context.intermediate if item.virtual else context.io
+                    item.data_type = context.intermediate_type if item.virtual else context.io_type
 
     def graph(self) -> Graph:
         """Return the recorded graph as a `Graph`."""

@@ -80,7 +80,7 @@ class AttentionRequest:
         return any(name in self.tensors for name in names)
 
     def has_types(self, kinds: Container[data_type]) -> bool:
-        """Return whether those of q, k, v and o that have a type have one of these types."""
+        """Return whether q, k, v and o have one of these types, ignoring tensors without a type."""
         given = (self.tensors[name].data_type for name in ("q", "k", "v", "o") if name in self.tensors)
         return all(kind == data_type.NOT_SET or kind in kinds for kind in given)
 
@@ -132,7 +132,7 @@ class AttentionRequest:
 
     @property
     def has_lengths(self) -> tuple[bool, bool]:
-        """Whether there are lengths of Q, and of K and V, each as lengths or as running sums."""
+        """Whether the sequence lengths of Q and of K and V are given, as lengths or as running sums."""
         return self.has("seq_len_q", "cu_seq_len_q"), self.has("seq_len_kv", "cu_seq_len_kv")
 
     @property
@@ -232,7 +232,7 @@ def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | 
         (request.score_mod is not None, (9, 21, 0), "a score modifier"),
         (request.kind != "half", (9, 25, 0), "types other than fp16 and bf16"),
         (request.compute not in (data_type.NOT_SET, data_type.FLOAT), None, "compute types other than FLOAT"),
-        (context.compute != data_type.FLOAT, None, "graph compute types other than FLOAT"),
+        (context.compute_type != data_type.FLOAT, None, "graph compute types other than FLOAT"),
     )
     for wanted, since, what in needs:
         if wanted and since is None:

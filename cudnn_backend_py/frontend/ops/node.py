@@ -77,7 +77,7 @@ class Node:
         return {}
 
     def check(self, context: Context) -> None:
-        """Raise for what cudnn-frontend refuses before cuDNN is queried, with the same type of exception."""
+        """Raise the exception with which cudnn-frontend refuses this operation before it queries cuDNN."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
@@ -135,7 +135,7 @@ def check_and_infer(node: Node, context: Context) -> None:
 def fill_data_type(item: UserTensor, context: Context) -> None:
     """Set a missing data type of a tensor to the graph's default for virtual tensors or for those in memory."""
     if item.data_type == data_type.NOT_SET:
-        item.data_type = context.intermediate if item.virtual else context.io
+        item.data_type = context.intermediate_type if item.virtual else context.io_type
 
 
 class Emitter:
@@ -153,9 +153,9 @@ class Emitter:
         self.builder = GraphBuilder(
             name,
             first_uid=1 + max((item.uid for item in self._own if not item.uid_given), default=0),
-            io_type=context.io.backend or DataType.FLOAT,
-            intermediate_type=context.intermediate.backend or DataType.FLOAT,
-            compute_type=context.compute.backend or DataType.FLOAT,
+            io_type=context.io_type.backend or DataType.FLOAT,
+            intermediate_type=context.intermediate_type.backend or DataType.FLOAT,
+            compute_type=context.compute_type.backend or DataType.FLOAT,
         )
         self.tensors: dict[UserTensor, Tensor] = {}
         self.constants: dict[int, Sequence[float]] = {}
@@ -202,7 +202,7 @@ class Emitter:
 
     def get_compute_type(self, node: Node) -> DataType:
         """Return a node's compute type: its own, else the graph's."""
-        kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
+        kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute_type
         return kind.backend or DataType.FLOAT
 
 

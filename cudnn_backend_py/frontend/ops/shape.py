@@ -361,7 +361,7 @@ class _PagedCacheLoad(OpNode):
     def infer(self, context: Context) -> None:
         y, container = self.outputs["yOut"], self.inputs["container"]
         if y.data_type == NOT_SET:
-            y.data_type = container.data_type if container.data_type != NOT_SET else context.io
+            y.data_type = container.data_type if container.data_type != NOT_SET else context.io_type
         super().infer(context)
 
     def infer_shapes(self) -> None:

@@ -49,7 +49,7 @@ class Mask:
         return slice(start, max(start, stop))
 
     def make_keep_mask(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
-        """Return which scores of these rows and columns take part, [b, 1 or h, rows, cols]; None if all do."""
+        """Return which scores in these rows and columns are unmasked, [b, 1 or h, rows, cols]; None if all are."""
         i = np.arange(rows.start, rows.stop)[:, None]
         j = np.arange(cols.start, cols.stop)
 

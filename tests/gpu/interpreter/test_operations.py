@@ -19,14 +19,12 @@ RecordsByCase = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def run_edge_cases() -> RecordsByCase:
+def edge_case_results() -> RecordsByCase:
     """Return the results of every edge case, on each engine that cuDNN has for it."""
     found = {record["name"]: record for record in run_cases_in_children([*EDGE_CASES, *REFUSED_EDGE_CASES])}
     add_figure(
         "edges of operations",
-        run_documented_graphs=dict(
-            Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())
-        ),
+        outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
         engines=dict(Counter(engine for record in found.values() for engine in record.get("engines", ()))),
         elements=sum(record.get("elements", 0) for record in found.values()),
     )
@@ -34,7 +32,7 @@ def run_edge_cases() -> RecordsByCase:
 
 
 @pytest.fixture(scope="module")
-def run_random_operations() -> RecordsByCase:
+def random_problem_results() -> RecordsByCase:
     """Return the results of every random problem."""
     found = {
         record["name"]: record
@@ -44,7 +42,7 @@ def run_random_operations() -> RecordsByCase:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
         add_figure(
             f"random problems, {family}",
-            run_documented_graphs=dict(Counter(record["outcome"] for record in those)),
+            outcomes=dict(Counter(record["outcome"] for record in those)),
             passed_over=sum(len(record["refused"]) for record in those if "refused" in record),
             engines=dict(Counter(engine for record in those for engine in record.get("engines", ()))),
             largest=_find_largest_error_shares(those),
@@ -62,24 +60,24 @@ def _find_largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float
 
 
 @pytest.mark.parametrize("name", EDGE_CASES)
-def test_cudnn_agrees_with_the_interpreter_on_edge_cases(run_edge_cases: RecordsByCase, name: str) -> None:
-    if run_edge_cases[name]["outcome"] in ("refused", "no plan"):
-        skip_if_not_measured(run_edge_cases[name].get("words", ""))
-    assert run_edge_cases[name]["outcome"] == "agrees", run_edge_cases[name]
+def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: RecordsByCase, name: str) -> None:
+    if edge_case_results[name]["outcome"] in ("refused", "no plan"):
+        skip_if_not_measured(edge_case_results[name].get("words", ""))
+    assert edge_case_results[name]["outcome"] == "agrees", edge_case_results[name]
 
 
 @pytest.mark.parametrize("name", REFUSED_EDGE_CASES)
-def test_cudnn_refuses_the_listed_cases(run_edge_cases: RecordsByCase, name: str) -> None:
+def test_cudnn_refuses_the_listed_cases(edge_case_results: RecordsByCase, name: str) -> None:
     """Only a GPU with measurements has to refuse; elsewhere the graph may be supported."""
     expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
-    assert run_edge_cases[name]["outcome"] in expected, run_edge_cases[name]
+    assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]
 
 
 @pytest.mark.parametrize("number", range(RANDOM_PROBLEMS_PER_FAMILY))
 def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
-    run_random_operations: RecordsByCase, number: int
+    random_problem_results: RecordsByCase, number: int
 ) -> None:
-    record = run_random_operations[f"random/convolution/{number}"]
+    record = random_problem_results[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
         skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees" or record.get("faults") == ["gradient-padded-unevenly"], record
@@ -87,9 +85,9 @@ def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
 
 @pytest.mark.parametrize("number", range(RANDOM_PROBLEMS_PER_FAMILY))
 def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(
-    run_random_operations: RecordsByCase, number: int
+    random_problem_results: RecordsByCase, number: int
 ) -> None:
-    record = run_random_operations[f"random/norm/{number}"]
+    record = random_problem_results[f"random/norm/{number}"]
     if record["outcome"] == "refused":
         skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees", record

@@ -477,7 +477,7 @@ def test_auto_chooses_the_same_implementation_as_cudnn_frontend(
 
 
 def test_dynamic_shapes_and_double_compute_type_use_the_composite_graph() -> None:
-    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute=data_type.DOUBLE)):
+    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute_type=data_type.DOUBLE)):
         recorder = RecordingGraph(situation=situation)
         add_sdpa(recorder)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
