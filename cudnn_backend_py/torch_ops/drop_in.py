@@ -230,7 +230,7 @@ class _BroadcastShapes(NamedTuple):
 
 
 def _add_missing_dims(x: Any, dims: int, has_heads: bool) -> Any:
-    """Return `x` with `dims` dims but at least 4, by added dims of size 1; one of them is the axis of heads if it has none."""
+    """Return `x` with added dims of size 1: up to `dims` dims, at least 4, and an axis of heads if it has none."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
     if not has_heads:
