@@ -346,7 +346,7 @@ _NO_OP_FUNCTIONS = (
     "reset_accumulated_host_memory_stats",
 )
 
-#: Functions of torch.cuda whose answer is a number of bytes; no memory of a described GPU is ever taken.
+#: Functions of torch.cuda that return a number of bytes: always 0, as a described GPU has no memory in use.
 _BYTE_COUNT_FUNCTIONS = (
     "memory_allocated",
     "max_memory_allocated",

@@ -160,14 +160,14 @@ def kernel_not_offered_error(what: str) -> KernelNotOffered:
     )
 
 
-def wrong_results_error(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
+def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
     """Return the error for other dims than a plan or kernel cache was built with, if cuDNN computes wrong results."""
     return cudnnGraphNotSupportedError(
-        f"cuDNN gets this wrong ({fault.code}): {fault.what}",
+        f"cuDNN gets this wrong ({issue.code}): {issue.what}",
         code="frontend-not-supported",
         where=where,
-        cause=f"{fault.effect}; {fault.evidence or fault.source}",
-        fix=fault.fix,
+        cause=f"{issue.effect}; {issue.evidence or issue.source}",
+        fix=issue.fix,
     )
 
 

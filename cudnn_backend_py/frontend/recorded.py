@@ -317,7 +317,7 @@ class GraphRecord:
         return self._next_uid - 1
 
     def announce_change(self, what: str, item: tensor | None = None) -> None:
-        """Tell the graph that one tensor or all will change; `what` starts the error if the graph cannot change."""
+        """Notify the graph of a change of one tensor or all; `what` starts the error if the graph cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)

@@ -271,7 +271,7 @@ class tensor:
         return self
 
     def _announce_change(self, method: str, **values: Any) -> None:
-        """Tell the tensor's graph that it will change; the graph may raise an error."""
+        """Notify the tensor's graph before a change; the graph may raise an error."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
         if changes and (graph := self._get_owner_graph()) is not None:
             graph.record.announce_change(f"{method} of tensor {self.name!r} changes", self)

@@ -98,7 +98,7 @@ def destroy_default_handle() -> None:
 class _FrameworkTensors:
     """Maps the framework tensors that a graph was written with to graph tensors, by identity.
 
-    They are not kept alive. An entry whose tensor was freed is ignored, also if a new tensor has its address.
+    They are not kept alive. The entry of a freed tensor is ignored, also if a new tensor has its address.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
         self.record = GraphRecord()
-        self.context: Any = SimpleNamespace(io=HALF, intermediate=FLOAT, compute=FLOAT, version=version)
+        self.context: Any = SimpleNamespace(io_type=HALF, intermediate_type=FLOAT, compute_type=FLOAT, version=version)
 
     def validate(self) -> None:
         for node in self._nodes:
