@@ -118,7 +118,7 @@ class CompatibilityHooks:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """Write the result line of a test after a crash of its worker; pytest-xdist calls this in the controlling process."""
+        """Write the line of a test after a crash of its worker; called by pytest-xdist in the controlling process."""
         if self.out:
             _append_json_line(
                 self.out, make_missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed")
