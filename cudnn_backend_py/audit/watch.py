@@ -440,14 +440,14 @@ class _SampledExecution:
     def __init__(
         self, watch: RunningAudit, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        from ..frontend.graphs import launch_arguments
+        from ..frontend.graphs import make_launch_arguments
 
         found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
             raise UncheckedCallError("this call overrides the shapes of the graph")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
-        self.plan, self._at, self._stream = launch_arguments(
+        self.plan, self._at, self._stream = make_launch_arguments(
             found["self"], given, found["workspace"], found["handle"], uids, index
         )
         if is_capturing(self._stream):

@@ -156,7 +156,7 @@ class _KernelNotOfferedError(NotImplementedError, AttributeError):
 
 
 #: What a program that builds graphs need not have is imported when it is first used.
-_LATER = {
+_LAZY_MODULES = {
     "Graph": "wrapper",
     "graph": "decorators",
     "graph_cache": "decorators",
@@ -167,8 +167,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    if name in _LAZY_MODULES:
+        return getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
     from .as_cudnn import SUBMODULES
 
     if name in SUBMODULES:
@@ -186,4 +186,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LAZY_MODULES})

@@ -11,14 +11,14 @@ from .recorded import OPERATIONS
 __all__ = ["GraphContext", "pygraph"]
 
 
-def _tensor_arguments(method: str) -> tuple[str, ...]:
+def _list_arguments(method: str) -> tuple[str, ...]:
     given = signature(getattr(pygraph, method)).parameters
     return tuple(name for name in given if name not in ("self", "compute_data_type", "name"))
 
 
-_ARGUMENTS = {name: _tensor_arguments(name) for name, operation in OPERATIONS.items() if operation.pointwise}
-_NUMBERS = {"axis", "elu_alpha", "lower_clip", "negative_slope", "softplus_beta", "swish_beta", "upper_clip"}
+_METHOD_ARGUMENTS = {name: _list_arguments(name) for name, operation in OPERATIONS.items() if operation.is_pointwise}
+_NUMBER_ARGUMENTS = {"axis", "elu_alpha", "lower_clip", "negative_slope", "softplus_beta", "swish_beta", "upper_clip"}
 # The elementwise operations that take nothing but tensors, and their arguments.
 pygraph._POINTWISE_TENSOR_ARGS = {  # type: ignore[attr-defined]
-    name: arguments for name, arguments in _ARGUMENTS.items() if not _NUMBERS.intersection(arguments)
+    name: arguments for name, arguments in _METHOD_ARGUMENTS.items() if not _NUMBER_ARGUMENTS.intersection(arguments)
 }

@@ -26,25 +26,25 @@ __all__ = [
     "uninstall",
 ]
 
-_NAME = "cudnn"
-_FRONTEND = __name__.rpartition(".")[0]
+_CUDNN_MODULE = "cudnn"
+_FRONTEND_PACKAGE = __name__.rpartition(".")[0]
 #: The parts of cudnn-frontend that are here, and which module of ours each is.
 SUBMODULES = {
-    "_handle": f"{_FRONTEND}.handles",
-    "_pygraph": f"{_FRONTEND}._pygraph",
-    "collect_env": f"{_FRONTEND}.collect_env",
-    "datatypes": f"{_FRONTEND}.datatypes",
-    "engines": f"{_FRONTEND}.engines",
-    "engines.engine_ids": f"{_FRONTEND}.engines.engine_ids",
-    "engines.manifest": f"{_FRONTEND}.engines.manifest",
-    "experimental": f"{_FRONTEND}.experimental",
-    "experimental.ops": f"{_FRONTEND}.experimental.ops",
-    "graph_types": f"{_FRONTEND}.graph_types",
-    "nodes": f"{_FRONTEND}.recorded",
-    "wrapper": f"{_FRONTEND}.wrapper",
-    "yarn": f"{_FRONTEND}.yarn",
+    "_handle": f"{_FRONTEND_PACKAGE}.handles",
+    "_pygraph": f"{_FRONTEND_PACKAGE}._pygraph",
+    "collect_env": f"{_FRONTEND_PACKAGE}.collect_env",
+    "datatypes": f"{_FRONTEND_PACKAGE}.datatypes",
+    "engines": f"{_FRONTEND_PACKAGE}.engines",
+    "engines.engine_ids": f"{_FRONTEND_PACKAGE}.engines.engine_ids",
+    "engines.manifest": f"{_FRONTEND_PACKAGE}.engines.manifest",
+    "experimental": f"{_FRONTEND_PACKAGE}.experimental",
+    "experimental.ops": f"{_FRONTEND_PACKAGE}.experimental.ops",
+    "graph_types": f"{_FRONTEND_PACKAGE}.graph_types",
+    "nodes": f"{_FRONTEND_PACKAGE}.recorded",
+    "wrapper": f"{_FRONTEND_PACKAGE}.wrapper",
+    "yarn": f"{_FRONTEND_PACKAGE}.yarn",
 }
-_CHILD = """\
+_CHILD_STARTUP_CODE = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
 {load}
 sys.modules.pop("cudnn", None)
@@ -63,7 +63,7 @@ def not_offered_error(name: str) -> NotOffered:
     return NotOffered(
         f"{name} is not part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
-        where=f"{_NAME} is cudnn_backend_py.frontend in this process",
+        where=f"{_CUDNN_MODULE} is cudnn_backend_py.frontend in this process",
         fix="for kernels that are not cuDNN's backend (CuTe DSL and others) run the program with nvidia-cudnn-frontend",
     )
 
@@ -79,20 +79,20 @@ class _CudnnModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in SUBMODULES:
             return import_module(SUBMODULES[name])
-        frontend = import_module(_FRONTEND)
+        frontend = import_module(_FRONTEND_PACKAGE)
         if name in KERNELS:  # "ops" is a folder of ours, too
             return frontend.__getattr__(name)
         return getattr(frontend, name)
 
     def __dir__(self) -> list[str]:
-        return dir(import_module(_FRONTEND))
+        return dir(import_module(_FRONTEND_PACKAGE))
 
 
 class _ModuleLoader(Loader):
     """Loads a module of this package under the name of a part of ``cudnn``."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = import_module(SUBMODULES[spec.name.removeprefix(f"{_NAME}.")])
+        module = import_module(SUBMODULES[spec.name.removeprefix(f"{_CUDNN_MODULE}.")])
         self._spec = module.__spec__
         return module
 
@@ -104,14 +104,14 @@ class _SubmoduleFinder(MetaPathFinder):
     """Finds modules for ``import cudnn.x``."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        if fullname.startswith(f"{_NAME}."):
-            if fullname.removeprefix(f"{_NAME}.") in SUBMODULES:
+        if fullname.startswith(f"{_CUDNN_MODULE}."):
+            if fullname.removeprefix(f"{_CUDNN_MODULE}.") in SUBMODULES:
                 return ModuleSpec(fullname, _ModuleLoader())
             raise not_offered_error(fullname)
         return None
 
 
-_finder = _SubmoduleFinder()
+_submodule_finder = _SubmoduleFinder()
 
 
 def install(target: str | None = None) -> ModuleType:
@@ -133,10 +133,10 @@ def install(target: str | None = None) -> ModuleType:
     UsageError
         ``frontend-real-cudnn`` if another ``cudnn`` was imported before; ``unknown-target``.
     """
-    found = sys.modules.get(_NAME)
+    found = sys.modules.get(_CUDNN_MODULE)
     if found is not None and not isinstance(found, _CudnnModule):
         raise FrontendUsageError(
-            f"another module called {_NAME!r} is imported already: {getattr(found, '__file__', None)}",
+            f"another module called {_CUDNN_MODULE!r} is imported already: {getattr(found, '__file__', None)}",
             code="frontend-real-cudnn",
             fix="install() before anything imports cudnn, or: python -m cudnn_backend_py.frontend SCRIPT",
         )
@@ -144,17 +144,17 @@ def install(target: str | None = None) -> ModuleType:
 
     set_default_target(target)
     if found is None:
-        found = sys.modules[_NAME] = _make_module()
-        sys.meta_path.insert(0, _finder)
+        found = sys.modules[_CUDNN_MODULE] = _make_module()
+        sys.meta_path.insert(0, _submodule_finder)
     return found
 
 
 def _make_module() -> _CudnnModule:
-    frontend = import_module(_FRONTEND)
-    made = _CudnnModule(_NAME, frontend.__doc__)
+    frontend = import_module(_FRONTEND_PACKAGE)
+    made = _CudnnModule(_CUDNN_MODULE, frontend.__doc__)
     made.__file__ = frontend.__file__
     made.__path__ = []
-    made.__spec__ = ModuleSpec(_NAME, None, origin=frontend.__file__, is_package=True)
+    made.__spec__ = ModuleSpec(_CUDNN_MODULE, None, origin=frontend.__file__, is_package=True)
     return made
 
 
@@ -183,13 +183,13 @@ def _describe_torch_gpu(properties: Mapping[str, Any]) -> None:
 
 def uninstall() -> None:
     """Undo :func:`install`; harmless if nothing is installed."""
-    if not isinstance(sys.modules.get(_NAME), _CudnnModule):
+    if not isinstance(sys.modules.get(_CUDNN_MODULE), _CudnnModule):
         return
     from .handles import set_default_target
 
     set_default_target(None)
-    sys.meta_path.remove(_finder)
-    for name in (_NAME, *(f"{_NAME}.{name}" for name in SUBMODULES)):
+    sys.meta_path.remove(_submodule_finder)
+    for name in (_CUDNN_MODULE, *(f"{_CUDNN_MODULE}.{name}" for name in SUBMODULES)):
         sys.modules.pop(name, None)
 
 
@@ -208,8 +208,8 @@ def install_in_children(folder: Path, target: str | None = None) -> None:
     """
     from ..system.child import make_loading_program
 
-    package = folder / _NAME
+    package = folder / _CUDNN_MODULE
     package.mkdir()
-    (package / "__init__.py").write_text(_CHILD.format(target=target, load=make_loading_program()))
+    (package / "__init__.py").write_text(_CHILD_STARTUP_CODE.format(target=target, load=make_loading_program()))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.insert(1, str(folder))  # multiprocessing gives its children this list; the first is the program's folder

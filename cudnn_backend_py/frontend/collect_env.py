@@ -14,9 +14,9 @@ from ..printable import printable
 
 __all__ = ["collect_env_info", "format_report", "main"]
 
-_PACKAGES = ("nvidia-", "cudnn", "torch", "triton", "cuda-", "transformer-engine", "flashinfer", "jax", "numpy")
-_VARIABLES = ("CUDNN_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NVTE_")
-_PLACES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
+_PACKAGE_PREFIXES = ("nvidia-", "cudnn", "torch", "triton", "cuda-", "transformer-engine", "flashinfer", "jax", "numpy")
+_VARIABLE_PREFIXES = ("CUDNN_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NVTE_")
+_PATH_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 def collect_env_info() -> dict[str, dict[str, Any]]:
@@ -34,11 +34,15 @@ def _run_probe(probe: Any) -> dict[str, Any]:
 
 def _list_packages() -> dict[str, str]:
     found = {str(item.metadata["Name"]).lower(): item.version for item in distributions()}
-    return {name: version for name, version in sorted(found.items()) if name.startswith(_PACKAGES)}
+    return {name: version for name, version in sorted(found.items()) if name.startswith(_PACKAGE_PREFIXES)}
 
 
 def _list_variables() -> dict[str, str]:
-    return {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES) or name in _PLACES}
+    return {
+        name: text
+        for name, text in sorted(os.environ.items())
+        if name.startswith(_VARIABLE_PREFIXES) or name in _PATH_VARIABLES
+    }
 
 
 def format_report(report: Mapping[str, Mapping[str, Any]]) -> str:

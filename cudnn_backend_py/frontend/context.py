@@ -34,17 +34,17 @@ class Context(GraphContext):
     is_dynamic_shape_enabled: bool = field(default=False, repr=False)
 
     @property
-    def io(self) -> data_type:
+    def io_type(self) -> data_type:
         """Default data type of tensors in memory."""
         return self.io_data_type
 
     @property
-    def intermediate(self) -> data_type:
+    def intermediate_type(self) -> data_type:
         """Default data type of virtual tensors, float32 if not set."""
         return _default_to_float(self.intermediate_data_type)
 
     @property
-    def compute(self) -> data_type:
+    def compute_type(self) -> data_type:
         """Default data type of arithmetic, float32 if not set."""
         return _default_to_float(self.compute_data_type)
 

@@ -1,4 +1,4 @@
-"""``graph``, ``jit`` and ``graph_cache``: build graphs in functions, once for each kind of arguments."""
+"""``graph``, ``jit`` and ``graph_cache``: build graphs in functions, once per combination of argument properties."""
 
 from __future__ import annotations
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUDA", "Generator", "Profile", "check_ordinal", "describe_cuda", "make_no_op"]
+__all__ = ["CUDA_DEVICE", "Generator", "Profile", "check_ordinal", "describe_cuda", "make_no_op"]
 
-CUDA = torch.device("cuda:0")
+CUDA_DEVICE = torch.device("cuda:0")
 _CUDA_TYPE = 1  # in c10's enumeration of devices
 _STATE_BYTES = 16  # of a generator on a GPU: its seed and its offset
 
-_here = threading.local()  # the stream of this thread, and whether it is captured
-_handles = itertools.count(0x500000000000, 0x100)
-_numbers = itertools.count(1)
+_thread_state = threading.local()  # the stream of this thread, and whether it is captured
+_handle_addresses = itertools.count(0x500000000000, 0x100)
+_pool_numbers = itertools.count(1)
 
 
 def make_no_op() -> Callable[..., None]:
@@ -36,12 +36,12 @@ def make_no_op() -> Callable[..., None]:
 class _Stream:
     """Replacement of ``torch.cuda.Stream`` with its own handle, on which all work completes at once."""
 
-    device = CUDA
+    device = CUDA_DEVICE
     device_index = 0
     device_type = _CUDA_TYPE
 
     def __init__(self, device: object = None, priority: int = 0, *, stream_ptr: int | None = None, **more: object):
-        self.cuda_stream = next(_handles) if stream_ptr is None else stream_ptr
+        self.cuda_stream = next(_handle_addresses) if stream_ptr is None else stream_ptr
         self._as_parameter_ = ctypes.c_void_p(self.cuda_stream)
         self.priority = min(priority, 0)
         self._outer: list[_Stream] = []
@@ -67,11 +67,11 @@ class _Stream:
 
     def __enter__(self) -> _Stream:
         self._outer.append(_current_stream())
-        _here.stream = self
+        _thread_state.stream = self
         return self
 
     def __exit__(self, *args: object) -> None:
-        _here.stream = self._outer.pop()
+        _thread_state.stream = self._outer.pop()
 
     def synchronize(self) -> None: ...
 
@@ -98,24 +98,24 @@ _default_stream = _Stream(stream_ptr=0)
 
 
 def _current_stream(device: object = None) -> _Stream:
-    found: _Stream = getattr(_here, "stream", _default_stream)
+    found: _Stream = getattr(_thread_state, "stream", _default_stream)
     return found
 
 
 def _set_stream(stream: _Stream | None) -> None:
     if stream is not None:
-        _here.stream = stream
+        _thread_state.stream = stream
 
 
 def _is_capturing() -> bool:
-    return getattr(_here, "capturing", False)
+    return getattr(_thread_state, "capturing", False)
 
 
 class _Event:
-    device = CUDA
+    device = CUDA_DEVICE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.cuda_event = self.event_id = next(_handles)
+        self.cuda_event = self.event_id = next(_handle_addresses)
 
     def record(self, stream: object = None) -> None: ...
 
@@ -137,10 +137,10 @@ class _CudaGraph:
         self._pool = _new_pool_handle()
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
-        _here.capturing = True
+        _thread_state.capturing = True
 
     def capture_end(self) -> None:
-        _here.capturing = False
+        _thread_state.capturing = False
 
     def pool(self) -> tuple[int, int]:
         return self._pool
@@ -169,7 +169,7 @@ def _capture_graph(
 
 
 def _new_pool_handle() -> tuple[int, int]:
-    return 0, next(_numbers)
+    return 0, next(_pool_numbers)
 
 
 class _MemoryPool:
@@ -201,13 +201,7 @@ class Profile:
 
     def __exit__(self, *args: object) -> None: ...
 
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def step(self) -> None: ...
-
-    def export_chrome_trace(self, path: str) -> None: ...
+    start = stop = step = export_chrome_trace = make_no_op()
 
     def events(self) -> list[Any]:
         return _EmptyTable()
@@ -226,10 +220,10 @@ class _EmptyTable(list[Any]):
 
 class _GeneratorMeta(type(torch.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, _base_generator)
+        return isinstance(value, _torch_generator)
 
 
-_base_generator = torch.Generator
+_torch_generator = torch.Generator
 
 
 class Generator(torch.Generator, metaclass=_GeneratorMeta):  # type: ignore[misc]
@@ -243,7 +237,7 @@ class Generator(torch.Generator, metaclass=_GeneratorMeta):  # type: ignore[misc
 
     @property
     def device(self) -> torch.device:
-        return CUDA if self._device.type == "cuda" else self._device
+        return CUDA_DEVICE if self._device.type == "cuda" else self._device
 
     def get_offset(self) -> int:
         return int(self._offset)
@@ -306,7 +300,7 @@ def check_ordinal(device: int) -> None:
     Raises
     ------
     RuntimeError
-        As CUDA has it where there is none.
+        As CUDA itself raises for a device that does not exist.
     """
     if device > 0:
         raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{device}, but only one GPU is described")
@@ -331,15 +325,36 @@ def _empty_memory_snapshot(device: object = None, **kwargs: Any) -> dict[str, An
 
 
 #: Functions of torch.cuda with nothing to do here.
-_IDLE = ("_sleep", "check_error", "init", "_lazy_init", "synchronize", "empty_cache", "ipc_collect",
-         "set_per_process_memory_fraction", "reset_peak_memory_stats", "reset_max_memory_allocated",
-         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_sync_debug_mode",
-         "_record_memory_history", "set_rng_state", "set_rng_state_all", "reset_peak_host_memory_stats",
-         "reset_accumulated_host_memory_stats")  # fmt: skip
+_NO_OP_FUNCTIONS = (
+    "_sleep",
+    "check_error",
+    "init",
+    "_lazy_init",
+    "synchronize",
+    "empty_cache",
+    "ipc_collect",
+    "set_per_process_memory_fraction",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_accumulated_memory_stats",
+    "set_sync_debug_mode",
+    "_record_memory_history",
+    "set_rng_state",
+    "set_rng_state_all",
+    "reset_peak_host_memory_stats",
+    "reset_accumulated_host_memory_stats",
+)
 
-#: Functions of torch.cuda whose answer is a number of bytes; no memory of a described GPU is ever taken.
-_BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
-          "max_memory_cached")  # fmt: skip
+#: Functions of torch.cuda that return a number of bytes: always 0, as a described GPU has no memory in use.
+_BYTE_COUNT_FUNCTIONS = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_cached",
+    "max_memory_cached",
+)
 
 
 def describe_cuda(properties: Mapping[str, Any]) -> None:
@@ -351,7 +366,7 @@ def describe_cuda(properties: Mapping[str, Any]) -> None:
         cuDNN's description of the device: the JSON object of a described target.
     """
     one = _DeviceProperties(properties)
-    generator = Generator(CUDA)
+    generator = Generator(CUDA_DEVICE)
     seed = generator.manual_seed
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -402,8 +417,8 @@ def describe_cuda(properties: Mapping[str, Any]) -> None:
         "get_allocator_backend": lambda: "native",
         "_empty_memory_snapshot": _empty_memory_snapshot,
         "_write_memory_snapshot": _write_memory_snapshot,
-        **{name: lambda device=None: 0 for name in _BYTES},
-        **{name: make_no_op() for name in _IDLE},
+        **{name: lambda device=None: 0 for name in _BYTE_COUNT_FUNCTIONS},
+        **{name: make_no_op() for name in _NO_OP_FUNCTIONS},
     }
     parts = [getattr(torch.cuda, name) for name in ("memory", "random", "streams", "graphs", "profiler")]
     for name, answer in answers.items():
@@ -432,8 +447,8 @@ def _accelerator_attributes(one: _DeviceProperties) -> dict[str, Any]:
         "device_index": lambda device: torch.cuda.device(device),
         "get_memory_info": lambda device=None: (one.total_memory, one.total_memory),
         "memory_stats": lambda device=None: Counter(),
-        **{name: lambda device=None: 0 for name in _BYTES},
-        **{name: make_no_op() for name in ("synchronize", "empty_cache", "empty_host_cache", *_IDLE)},
+        **{name: lambda device=None: 0 for name in _BYTE_COUNT_FUNCTIONS},
+        **{name: make_no_op() for name in ("synchronize", "empty_cache", "empty_host_cache", *_NO_OP_FUNCTIONS)},
     }
     has = vars(getattr(torch, "accelerator", None) or object)
     return {name: answer for name, answer in answers.items() if name in has}

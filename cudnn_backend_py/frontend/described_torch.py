@@ -24,25 +24,27 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
 from ..system.interruption import pass_interruption
-from .described_autocast import autocast_types
-from .described_cuda import CUDA, Profile, check_ordinal, describe_cuda, make_no_op
+from .described_autocast import select_autocast_type
+from .described_cuda import CUDA_DEVICE, Profile, check_ordinal, describe_cuda, make_no_op
 
 __all__ = ["NumbersNeeded", "install"]
 
-SHADOW_ELEMENTS = 1 << 14
-META = torch.device("meta")
-CPU = torch.device("cpu")
-DLPACK_CUDA = 2
+MAX_SHADOW_ELEMENTS = 1 << 14
+META_DEVICE = torch.device("meta")
+CPU_DEVICE = torch.device("cpu")
+DLPACK_CUDA_TYPE = 2
 
-_inside = threading.local()
-_addresses: dict[int, tuple[int, int]] = {}  # of storages: where they are, and up to how many bytes
-_free = [0x700000000000]
-_ROOM = 1 << 21
-_device = torch._C.TensorBase.device
-_to_cpu = frozenset({"cpu", "numpy", "tolist", "__array__"})
-_to_number = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "equal", "allclose", "is_nonzero"})
-_fills = frozenset({"normal_", "uniform_", "random_", "fill_", "zero_", "bernoulli_", "exponential_"})
-_factories = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
+_thread_state = threading.local()
+_storage_addresses: dict[int, tuple[int, int]] = {}  # of storages: where they are, and up to how many bytes
+_next_address = [0x700000000000]
+_ADDRESS_ALIGNMENT = 1 << 21
+_torch_device = torch._C.TensorBase.device
+_VALUE_READING_METHODS = frozenset({"cpu", "numpy", "tolist", "__array__"})
+_NUMBER_READING_METHODS = frozenset(
+    {"item", "__bool__", "__int__", "__float__", "__index__", "equal", "allclose", "is_nonzero"}
+)
+_FILLING_METHODS = frozenset({"normal_", "uniform_", "random_", "fill_", "zero_", "bernoulli_", "exponential_"})
+_SIZED_FACTORIES = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
 
 
 class NumbersNeeded(BaseException):
@@ -50,7 +52,7 @@ class NumbersNeeded(BaseException):
 
 
 def _is_meta(value: Any) -> bool:
-    kind = isinstance(value, torch.Tensor) and _device.__get__(value).type
+    kind = isinstance(value, torch.Tensor) and _torch_device.__get__(value).type
     return bool(kind == "meta")
 
 
@@ -62,19 +64,19 @@ def _set_shadow(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
     tensor.__dict__["_compat_shadow"] = shadow
 
 
-def _names_cuda(value: Any) -> bool:
+def _is_cuda_name(value: Any) -> bool:
     if isinstance(value, torch.device):
         return bool(value.type == "cuda")
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
 def _is_device_index(value: Any) -> bool:
-    """Return whether a device is given by its number alone, which means a GPU."""
+    """Return whether a device is given as an int, which means a GPU."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _device_from_index(name: str, position: int, argument: Any) -> Any:
-    """Return an argument; a GPU number given to ``Tensor.to`` or ``Module.to`` is converted to a device."""
+def _convert_device_index(name: str, position: int, argument: Any) -> Any:
+    """Convert a GPU number given to ``Tensor.to`` or ``Module.to`` to a device; return other arguments unchanged."""
     known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_device_index(argument)
     return torch.device("cuda", argument) if known else argument
 
@@ -111,21 +113,21 @@ def _to_shadow(value: Any) -> Any:
         if shadow is None:
             raise _NoShadow
         return shadow
-    return CPU if _names_cuda(value) or (isinstance(value, torch.device) and value.type == "meta") else value
+    return CPU_DEVICE if _is_cuda_name(value) or (isinstance(value, torch.device) and value.type == "meta") else value
 
 
 def _to_meta_device(value: Any) -> Any:
-    if not _names_cuda(value):
+    if not _is_cuda_name(value):
         return value
     check_ordinal(torch.device(value).index or 0)
-    return META
+    return META_DEVICE
 
 
 def _to_meta_tensor(value: Any) -> Any:
-    return torch.empty_like(value, device=META) if isinstance(value, torch.Tensor) else value
+    return torch.empty_like(value, device=META_DEVICE) if isinstance(value, torch.Tensor) else value
 
 
-def _scalar_value(value: Any) -> Any:
+def _read_scalar(value: Any) -> Any:
     """Return the number in a tensor without dims, 1 if it is unknown; other values are returned unchanged."""
     if not _is_meta(value) or value.dim():
         return value
@@ -133,47 +135,47 @@ def _scalar_value(value: Any) -> Any:
     return 1 if shadow is None else shadow.item()
 
 
-_OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
+_TENSOR_TEXT_OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
 
 
 def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
     """Return torch's text of a tensor on a GPU, with its values if they are known."""
     shadow = _get_shadow(tensor)
     if shadow is None:
-        return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA}'")
-    return _OPTIONS.sub(f", device='{CUDA}'", repr(shadow), count=1)
+        return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA_DEVICE}'")
+    return _TENSOR_TEXT_OPTIONS.sub(f", device='{CUDA_DEVICE}'", repr(shadow), count=1)
 
 
-def _known_size(value: Any) -> Any:
+def _read_known_size(value: Any) -> Any:
     """Return a size given as a tensor as an int, if its value is known."""
     known = _is_meta(value) and value.dim() == 0 and _get_shadow(value) is not None
     return int(_to_shadow(value)) if known else value
 
 
-_start = threading.Thread.start
+_torch_start_thread = threading.Thread.start
 
 
 def _start_with_cuda(self: threading.Thread) -> None:
-    """Start a thread in which torch has the described GPU too, as torch keeps its overrides per thread."""
+    """Start a thread with torch's described GPU enabled, as torch keeps its overrides per thread."""
     run = self.run
 
     def run_with_cuda() -> None:
-        with _CudaAsMeta():
+        with _CudaAsMetaMode():
             run()
 
     if self.ident is None:  # else it was started before, which is the error that comes
         self.run = run_with_cuda  # type: ignore[method-assign]
-    _start(self)
+    _torch_start_thread(self)
 
 
 def _resolve_slice_bounds(index: Any) -> Any:
-    """Return an index in which tensors as slice bounds are replaced by ints."""
+    """Return an index with slice bounds that are tensors replaced by ints."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
-    return _map_leaves(index, _known_size) if isinstance(index, slice) else index
+    return _map_leaves(index, _read_known_size) if isinstance(index, slice) else index
 
 
-def _default_device() -> Any:
+def _get_default_device() -> Any:
     """Return the device of ``torch.set_default_device`` or ``with torch.device(...)``, None if there is neither."""
     contexts = (mode.device for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceContext))
     return next(contexts, None)
@@ -186,27 +188,27 @@ def _normalize_devices(
     name = getattr(func, "__name__", "")
     if name == "cuda" and args and isinstance(args[0], torch.Tensor):
         where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
-        func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA if where is None else where), {}, "to"
+        func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA_DEVICE if where is None else where), {}, "to"
     if _is_device_index(kwargs.get("device")):
         kwargs["device"] = torch.device("cuda", kwargs["device"])
-    return func, tuple(_device_from_index(name, at, arg) for at, arg in enumerate(args)), kwargs
+    return func, tuple(_convert_device_index(name, at, arg) for at, arg in enumerate(args)), kwargs
 
 
 def _is_on_gpu(leaf: Any) -> bool:
     """Return whether an argument is a tensor on the GPU, or names the GPU."""
-    return _is_meta(leaf) or _names_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
+    return _is_meta(leaf) or _is_cuda_name(leaf) or (isinstance(leaf, torch.device) and leaf == META_DEVICE)
 
 
-class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
+class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        depth = getattr(_inside, "depth", 0)
-        _inside.depth = depth + 1
+        depth = getattr(_thread_state, "depth", 0)
+        _thread_state.depth = depth + 1
         try:
             return self._run_call(func, args, dict(kwargs or {}))
         finally:
-            _inside.depth = depth
+            _thread_state.depth = depth
 
     def _run_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result that a call has on a machine with the described GPU."""
@@ -221,8 +223,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         if name == "type":
             return self._convert_type(func, *args, **kwargs)
         pinned = kwargs.pop("pin_memory", False)
-        if func in _device_constructors() and kwargs.get("device") is None and _names_cuda(_default_device()):
-            kwargs["device"] = CUDA
+        if func in _device_constructors() and kwargs.get("device") is None and _is_cuda_name(_get_default_device()):
+            kwargs["device"] = CUDA_DEVICE
         leaves = list(_iterate_leaves((args, kwargs)))
         if any(_is_on_gpu(leaf) for leaf in leaves):
             return self._run_on_gpu(func, args, kwargs, [leaf for leaf in leaves if _is_meta(leaf)])
@@ -235,19 +237,19 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         if name == "__reduce_ex__" and _is_meta(args[0]):
             return _reduce_tensor(args[0])
         if name in ("tensor", "as_tensor") and hasattr(args[0], "__cuda_array_interface__") and not _is_meta(args[0]):
-            return _from_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
-        if kwargs.get("out") is None and (kind := autocast_types(name, tensors)) is not None:
+            return _import_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
+        if kwargs.get("out") is None and (kind := select_autocast_type(name, tensors)) is not None:
             args, kwargs = (
                 self._cast_leaves(args, kind),
                 {key: self._cast_leaves(item, kind) for key, item in kwargs.items()},
             )
-        if name in _to_cpu or (name == "to" and self._moves_to_cpu(args, kwargs)):
+        if name in _VALUE_READING_METHODS or (name == "to" and self._is_move_to_cpu(args, kwargs)):
             return self._read_values(func, args, kwargs)
         if name == "__repr__":
             return _format_tensor(func, *args, **kwargs)
         if name == "__iter__":
             return iter(self._compute_result(torch.Tensor.unbind, args, {}))
-        if name in _to_number or (name == "__format__" and args[0].dim() == 0):
+        if name in _NUMBER_READING_METHODS or (name == "__format__" and args[0].dim() == 0):
             return self._read_number(func, args, kwargs)
         return self._compute_result(func, args, kwargs)
 
@@ -266,13 +268,13 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return words.replace("torch.", "torch.cuda.") if _is_meta(tensor) else words
         if isinstance(dtype, _LegacyTensorType) or name.startswith("torch.cuda."):
             kind = getattr(torch.cuda, name.rpartition(".")[2])
-            return self._run_call(torch.Tensor.to, (tensor, CUDA, kind.dtype), {})
+            return self._run_call(torch.Tensor.to, (tensor, CUDA_DEVICE, kind.dtype), {})
         if not isinstance(dtype, torch.dtype) and _is_meta(tensor):
             return self._run_call(torch.Tensor.cpu, (tensor,), {}).type(dtype)
         return self._run_call(torch.Tensor.to, (tensor, dtype), {}) if _is_meta(tensor) else func(tensor, dtype)
 
     @staticmethod
-    def _moves_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_move_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return any(
             leaf == "cpu" or (isinstance(leaf, torch.device) and leaf.type == "cpu")
             for leaf in (*args[1:], *kwargs.values())
@@ -307,13 +309,13 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
                 return kernel(*args, **kwargs)
         shadow = self._compute_on_shadows(func, args, kwargs)
         meta_kwargs = {key: _map_leaves(item, _to_meta_device) for key, item in kwargs.items() if key != "generator"}
-        if name in _factories:
-            args = _map_leaves(args, _known_size)
+        if name in _SIZED_FACTORIES:
+            args = _map_leaves(args, _read_known_size)
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], _resolve_slice_bounds(args[1]), *args[2:])
         if name in ("tensor", "as_tensor"):
-            result = torch.empty_like(shadow, device=META)
-        elif name in _fills and args and _is_meta(args[0]):
+            result = torch.empty_like(shadow, device=META_DEVICE)
+        elif name in _FILLING_METHODS and args and _is_meta(args[0]):
             result = args[0]
         elif name == "__setitem__":
             with contextlib.suppress(NotImplementedError, RuntimeError):
@@ -326,7 +328,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _compute_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return the result of `func` without numbers; data-dependent sizes come from the shadow, else the largest.
+        """Return the result of `func` on meta tensors; data-dependent sizes come from the shadow, else are maximal.
 
         Raises
         ------
@@ -336,21 +338,21 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         try:
             return func(*args, **kwargs)
         except NotImplementedError:
-            if shadow is not _UNKNOWN:
+            if shadow is not _UNKNOWN_VALUE:
                 return _map_leaves(shadow, _to_meta_tensor)
             if not hasattr(sizes, "meta_nonzero_assume_all_nonzero"):  # torch 2.4
                 raise
         except RuntimeError as error:
-            if "a meta tensor" in str(error) and shadow is not _UNKNOWN:  # repeat_interleave
+            if "a meta tensor" in str(error) and shadow is not _UNKNOWN_VALUE:  # repeat_interleave
                 return _map_leaves(shadow, _to_meta_tensor)
             if "item() cannot be called" in str(error):  # a factor that is a tensor
                 return func(
                     args[0],
-                    *_map_leaves(args[1:], _scalar_value),
-                    **{key: _map_leaves(item, _scalar_value) for key, item in kwargs.items()},
+                    *_map_leaves(args[1:], _read_scalar),
+                    **{key: _map_leaves(item, _read_scalar) for key, item in kwargs.items()},
                 )
             if "device meta" in str(error):
-                words = str(error).replace("device meta", f"device {CUDA}")
+                words = str(error).replace("device meta", f"device {CUDA_DEVICE}")
                 raise RuntimeError(words) from None
             raise
         with sizes.patch(meta_nonzero_assume_all_nonzero=True):
@@ -361,105 +363,105 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _compute_on_shadows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of `func` on the shadows, ``_UNKNOWN`` for large inputs or results."""
-        if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _makes_large_tensor(
+        """Return the result of `func` on the shadows, ``_UNKNOWN_VALUE`` for large inputs or results."""
+        if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _is_large_tensor_creation(
             func, args, kwargs
         ):
-            return _UNKNOWN
+            return _UNKNOWN_VALUE
         try:
             return func(
                 *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
             )
         except Exception as error:
             pass_interruption(error)
-            return _UNKNOWN
+            return _UNKNOWN_VALUE
 
     @staticmethod
     def _attach_shadows(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
-        if result is None and shadow is _UNKNOWN and args and _is_meta(args[0]):
+        if result is None and shadow is _UNKNOWN_VALUE and args and _is_meta(args[0]):
             _set_shadow(args[0], None)
         results, shadows = list(_iterate_leaves(result)), list(_iterate_leaves(shadow))
         if len(results) != len(shadows):
-            shadows = [_UNKNOWN] * len(results)
+            shadows = [_UNKNOWN_VALUE] * len(results)
         for one, value in zip(results, shadows, strict=True):
             if _is_meta(one):
-                keep = isinstance(value, torch.Tensor) and value.numel() <= SHADOW_ELEMENTS
+                keep = isinstance(value, torch.Tensor) and value.numel() <= MAX_SHADOW_ELEMENTS
                 _set_shadow(one, value if keep else None)
 
 
-_UNKNOWN = object()
+_UNKNOWN_VALUE = object()
 
 
-def _makes_large_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_large_tensor_creation(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a call that creates a tensor, or copies one from the CPU, makes a large one."""
     for leaf in _iterate_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
-            return bool(leaf.numel() > SHADOW_ELEMENTS)
+            return bool(leaf.numel() > MAX_SHADOW_ELEMENTS)
     name = getattr(func, "__name__", "")
     if name in ("tensor", "as_tensor", "arange", "linspace"):
         return False
     sizes = kwargs.get("size", args)
     if name in ("full", "randint"):
         sizes = next((item for item in (sizes, *args) if item is not args and isinstance(item, (list, tuple))), ())
-    return math.prod(leaf for leaf in _iterate_leaves(sizes) if isinstance(leaf, int)) > SHADOW_ELEMENTS
+    return math.prod(leaf for leaf in _iterate_leaves(sizes) if isinstance(leaf, int)) > MAX_SHADOW_ELEMENTS
 
 
 # What a tensor says of itself
 
 
-def _is_seen_by_program(tensor: torch.Tensor) -> bool:
-    return bool(not getattr(_inside, "depth", 0) and _device.__get__(tensor).type == "meta")
+def _is_meta_seen_by_program(tensor: torch.Tensor) -> bool:
+    return bool(not getattr(_thread_state, "depth", 0) and _torch_device.__get__(tensor).type == "meta")
 
 
-def _without_overrides(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
-    def get(tensor: torch.Tensor) -> Any:
+def _wrap_without_overrides(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    def get_without_overrides(tensor: torch.Tensor) -> Any:
         with torch._C.DisableTorchFunction():
             return getter(tensor)
 
-    return get
+    return get_without_overrides
 
 
-def _tensor_device(tensor: torch.Tensor) -> torch.device:
-    return CUDA if _is_seen_by_program(tensor) else _device.__get__(tensor)
+def _get_tensor_device(tensor: torch.Tensor) -> torch.device:
+    return CUDA_DEVICE if _is_meta_seen_by_program(tensor) else _torch_device.__get__(tensor)
 
 
-def _tensor_is_cuda(tensor: torch.Tensor) -> bool:
-    return _device.__get__(tensor).type in (("meta", "cuda") if _is_seen_by_program(tensor) else ("cuda",))
+def _is_cuda_tensor(tensor: torch.Tensor) -> bool:
+    return _torch_device.__get__(tensor).type in (("meta", "cuda") if _is_meta_seen_by_program(tensor) else ("cuda",))
 
 
-def _tensor_is_meta(tensor: torch.Tensor) -> bool:
-    return not _is_seen_by_program(tensor) and _device.__get__(tensor).type == "meta"
+def _is_meta_tensor(tensor: torch.Tensor) -> bool:
+    return not _is_meta_seen_by_program(tensor) and _torch_device.__get__(tensor).type == "meta"
 
 
-_base_data_ptr = torch._C.TensorBase.data_ptr
+_torch_data_ptr = torch._C.TensorBase.data_ptr
 
 
-def _tensor_data_ptr(tensor: torch.Tensor) -> int:
+def _get_tensor_address(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():
-        if _device.__get__(tensor).type != "meta":
-            return int(_base_data_ptr(tensor))
+        if _torch_device.__get__(tensor).type != "meta":
+            return int(_torch_data_ptr(tensor))
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor
-            return int(_base_data_ptr(tensor))
-        return _storage_address(storage) + int(tensor.storage_offset()) * int(tensor.element_size())
+            return int(_torch_data_ptr(tensor))
+        return _get_made_up_address(storage) + int(tensor.storage_offset()) * int(tensor.element_size())
 
 
-def _storage_address(storage: torch.UntypedStorage) -> int:
+def _get_made_up_address(storage: torch.UntypedStorage) -> int:
     """Return a made-up unique address for a storage; it may be reused after the storage is freed."""
-    address, size = _addresses.get(storage._cdata, (0, -1))
+    address, size = _storage_addresses.get(storage._cdata, (0, -1))
     if size < storage.nbytes():
-        address = _free[0]
-        _addresses[storage._cdata] = address, storage.nbytes()
-        _free[0] += (storage.nbytes() // _ROOM + 2) * _ROOM
+        address = _next_address[0]
+        _storage_addresses[storage._cdata] = address, storage.nbytes()
+        _next_address[0] += (storage.nbytes() // _ADDRESS_ALIGNMENT + 2) * _ADDRESS_ALIGNMENT
     return address
 
 
-_base_storage_data_ptr = torch.UntypedStorage.data_ptr
+_torch_storage_data_ptr = torch.UntypedStorage.data_ptr
 
 
-def _storage_data_ptr(storage: torch.UntypedStorage) -> int:
-    return _storage_address(storage) if storage.device.type == "meta" else int(_base_storage_data_ptr(storage))
+def _get_storage_address(storage: torch.UntypedStorage) -> int:
+    return _get_made_up_address(storage) if storage.device.type == "meta" else int(_torch_storage_data_ptr(storage))
 
 
 # DLPack of a tensor on the pretended device
@@ -484,51 +486,51 @@ class _DLManagedTensor(ctypes.Structure):
     _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
-_base_dlpack = torch.Tensor.__dlpack__
-_base_dlpack_device = torch.Tensor.__dlpack_device__
-_base_cuda_array = torch.Tensor.__cuda_array_interface__
-_keep: list[Any] = []
-_capsule = ctypes.pythonapi.PyCapsule_New
-_capsule.restype = ctypes.py_object
-_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_torch_dlpack = torch.Tensor.__dlpack__
+_torch_dlpack_device = torch.Tensor.__dlpack_device__
+_torch_cuda_array = torch.Tensor.__cuda_array_interface__
+_exported_tensors: list[Any] = []
+_make_capsule = ctypes.pythonapi.PyCapsule_New
+_make_capsule.restype = ctypes.py_object
+_make_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
-def _dlpack_type(dtype: torch.dtype) -> tuple[int, int]:
+def _get_dlpack_type(dtype: torch.dtype) -> tuple[int, int]:
     """Return DLPack's type code and bits per element for a dtype, as torch exports them."""
     probe = ctypes.pythonapi.PyCapsule_GetPointer
     probe.restype, probe.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsule = _base_dlpack(torch.empty(1, dtype=dtype))
+    capsule = _torch_dlpack(torch.empty(1, dtype=dtype))
     tensor = _DLManagedTensor.from_address(probe(capsule, b"dltensor")).tensor
     return tensor.code, tensor.bits
 
 
-def _tensor_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _export_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
-        if _device.__get__(tensor).type != "meta":
-            return _base_dlpack(tensor, *args, **kwargs)
-        address = _tensor_data_ptr(tensor)
-        code, bits = _dlpack_type(tensor.dtype)
+        if _torch_device.__get__(tensor).type != "meta":
+            return _torch_dlpack(tensor, *args, **kwargs)
+        address = _get_tensor_address(tensor)
+        code, bits = _get_dlpack_type(tensor.dtype)
         dims = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.shape)
         strides = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.stride())
-        view = _DLTensor(address, DLPACK_CUDA, 0, tensor.dim(), code, bits, 1, dims, strides, 0)
+        view = _DLTensor(address, DLPACK_CUDA_TYPE, 0, tensor.dim(), code, bits, 1, dims, strides, 0)
         managed = _DLManagedTensor(view, None, None)
-        _keep.append((managed, dims, strides))
-        return _capsule(ctypes.addressof(managed), b"dltensor", None)
+        _exported_tensors.append((managed, dims, strides))
+        return _make_capsule(ctypes.addressof(managed), b"dltensor", None)
 
 
-def _tensor_dlpack_device(tensor: torch.Tensor) -> Any:
+def _get_dlpack_device(tensor: torch.Tensor) -> Any:
     with torch._C.DisableTorchFunction():
-        return (DLPACK_CUDA, 0) if _device.__get__(tensor).type == "meta" else _base_dlpack_device(tensor)
+        return (DLPACK_CUDA_TYPE, 0) if _torch_device.__get__(tensor).type == "meta" else _torch_dlpack_device(tensor)
 
 
-def _tensor_cuda_array(tensor: torch.Tensor) -> dict[str, Any]:
+def _get_cuda_array_interface(tensor: torch.Tensor) -> dict[str, Any]:
     with torch._C.DisableTorchFunction():
-        if _device.__get__(tensor).type != "meta":
-            return cast(dict[str, Any], _base_cuda_array.__get__(tensor))
+        if _torch_device.__get__(tensor).type != "meta":
+            return cast(dict[str, Any], _torch_cuda_array.__get__(tensor))
         size = tensor.element_size()
         like = cast(dict[str, Any], torch.empty(1, dtype=tensor.dtype).numpy().__array_interface__)
         strides = None if tensor.is_contiguous() else tuple(step * size for step in tensor.stride())
-        data = (_tensor_data_ptr(tensor) if tensor.numel() else 0, False)
+        data = (_get_tensor_address(tensor) if tensor.numel() else 0, False)
         return {
             "typestr": like["typestr"],
             "shape": tuple(tensor.shape),
@@ -538,27 +540,27 @@ def _tensor_cuda_array(tensor: torch.Tensor) -> dict[str, Any]:
         }
 
 
-_base_from_dlpack = torch.from_dlpack
+_torch_from_dlpack = torch.from_dlpack
 
 
-def _from_dlpack(source: Any, **options: Any) -> torch.Tensor:
-    return source if _is_meta(source) else _base_from_dlpack(source, **options)
+def _import_dlpack(source: Any, **options: Any) -> torch.Tensor:
+    return source if _is_meta(source) else _torch_from_dlpack(source, **options)
 
 
-def _from_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
+def _import_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
     """Return a tensor with the shape, strides and type in another library's ``__cuda_array_interface__``."""
     kind = torch.from_numpy(numpy.empty(0, facts["typestr"])).dtype
-    made = torch.empty(tuple(facts["shape"]), dtype=kind, device=META)
+    made = torch.empty(tuple(facts["shape"]), dtype=kind, device=META_DEVICE)
     if facts.get("strides"):
         steps = [step // made.element_size() for step in facts["strides"]]
-        made = torch.empty_strided(tuple(facts["shape"]), steps, dtype=kind, device=META)
+        made = torch.empty_strided(tuple(facts["shape"]), steps, dtype=kind, device=META_DEVICE)
     return made if dtype is None else made.to(dtype)
 
 
 # Tensors in files
 
 
-_loading = threading.local()
+_load_state = threading.local()
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
@@ -572,18 +574,18 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
 def _rebuild_tensor(
     values: torch.Tensor, strides: tuple[int, ...] | None, requires_grad: bool, known: bool
 ) -> torch.Tensor:
-    if getattr(_loading, "on_cpu", False):
+    if getattr(_load_state, "on_cpu", False):
         if not known:
             raise NumbersNeeded(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
         return values.requires_grad_(requires_grad)
-    made = torch.empty_like(values, device=META)
+    made = torch.empty_like(values, device=META_DEVICE)
     if strides is not None and made.stride() != strides:
-        made = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=META)
+        made = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=META_DEVICE)
     _set_shadow(made, values if known else None)
     return made.requires_grad_(requires_grad)
 
 
-_base_load = torch.load
+_torch_load = torch.load
 
 
 def _load_file(file: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
@@ -591,12 +593,12 @@ def _load_file(file: Any, map_location: Any = None, *args: Any, **options: Any) 
     if callable(where):
         where = where(_LoadedStorage(), "cuda:0")
         where = getattr(where, "place", where)
-    _loading.on_cpu = where is not None and not _names_cuda(where)
+    _load_state.on_cpu = where is not None and not _is_cuda_name(where)
     try:
-        loaded = _base_load(file, CPU if where is None or _names_cuda(where) else where, *args, **options)
+        loaded = _torch_load(file, CPU_DEVICE if where is None or _is_cuda_name(where) else where, *args, **options)
     finally:
-        _loading.on_cpu = False
-    return _move_to_cuda(loaded) if _names_cuda(map_location) else loaded
+        _load_state.on_cpu = False
+    return _move_to_cuda(loaded) if _is_cuda_name(map_location) else loaded
 
 
 class _LoadedStorage:
@@ -618,15 +620,15 @@ def _move_to_cuda(value: Any) -> Any:
         return type(value)((key, _move_to_cuda(item)) for key, item in value.items())
     if type(value) in (list, tuple):
         return type(value)(map(_move_to_cuda, value))
-    return value.to(CUDA) if isinstance(value, torch.Tensor) else value
+    return value.to(CUDA_DEVICE) if isinstance(value, torch.Tensor) else value
 
 
-_base_new_parameter = torch.nn.Parameter.__new__
+_torch_new_parameter = torch.nn.Parameter.__new__
 
 
-def _new_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
+def _make_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
     """Make a parameter from a tensor, with the tensor's known values."""
-    made = _base_new_parameter(kind, data, requires_grad)
+    made = _torch_new_parameter(kind, data, requires_grad)
     if _is_meta(made) and _is_meta(data):
         _set_shadow(made, _get_shadow(data))
     return made
@@ -652,12 +654,12 @@ class _LegacyTensorType(type):
 
     def __call__(cls, first: Any = 0, *more: int, device: object = None) -> Any:
         if torch.is_tensor(first):
-            return first.to(CUDA, cls.dtype)
+            return first.to(CUDA_DEVICE, cls.dtype)
         by_sizes = isinstance(first, (int, torch.Size))
-        return (torch.empty if by_sizes else torch.tensor)(first, *more, dtype=cls.dtype, device=CUDA)
+        return (torch.empty if by_sizes else torch.tensor)(first, *more, dtype=cls.dtype, device=CUDA_DEVICE)
 
 
-_legacy_default = torch.set_default_tensor_type
+_torch_set_default_tensor_type = torch.set_default_tensor_type
 
 
 def _set_default_tensor_type(kind: Any) -> None:
@@ -668,7 +670,7 @@ def _set_default_tensor_type(kind: Any) -> None:
         torch.set_default_device("cuda")
     else:
         torch.set_default_device(None)
-        _legacy_default(kind)
+        _torch_set_default_tensor_type(kind)
 
 
 def _make_legacy_types() -> dict[str, _LegacyTensorType]:
@@ -690,7 +692,7 @@ def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
         device = kwargs.get("device") or next(
             (leaf.device for leaf in _iterate_leaves(tensors) if isinstance(leaf, torch.Tensor)), None
         )
-        if kwargs.get("layout") in (None, torch.strided) and _names_cuda(device or _default_device()):
+        if kwargs.get("layout") in (None, torch.strided) and _is_cuda_name(device or _get_default_device()):
             raise NotImplementedError(
                 "a nested tensor in the strided layout cannot be on a described GPU: give layout=torch.jagged"
             )
@@ -705,15 +707,15 @@ def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _enter_program_code() -> Iterator[None]:
     """Give the described GPU also to program code that torch calls inside an operation, such as hooks."""
-    depth, _inside.depth = getattr(_inside, "depth", 0), 0
+    depth, _thread_state.depth = getattr(_thread_state, "depth", 0), 0
     try:
-        if any(isinstance(mode, _CudaAsMeta) for mode in _get_current_function_mode_stack()):
+        if any(isinstance(mode, _CudaAsMetaMode) for mode in _get_current_function_mode_stack()):
             yield
         else:
-            with _CudaAsMeta():
+            with _CudaAsMetaMode():
                 yield
     finally:
-        _inside.depth = depth
+        _thread_state.depth = depth
 
 
 def _wrap_program_code(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -725,30 +727,30 @@ def _wrap_program_code(function: Callable[..., Any]) -> Callable[..., Any]:
     return call_as_program
 
 
-_base_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+_torch_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 
 
 def _push_saved_tensor_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-    _base_push_hooks(_wrap_program_code(pack), _wrap_program_code(unpack))
+    _torch_push_hooks(_wrap_program_code(pack), _wrap_program_code(unpack))
 
 
-_base_set_anomaly = torch.set_anomaly_enabled
+_torch_set_anomaly = torch.set_anomaly_enabled
 
 
-def _set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+def _enable_anomaly_without_nan_check(mode: bool, check_nan: bool = True) -> None:
     """Enable anomaly detection of a backward pass without the check for NaN, as numbers are unknown."""
-    _base_set_anomaly(mode, False)
+    _torch_set_anomaly(mode, False)
 
 
-_base_impl = torch.library.Library.impl
-_kernels: dict[str, Callable[..., Any]] = {}
-_KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "")
+_torch_register_kernel = torch.library.Library.impl
+_program_kernels: dict[str, Callable[..., Any]] = {}
+_CUDA_DISPATCH_KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "")
 
 
 def _find_program_kernel(function: Any) -> Callable[..., Any] | None:
     """Return the program's own kernel for one of its operators; None for torch's operators."""
     packet = getattr(function, "overloadpacket", function)
-    return _kernels.get(getattr(packet, "_qualified_op_name", ""))
+    return _program_kernels.get(getattr(packet, "_qualified_op_name", ""))
 
 
 def _register_kernel(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
@@ -756,15 +758,17 @@ def _register_kernel(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *
     name = op_name if isinstance(op_name, str) else op_name.name()
     name = name if "::" in name else f"{self.ns}::{name}"
     name = name.partition(".")[0]
-    if dispatch_key in _KEYS and callable(fn):
-        fn = _kernels[name] = _wrap_program_code(fn)
+    if dispatch_key in _CUDA_DISPATCH_KEYS and callable(fn):
+        fn = _program_kernels[name] = _wrap_program_code(fn)
     elif dispatch_key == "Meta" and callable(fn):
         only_shapes = fn
 
-        def fn(*args: Any, **kwargs: Any) -> Any:
-            return _kernels.get(name, only_shapes)(*args, **kwargs)
+        def select_kernel(*args: Any, **kwargs: Any) -> Any:
+            return _program_kernels.get(name, only_shapes)(*args, **kwargs)
 
-    return _base_impl(self, op_name, fn, dispatch_key, *args, **kwargs)
+        fn = select_kernel
+
+    return _torch_register_kernel(self, op_name, fn, dispatch_key, *args, **kwargs)
 
 
 # Programs, and torch as a whole
@@ -799,30 +803,30 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     torch.jit.trace = lambda model=None, *args, **kwargs: model  # which would end the process
     torch.version.cuda = torch.version.cuda or "13.0"
     tensor = torch.Tensor
-    tensor.device = property(_without_overrides(_tensor_device))
-    tensor.is_cuda = property(_without_overrides(_tensor_is_cuda))
-    tensor.is_meta = property(_without_overrides(_tensor_is_meta))
-    tensor.data_ptr = _tensor_data_ptr
-    tensor.__dlpack__ = _tensor_dlpack
-    tensor.__dlpack_device__ = _tensor_dlpack_device
-    tensor.__cuda_array_interface__ = property(_without_overrides(_tensor_cuda_array))
+    tensor.device = property(_wrap_without_overrides(_get_tensor_device))
+    tensor.is_cuda = property(_wrap_without_overrides(_is_cuda_tensor))
+    tensor.is_meta = property(_wrap_without_overrides(_is_meta_tensor))
+    tensor.data_ptr = _get_tensor_address
+    tensor.__dlpack__ = _export_dlpack
+    tensor.__dlpack_device__ = _get_dlpack_device
+    tensor.__cuda_array_interface__ = property(_wrap_without_overrides(_get_cuda_array_interface))
     tensor.record_stream = make_no_op()
     torch.load = _load_file
     torch.serialization.add_safe_globals([_rebuild_tensor])
-    torch.nn.Parameter.__new__ = _new_parameter
-    torch.UntypedStorage.data_ptr = _storage_data_ptr
+    torch.nn.Parameter.__new__ = _make_parameter
+    torch.UntypedStorage.data_ptr = _get_storage_address
     for name, kind in _make_legacy_types().items():
         setattr(torch.cuda, name, kind)
     torch.set_default_tensor_type = _set_default_tensor_type
     torch.autograd._engine_run_backward = _wrap_program_code(torch.autograd._engine_run_backward)
     torch._C._autograd._push_saved_tensors_default_hooks = _push_saved_tensor_hooks
-    torch.set_anomaly_enabled = _set_anomaly_enabled
-    torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA),)  # to all GPUs, which is one
+    torch.set_anomaly_enabled = _enable_anomaly_without_nan_check
+    torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA_DEVICE),)  # to all GPUs, which is one
     torch.library.Library.impl = _register_kernel
     torch.nested.nested_tensor = _reject_strided(torch.nested.nested_tensor)
     torch.nested.as_nested_tensor = _reject_strided(torch.nested.as_nested_tensor)
-    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack
-    torch.utils.dlpack.to_dlpack = _tensor_dlpack
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _import_dlpack
+    torch.utils.dlpack.to_dlpack = _export_dlpack
     vars(torch._C)["__getattr__"] = _raise_missing_attribute
-    _CudaAsMeta().__enter__()
+    _CudaAsMetaMode().__enter__()
     threading.Thread.start = _start_with_cuda  # type: ignore[method-assign]

@@ -81,10 +81,10 @@ class data_type(_Enum):
     @property
     def backend(self) -> backend.DataType | None:
         """The corresponding value of cuDNN's backend."""
-        return _DATA_TYPES[self]
+        return _BACKEND_DATA_TYPES[self]
 
 
-_DATA_TYPES = {item: backend.DataType.__members__.get(item.name) for item in data_type}
+_BACKEND_DATA_TYPES = {item: backend.DataType.__members__.get(item.name) for item in data_type}
 
 
 class heur_mode(_Enum):
@@ -364,11 +364,11 @@ class rng_distribution(_Enum):
     NORMAL = 3
 
 
-_FACTS = {item: DATA_TYPES[kind] for item, kind in _DATA_TYPES.items() if kind is not None}
+_DATA_TYPE_PROPERTIES = {item: DATA_TYPES[kind] for item, kind in _BACKEND_DATA_TYPES.items() if kind is not None}
 # Types of torch by their names, so that torch need not be imported.
-TORCH_NAMES = {item: facts.torch[0] for item, facts in _FACTS.items() if facts.torch}
-DLPACK_TYPES = {facts.dlpack: item for item, facts in _FACTS.items() if facts.dlpack}
-_TORCH_TYPES = {f"torch.{name}": item for item, facts in _FACTS.items() for name in facts.torch}
+TORCH_NAMES = {item: facts.torch[0] for item, facts in _DATA_TYPE_PROPERTIES.items() if facts.torch}
+DLPACK_TYPES = {facts.dlpack: item for item, facts in _DATA_TYPE_PROPERTIES.items() if facts.dlpack}
+_TYPES_BY_TORCH_NAME = {f"torch.{name}": item for item, facts in _DATA_TYPE_PROPERTIES.items() for name in facts.torch}
 
 
 def to_data_type(value: Any) -> data_type:
@@ -383,7 +383,7 @@ def to_data_type(value: Any) -> data_type:
         return value
     if value is None:
         return data_type.NOT_SET
-    found = _TORCH_TYPES.get(str(value))
+    found = _TYPES_BY_TORCH_NAME.get(str(value))
     if found is None:
         raise TypeError(f"{shown(value)} is neither a cudnn.data_type nor a torch dtype that corresponds to one")
     return found

@@ -25,17 +25,17 @@ __all__ = [
     "GraphRefused",
     "KernelNotOffered",
     "PlanExcluded",
-    "attribute_not_set",
+    "attribute_not_set_error",
     "convert_error",
     "convert_errors",
     "cudnnGraphNotSupportedError",
-    "headline_of",
-    "invalid_value",
+    "get_headline",
+    "invalid_value_error",
     "kernel_not_offered_error",
-    "no_such_plan_error",
-    "not_supported",
+    "missing_plan_error",
+    "not_supported_error",
     "other_graph_error",
-    "wrong_for_other_dims_error",
+    "wrong_results_error",
 ]
 
 
@@ -107,7 +107,7 @@ class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
 
 
 class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """A graph refused before its plans are requested, with all types of exception that cudnn-frontend uses there."""
+    """A graph refused before its plans are requested; has all exception types cudnn-frontend uses there."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
@@ -118,30 +118,30 @@ class FrontendUsageError(_DetailedError, UsageError):
     """An impossible step, such as an unknown target or a file that is not a notebook."""
 
 
-def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueError:
+def attribute_not_set_error(headline: str, **sections: str | None) -> FrontendValueError:
     """Return the error for something that must be set, or set differently: a ``ValueError``."""
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
 def other_graph_error(name: str, uid: int, other: str) -> FrontendValueError:
     """Return the error for a tensor of another graph with the same uid as a tensor of this graph."""
-    return attribute_not_set(
+    return attribute_not_set_error(
         f"tensor {name!r} belongs to another graph, and its uid {uid} is the uid of tensor {other!r} in this graph",
         fix="create it in this graph, for example with tensor_like(), or give it a unique uid with set_uid()",
     )
 
 
-def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:
+def not_supported_error(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:
     """Return the error for a combination that is refused before cuDNN is queried."""
     return cudnnGraphNotSupportedError(headline, code="frontend-not-supported", **sections)
 
 
-def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError:
+def invalid_value_error(headline: str, **sections: str | None) -> FrontendRuntimeError:
     """Return the error for a value out of range or mutually exclusive arguments: a ``RuntimeError``."""
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
 
 
-def no_such_plan_error(plan: object, count: int) -> FrontendIndexError:
+def missing_plan_error(plan: object, count: int) -> FrontendIndexError:
     """Return the error for a plan index outside the list."""
     return FrontendIndexError(
         f"plan index {plan!r} is out of range, the graph has {count} plans",
@@ -151,7 +151,7 @@ def no_such_plan_error(plan: object, count: int) -> FrontendIndexError:
 
 
 def kernel_not_offered_error(what: str) -> KernelNotOffered:
-    """Return the error for a feature, `what`, that only cudnn-frontend's own kernels have."""
+    """Return the error for a feature, named `what`, that only cudnn-frontend's own kernels have."""
     return KernelNotOffered(
         f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
         "this module offers the backend's graphs",
@@ -160,20 +160,20 @@ def kernel_not_offered_error(what: str) -> KernelNotOffered:
     )
 
 
-def wrong_for_other_dims_error(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
+def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
     """Return the error for other dims than a plan or kernel cache was built with, if cuDNN computes wrong results."""
     return cudnnGraphNotSupportedError(
-        f"cuDNN gets this wrong ({fault.code}): {fault.what}",
+        f"cuDNN gets this wrong ({issue.code}): {issue.what}",
         code="frontend-not-supported",
         where=where,
-        cause=f"{fault.effect}; {fault.evidence or fault.source}",
-        fix=fault.fix,
+        cause=f"{issue.effect}; {issue.evidence or issue.source}",
+        fix=issue.fix,
     )
 
 
 @contextmanager
 def convert_errors(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
-    """Convert this package's errors inside the block into `kind`, with cuDNN's error text and the same sections.
+    """Convert this package's errors in the block to the exception type `kind`, with the same sections and cuDNN's text.
 
     What the loaded cuDNN is too old for is a graph that is not supported, whatever `kind`. `fix` is said where the
     other exception says none.
@@ -190,14 +190,14 @@ def convert_errors(kind: type[CudnnBackendError], what: str, fix: str | None = N
 def convert_error(
     kind: type[CudnnBackendError], what: str, error: CudnnBackendError, fix: str | None = None
 ) -> CudnnBackendError:
-    """Convert an exception of this package into `kind`, for calls that cannot afford a context manager."""
+    """Convert an exception of this package to the type `kind`, in calls where a context manager is too slow."""
     sections = {**({"fix": fix} if fix else {}), **error.sections}
     if isinstance(error, CudnnStatusError):
         sections.setdefault("where", f"{error.function} answered {error.status!s}")
-    return kind(f"{what}: {headline_of(error)}", code=error.code, **sections)
+    return kind(f"{what}: {get_headline(error)}", code=error.code, **sections)
 
 
-def headline_of(error: CudnnBackendError) -> str:
+def get_headline(error: CudnnBackendError) -> str:
     """Return the headline of another exception, with statuses by C name, which programs search for."""
     if isinstance(error, CudnnStatusError) and isinstance(error.status, Status):
         return error.headline.replace(f"answered {error.status.name}", f"answered {error.status.c_name}")

@@ -31,18 +31,18 @@ from .errors import (
     EngineNotSupported,
     FrontendRuntimeError,
     GraphRefused,
-    attribute_not_set,
+    attribute_not_set_error,
     convert_error,
     convert_errors,
     cudnnGraphNotSupportedError,
-    headline_of,
-    invalid_value,
+    get_headline,
+    invalid_value_error,
     kernel_not_offered_error,
-    no_such_plan_error,
-    not_supported,
+    missing_plan_error,
+    not_supported_error,
     other_graph_error,
 )
-from .handles import device_properties, kernel_cache, target_of
+from .handles import device_properties, find_target, kernel_cache
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
@@ -53,8 +53,8 @@ from .ops.node import (
     Node,
     add_dims_to_errors,
     check_and_infer,
-    fill_type,
-    warn_of_graph,
+    fill_data_type,
+    warn_about_known_issues,
 )
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
@@ -66,26 +66,26 @@ from .private_names import PrivateNames
 from .recorded import GraphRecord, record_operations
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
-from .written import WrittenGraph
+from .written import GraphTensors
 
-__all__ = ["launch_arguments", "pygraph"]
+__all__ = ["make_launch_arguments", "pygraph"]
 
-DYNAMIC_SINCE = (9, 4, 0)
-OVERRIDE_SINCE = (9, 21, 0)
-WORKSPACE_SINCE = (9, 23, 0)
+MIN_DYNAMIC_SHAPE_VERSION = (9, 4, 0)
+MIN_OVERRIDE_SHAPE_VERSION = (9, 21, 0)
+MIN_WORKSPACE_QUERY_VERSION = (9, 23, 0)
 JSON_VERSION, FRONTEND_VERSION = "2.0", 13200  # of cudnn-frontend's text of a graph
-_MODES = (heur_mode.A, heur_mode.FALLBACK)
-_KERNELS, _PROPERTIES = kernel_cache, device_properties  # parameters have these names, too
-_OWN_CACHE = "what create_kernel_cache returned"
+_DEFAULT_HEURISTICS_MODES = (heur_mode.A, heur_mode.FALLBACK)
+_KERNEL_CACHE_TYPE, _DEVICE_PROPERTIES_TYPE = kernel_cache, device_properties  # parameters have these names, too
+_CACHE_REQUIREMENT = "what create_kernel_cache returned"
 
 
 #: What our builder refuses of an operation, and cuDNN only where it is requested engines.
-_CODES_AS_MISSING_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
+_CODES_RAISED_AS_GRAPH_REFUSED = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
 @contextmanager
-def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Convert errors with these codes, or all, into GraphRefused, which programs also catch as missing plans."""
+def _raise_as_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
+    """Convert errors with these codes (default: all) to GraphRefused, which programs can catch as a plan error."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -93,12 +93,12 @@ def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[No
     except FrontendRuntimeError as error:
         if codes is not None and error.code not in codes:
             raise
-        raise GraphRefused(headline_of(error), code=error.code, **error.sections) from error
+        raise GraphRefused(get_headline(error), code=error.code, **error.sections) from error
 
 
 @record_operations
 class pygraph(
-    WrittenGraph,
+    GraphTensors,
     PlanChoice,
     PrivateNames,
     PointwiseOps,
@@ -169,17 +169,21 @@ class pygraph(
         self.name = check_instance("name", name, str, "a text")
         self._nodes: list[Node] = []
         self.record = GraphRecord(weakref.ref(self))
-        self._bound = self.record.bound
+        self._bound = self.record.bound_buffers
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
         self._cache = (
-            None if kernel_cache is None else check_instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+            None
+            if kernel_cache is None
+            else check_instance("kernel_cache", kernel_cache, _KERNEL_CACHE_TYPE, _CACHE_REQUIREMENT)
         )
         self._override_shapes = is_override_shape_enabled
         if device_property is not None:
-            check_instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
-        self.target = target_of(handle, device_property)
+            check_instance(
+                "device_property", device_property, _DEVICE_PROPERTIES_TYPE, "what create_device_properties returned"
+            )
+        self.target = find_target(handle, device_property)
         self._handle = handle if handle is not None else self.target.handle
         self.sm_count = None if sm_count is None else to_int("sm_count", sm_count)
         self.context = Context(
@@ -223,23 +227,23 @@ class pygraph(
             A value out of range.
         """
         self.record.hide_inferred()
-        self.record.shown.clear()
+        self.record.shown_results.clear()
         context = self.context
-        if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
-            raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
+        if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
+            raise not_supported_error(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
             check_and_infer(node, context)
         for item in self._created:
-            fill_type(item, context)
+            fill_data_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
                 item.validate()
-        for item in self._used_tensors():
+        for item in self._list_used_tensors():
             item.validate()
         self._check_uids()
         self._validated = True
 
     def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
-        """Discard the checks and inferences of a graph that changes; `what` begins the error if it cannot change.
+        """Discard the checks and inferred values of a graph that changes; `what` starts the error if it cannot.
 
         Raises
         ------
@@ -247,31 +251,31 @@ class pygraph(
             If cuDNN has its operations already, unless only an `item` changes that is in none of them.
         """
         read = self._memory is not None and not self._nodes
-        if self._operation_graph is not None or self._plans.any_built or read:
-            if item is not None and item not in self._used_tensors():
+        if self._operation_graph is not None or self._plans.has_built_plan or read:
+            if item is not None and item not in self._list_used_tensors():
                 return
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{what} a graph that is already finalized", fix="change it earlier, or make a new graph"
             )
         self._validated, self._emitter, self._memory = False, None, None
 
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
-        for item in self._used_tensors():
+        for item in self._list_used_tensors():
             if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
                 raise other_graph_error(item.name, item.uid, other.name)
-            raise invalid_value(
+            raise invalid_value_error(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
                 fix="give each a unique number with set_uid()",
             )
 
-    def _used_tensors(self) -> list[UserTensor]:
+    def _list_used_tensors(self) -> list[UserTensor]:
         """Return every tensor used by nodes, including ragged offsets, each once."""
         seen: dict[UserTensor, None] = {}
         for node in self._nodes:
-            for item in node.tensors():
+            for item in node.iterate_tensors():
                 seen.setdefault(item)
                 if item.ragged_offset is not None:
                     seen.setdefault(item.ragged_offset)
@@ -291,20 +295,20 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
-            _convert_to_graph_refused(_CODES_AS_MISSING_PLANS),
+            _raise_as_graph_refused(_CODES_RAISED_AS_GRAPH_REFUSED),
             convert_errors(FrontendRuntimeError, "the graph cannot be built"),
         ):
-            emitter = Emitter(self.context, self.name, (*self._created, *self._used_tensors()), self._nodes)
-            for item in self._used_tensors():
+            emitter = Emitter(self.context, self.name, (*self._created, *self._list_used_tensors()), self._nodes)
+            for item in self._list_used_tensors():
                 if item.uid_given:
-                    emitter.tensor(item)
+                    emitter.emit_tensor(item)
             for item in self._created:  # those only a score modifier uses
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
-                    emitter.tensor(item)
+                    emitter.emit_tensor(item)
             for node in self._nodes:
                 with add_dims_to_errors(node):
                     node.emit(emitter)
-            self._graph = emitter.graph()
+            self._graph = emitter.make_graph()
         self._emitter = emitter
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
@@ -318,7 +322,7 @@ class pygraph(
         """
         graph, version = self.graph(), self.target.library.version
         dynamic = self.context.is_dynamic_shape_enabled
-        overridden = self._override_shapes and version >= OVERRIDE_SINCE
+        overridden = self._override_shapes and version >= MIN_OVERRIDE_SHAPE_VERSION
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
             warn_of(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
@@ -335,7 +339,7 @@ class pygraph(
                 must_write=False,  # as with cudnn-frontend
             )
             if self._cache is not None:
-                self._cache.descriptor_for(self._operation_graph.descriptor)
+                self._cache.get_or_make_descriptor(self._operation_graph.descriptor)
 
     def _find_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
         """Return known issues of a plan that is shared between shapes; with the first one, other dims are refused."""
@@ -354,7 +358,7 @@ class pygraph(
             Before :meth:`build_operation_graph`.
         """
         if self._operation_graph is None:
-            raise invalid_value("the operation graph is not built", fix="call build_operation_graph() first")
+            raise invalid_value_error("the operation graph is not built", fix="call build_operation_graph() first")
         return self._operation_graph
 
     @property
@@ -372,21 +376,21 @@ class pygraph(
         cudnnGraphNotSupportedError
             If there are none; its ``verdict`` says why.
         """
-        if self._override_shapes and self.context.version < OVERRIDE_SINCE:
-            raise not_supported(
+        if self._override_shapes and self.context.version < MIN_OVERRIDE_SHAPE_VERSION:
+            raise not_supported_error(
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.build_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
         self._require_operation_graph()
-        choices = [choice for node in self._nodes if (choice := node.engine_choice(self.context)) is not None]
+        choices = [choice for node in self._nodes if (choice := node.choose_engine(self.context)) is not None]
         if choices:
             self._plans.require_engine(choices[0])
         else:
-            self._plans.query_heuristics(heuristics or _MODES)
+            self._plans.query_heuristics(heuristics or _DEFAULT_HEURISTICS_MODES)
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _convert_to_graph_refused():
+            with _raise_as_graph_refused():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
@@ -463,9 +467,9 @@ class pygraph(
         """
         count = len(self._plans)
         if not count:
-            raise invalid_value("there are no plans to select from", fix="call create_execution_plans() first")
+            raise invalid_value_error("there are no plans to select from", fix="call create_execution_plans() first")
         if not 0 <= index < count:
-            raise no_such_plan_error(index, count)
+            raise missing_plan_error(index, count)
         self._plans.select_candidate(index)
         self._current = self._get_runner(index) if self._plans.is_built(index) else None
         return self
@@ -491,10 +495,10 @@ class pygraph(
             assert self._memory is not None
             assert self._emitter is not None
             with convert_errors(FrontendRuntimeError, "the plan cannot be run"):
-                runner = self._runners[index] = self._new_runner(plan, self._memory, self._emitter.tensors)
+                runner = self._runners[index] = self._create_runner(plan, self._memory, self._emitter.tensors)
         return runner
 
-    def _new_runner(self, plan: Plan, memory: Placement, tensors: Mapping[UserTensor, Tensor]) -> Runner:
+    def _create_runner(self, plan: Plan, memory: Placement, tensors: Mapping[UserTensor, Tensor]) -> Runner:
         retains = self.get_cuda_graph_retention() is cuda_graph_retention.PER_GRAPH
         return Runner(plan, memory, tensors, retains=retains)
 
@@ -514,7 +518,7 @@ class pygraph(
         """
         if self._current is not None and override_uids is None:
             return self._current.workspace_bytes
-        index = self._plans.chosen_index()
+        index = self._plans.get_chosen_index()
         return self.get_workspace_size_plan_at_index(index, handle, override_uids, override_shapes, override_strides)
 
     def get_workspace_size_plan_at_index(
@@ -530,18 +534,18 @@ class pygraph(
         With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
         """
         self._plans.check_included(index)
-        config = self._plans.config(index)
+        config = self._plans.get_config(index)
         assert self._memory is not None
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
         if overrides is not None:
-            if self.target.library.version < WORKSPACE_SINCE:
-                raise not_supported(
+            if self.target.library.version < MIN_WORKSPACE_QUERY_VERSION:
+                raise not_supported_error(
                     "the workspace size for other dims than the plan's needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.build_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
             if self.target.device is None:
-                return self._get_runner(index).workspace_with_overrides(handle or self._handle, overrides)
+                return self._get_runner(index).query_workspace_with_overrides(handle or self._handle, overrides)
         if self._plans.is_built(index):
             return self._get_runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
@@ -561,7 +565,7 @@ class pygraph(
         RuntimeError
             If there is none.
         """
-        for item in self._used_tensors():
+        for item in self._list_used_tensors():
             if item.uid == uid:
                 return item
         if self._memory is not None and not self._nodes:  # a graph that was built elsewhere
@@ -576,7 +580,7 @@ class pygraph(
                         name=made.name,
                         uid=uid,
                     )
-        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()")
+        raise invalid_value_error(f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()")
 
     # execution
 
@@ -615,7 +619,7 @@ class pygraph(
         runner = self._current
         if runner is None:
             self.build()
-            runner = self._chosen_runner()
+            runner = self._get_chosen_runner()
         if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
             tensor_dict = self._make_variant_pack(tensor_dict, tensor_uids)
         if override_uids is not None:
@@ -637,18 +641,18 @@ class pygraph(
         """
         if isinstance(given, Mapping):
             if uids is not None:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
                 )
-            return {**self.record.bound, **given}
+            return {**self.record.bound_buffers, **given}
         given = to_list("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
         names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"{len(given)} buffers were given for the uids {names}, one is needed for each",
                 fix="execute([buffers ...], workspace, tensor_uids=[...])",
             )
-        bound = {item.uid: value for item, value in self.record.bound.items()}
+        bound = {item.uid: value for item, value in self.record.bound_buffers.items()}
         return {**bound, **dict(zip(names, given, strict=True))}
 
     def execute_plan_at_index(
@@ -684,12 +688,12 @@ class pygraph(
         if self._memory is None:
             self._emit_graph()
         assert self._memory is not None
-        return sorted(self._memory.user_uids())
+        return sorted(self._memory.list_user_uids())
 
     _variant_pack_uids = _get_variant_pack_uids_sorted
 
     def _prepare_variant_pack_template(self) -> None:
-        """Do nothing: everything is bound when a plan is built."""
+        """Do nothing: buffers and addresses are prepared when a plan is built."""
 
     def _execute_with_ptrs(self, user_ptrs: Sequence[int], workspace: int, handle: Any = None) -> None:
         self.execute(dict(zip(self._get_variant_pack_uids_sorted(), user_ptrs, strict=True)), workspace, handle)
@@ -699,22 +703,22 @@ class pygraph(
     ) -> None:
         """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
         pack = self._make_variant_pack(variant_pack, None)
-        self._chosen_runner().populate_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
+        self._get_chosen_runner().populate_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
         """Replace the addresses in a populated ``cudaGraph_t`` by those of another variant pack."""
         pack = self._make_variant_pack(variant_pack, None)
-        self._chosen_runner().update_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
+        self._get_chosen_runner().update_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
-    def _chosen_runner(self) -> Runner:
-        return self._current if self._current is not None else self._get_runner(self._plans.chosen_index())
+    def _get_chosen_runner(self) -> Runner:
+        return self._current if self._current is not None else self._get_runner(self._plans.get_chosen_index())
 
     # text and files
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as plain data, in cudnn-frontend's terms."""
         context = self.context
-        kinds = {"io": context.io, "intermediate": context.intermediate, "compute": context.compute}
+        kinds = {"io": context.io_type, "intermediate": context.intermediate_type, "compute": context.compute_type}
         return {
             "context": {
                 "name": self.name,
@@ -728,7 +732,7 @@ class pygraph(
             "gid": 0,
             "cudnn_backend_version": self.target.library.version_text,
             "nodes": [self._node_to_json(node) for node in self._nodes],
-            "tensors": [item.to_json() for item in self._used_tensors()],
+            "tensors": [item.to_json() for item in self._list_used_tensors()],
         }
 
     def _node_to_json(self, node: Node) -> dict[str, Any]:
@@ -766,7 +770,7 @@ class pygraph(
             Before a plan is built.
         """
         if self._current is None or self._memory is None:
-            raise not_supported("no plan is built, so there is nothing to serialize", fix="build() first")
+            raise not_supported_error("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
 
         notes = [note.name for note in self.get_behavior_notes()]
@@ -803,11 +807,11 @@ class pygraph(
             raise TypeError(f"deserialize takes (data) or (handle, data), got {len(source)} arguments")
         handle = source[0] if len(source) == 2 else None
         if handle is not None:
-            self.target = self.context.target = target_of(handle, None)
+            self.target = self.context.target = find_target(handle, None)
             self._handle = handle
         if isinstance(source[-1], str):
             if enforce_precompiled:
-                raise not_supported(
+                raise not_supported_error(
                     "enforce_precompiled needs a serialized plan, but the JSON of a graph was given",
                     fix="give what serialize() returned, or leave enforce_precompiled out",
                 )
@@ -825,13 +829,13 @@ class pygraph(
                 plan, memory = saved.deserialize_plan(data, self.target)
             except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
                 raise convert_error(GraphRefused, "the serialized graph", error) from error
-            runner = self._new_runner(plan, memory, {})
+            runner = self._create_runner(plan, memory, {})
         self._load_placement(memory)
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
         self._find_sharing_issues(memory.graph, "override shapes")
-        warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
+        warn_about_known_issues(memory.graph, self.target.sm, self.target.library.version)
 
     def _load_json(self, text: str) -> None:
         """Load a graph from JSON text, without plans."""
@@ -863,16 +867,16 @@ class pygraph(
 
     # timing
 
-    def _runnable_plans(self) -> list[int]:
+    def _list_runnable_plans(self) -> list[int]:
         """Return the indices of the built plans, without those deselected by name."""
-        built = self._plans.runnable_indices()
+        built = self._plans.list_runnable_indices()
         if not built:
-            raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
+            raise invalid_value_error("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
 
     def get_autotune_workspace_size(self) -> int:
         """Return the workspace bytes of the built plan that needs the most."""
-        return max(self._get_runner(index).workspace_bytes for index in self._runnable_plans())
+        return max(self._get_runner(index).workspace_bytes for index in self._list_runnable_plans())
 
     def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
         """Run every built plan, and make :meth:`execute` run the fastest.
@@ -889,7 +893,7 @@ class pygraph(
         chosen: Any = handle or self._handle
         pack = self._make_variant_pack(variant_pack, None)
         times = {}
-        for index in self._runnable_plans():
+        for index in self._list_runnable_plans():
             runner = self._get_runner(index)
             runner.check_handle(chosen)
             with convert_errors(FrontendRuntimeError, f"plan {index} could not be timed"):
@@ -900,7 +904,7 @@ class pygraph(
         self._use_candidate_plan()
 
 
-def launch_arguments(
+def make_launch_arguments(
     graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
 ) -> tuple[Plan, dict[int, int], int]:
     """Return the arguments of a launch: plan, addresses by uid (0 for a missing tensor), and stream.
@@ -910,7 +914,7 @@ def launch_arguments(
     given, workspace, handle, uids, index
         What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
     """
-    runner = graph._chosen_runner() if index is None else graph._get_runner(index)
+    runner = graph._get_chosen_runner() if index is None else graph._get_runner(index)
     places = runner.resolve_addresses(graph._make_variant_pack(given, uids), workspace)[1:]
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle

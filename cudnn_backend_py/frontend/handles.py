@@ -17,7 +17,7 @@ from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, find_profile, open_target, read_device, read_device_profile
 from .arguments import check_instance, to_int
-from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value, wrong_for_other_dims_error
+from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value_error, wrong_results_error
 
 __all__ = [
     "DescribedHandle",
@@ -29,25 +29,25 @@ __all__ = [
     "default_target",
     "destroy_handle",
     "device_properties",
+    "find_target",
     "get_cached_handle",
     "get_stream",
     "kernel_cache",
     "not_a_handle_error",
     "set_default_target",
     "set_stream",
-    "target_of",
     "to_backend_handle",
 ]
 
-_lock = threading.Lock()
+_handle_lock = threading.Lock()
 _default_target: Profile | None = None
-_own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
+_shared_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
 class DeviceInfo(int):
     """The GPU of a handle: its ordinal, and properties that are queried on first use."""
 
-    _known: dict[str, Any] | None = None
+    _known_properties: dict[str, Any] | None = None
 
     def __new__(cls, ordinal: int) -> Self:
         return super().__new__(cls, ordinal)
@@ -62,8 +62,8 @@ class DeviceInfo(int):
 
     @cached_property
     def _properties(self) -> dict[str, Any]:
-        if self._known is not None:
-            return self._known
+        if self._known_properties is not None:
+            return self._known_properties
         with convert_errors(FrontendRuntimeError, f"GPU {int(self)}"):
             return dict(read_device(int(self)))
 
@@ -105,14 +105,14 @@ class DeviceInfo(int):
 
 
 class DescribedHandle:
-    """The handle of a described GPU, on which nothing runs."""
+    """A handle of a described GPU, which cannot run plans."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.stream = 0
         self.backend_handle: int | None = None
         self.device = DeviceInfo(0)
-        self.device._known = dict(target.profile.properties)
+        self.device._known_properties = dict(target.profile.properties)
 
     def __repr__(self) -> str:
         return f"<handle of the described {self.target.name}>"
@@ -267,14 +267,14 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
     return found
 
 
-def shared_handle() -> Handle:
+def get_shared_handle() -> Handle:
     """Return the handle shared by graphs without one, per process and device.
 
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
     _require_gpu(library())
-    return get_cached_handle(_own_handles, current_device())
+    return get_cached_handle(_shared_handles, current_device())
 
 
 def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
@@ -287,7 +287,7 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
     """
     lib = library()
     _require_gpu(lib)
-    with _lock:
+    with _handle_lock:
         handle = handles.get((os.getpid(), *key))
         if handle is None or handle.closed:
             handle = handles[(os.getpid(), *key)] = _new_handle(lib)
@@ -295,14 +295,14 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
 
 
 def _reset_after_fork() -> None:
-    global _lock, _own_handles
-    _lock, _own_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
+    global _handle_lock, _shared_handles
+    _handle_lock, _shared_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def target_of(handle: Any, properties: device_properties | None) -> Target:
+def find_target(handle: Any, properties: device_properties | None) -> Target:
     """Return the target of a graph: from device properties, its handle's device, or the default.
 
     Raises
@@ -318,12 +318,12 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         return described.target
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
-    handle = handle if own else shared_handle()
-    return Target(_device_profile(handle.device), handle=handle, library=library())
+    handle = handle if own else get_shared_handle()
+    return Target(_get_device_profile(handle.device), handle=handle, library=library())
 
 
 @cache
-def _device_profile(device: int) -> Profile:
+def _get_device_profile(device: int) -> Profile:
     return read_device_profile(device)
 
 
@@ -357,9 +357,9 @@ def create_device_properties(source: int | str) -> device_properties:
         try:
             properties = parse_json(source, "the text of device properties", code="frontend-value")
         except GraphError as error:
-            raise invalid_value(error.headline) from None
+            raise invalid_value_error(error.headline) from None
         if not isinstance(properties, dict):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the text of device properties is {source[:60]!r}, a JSON object is needed",
                 fix="give what serialize() of device properties returned",
             )
@@ -380,12 +380,12 @@ class kernel_cache:
 
     def __init__(self) -> None:
         self._descriptor: Descriptor | None = None
-        self._lock = threading.Lock()
+        self._handle_lock = threading.Lock()
         self._dims: list[Any] | None = None
 
-    def descriptor_for(self, operation_graph: Descriptor) -> Descriptor:
-        """Return the finalized descriptor of this cache; the first graph that uses it determines the kind."""
-        with self._lock:
+    def get_or_make_descriptor(self, operation_graph: Descriptor) -> Descriptor:
+        """Return the finalized descriptor of this cache; the first graph that uses the cache determines its type."""
+        with self._handle_lock:
             lib = operation_graph.library
             made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
             if not made.finalized:
@@ -395,17 +395,17 @@ class kernel_cache:
             return made
 
     def check_dims(self, dims: list[Any], fault: KnownIssue) -> None:
-        """Raise for a graph with other dims than the first graph's, for which cuDNN computed wrong results.
+        """Raise if the dims differ from those of the first graph and cuDNN is known to compute wrong results then.
 
         Raises
         ------
         cudnnGraphNotSupportedError
             With the fault, and what was measured.
         """
-        with self._lock:
+        with self._handle_lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
-                raise wrong_for_other_dims_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
+                raise wrong_results_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
         """Return the number of kernels, as cuDNN counts them (9.27).
@@ -424,7 +424,7 @@ class kernel_cache:
     def _read_number(self, attribute: Attr) -> int:
         descriptor = self._require_used()
         if descriptor.library.version < (9, 27, 0):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
                 fix="cudnn-backend cudnn install 9.27.0",
             )
@@ -433,7 +433,7 @@ class kernel_cache:
 
     def _require_used(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
-            raise invalid_value(
+            raise invalid_value_error(
                 "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
             )
         return self._descriptor
@@ -461,9 +461,9 @@ class kernel_cache:
             If it is no text.
         """
         check_instance("the serialized kernel cache", text, str, "a text")
-        with self._lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
+        with self._handle_lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
-                raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
+                raise invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 

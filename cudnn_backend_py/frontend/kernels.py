@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["KERNELS", "OPERATIONS"]
 
-_NAMES = """
+_KERNEL_NAMES = """
 AlignedHCABackward BSA BlockScaledTensor CSA CSACompressorBackward CSACompressorForward
 CausalConv3dWithCacheSm100 CompactGqaBackward Conv3dBiasResidualPadSm100 Conv3dRawSm100
 Conv3dRmsNormSiluPadSm100 Conv3dRmsNormSiluSm100 DSA DiscreteGroupedGemmDswigluSm100
@@ -50,12 +50,12 @@ pack_backward_weights pack_causal_conv3d_weight_sm100 pack_conv3d_weight_sm100 p
 prefix_mask_to_kv_lengths rmsnorm_rht_amax_wrapper_sm100 rmsnorm_silu_pad_wrapper_sm100 rope_qdq_inplace sdpa
 sdpa_torch tail_rope torch triangle_attention triangle_multiplicative_update vision_rope_backward_wrapper
 """
-_OPERATIONS = """
+_KERNEL_OPERATION_NAMES = """
 gdn gdn2 gdn2_bwd gdn2_summary gdn2_summary_bwd gdn_bwd gdn_summary gdn_summary_bwd gdp gdp_bwd gdp_summary
 gdp_summary_bwd kda kda_bwd kda_summary kda_summary_bwd mamba2 mamba2_bwd mamba2_summary mamba2_summary_bwd
 """
 
 #: Of the module.
-KERNELS = frozenset(_NAMES.split())
+KERNELS = frozenset(_KERNEL_NAMES.split())
 #: Operations of a graph.
-OPERATIONS = frozenset(_OPERATIONS.split())
+OPERATIONS = frozenset(_KERNEL_OPERATION_NAMES.split())

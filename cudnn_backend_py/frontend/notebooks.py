@@ -18,16 +18,18 @@ from ..errors import GraphError
 from ..system.strict import parse_json
 from .errors import FrontendUsageError
 
-_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_ALLOW_TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
-__all__ = ["exported_cells", "is_notebook", "read_cells", "run_notebook"]
+__all__ = ["is_notebook", "read_cells", "run_notebook", "split_exported_cells"]
 
 _EXPORT_MARK = re.compile(r"^In ?\[(?:None|\d+| )\]:[ ]*\n", re.MULTILINE)  # before each code cell of a text export
 
-_TIMED = re.compile(r"\s*%time(it)?\s+(-\w+(\s+\d+)?\s+)*(?P<statement>[^-].*)")  # what runs a statement and times it
-_ASSIGNED = re.compile(r"(?P<name>[\w, ]+=\s*)[!%].*")
-_WRITING = re.compile(r"%%(writefile|file)\s+(?P<more>-a\s+)?(?P<name>\S.*)")
-_WATCHING = ("%%capture", "%%time", "%%timeit", "%%prun")
+_TIME_MAGIC = re.compile(
+    r"\s*%time(it)?\s+(-\w+(\s+\d+)?\s+)*(?P<statement>[^-].*)"
+)  # what runs a statement and times it
+_ASSIGNED_MAGIC_OUTPUT = re.compile(r"(?P<name>[\w, ]+=\s*)[!%].*")
+_WRITE_FILE_MAGIC = re.compile(r"%%(writefile|file)\s+(?P<more>-a\s+)?(?P<name>\S.*)")
+_MEASURING_MAGICS = ("%%capture", "%%time", "%%timeit", "%%prun")
 
 
 def is_notebook(path: Path) -> bool:
@@ -40,20 +42,20 @@ def is_notebook(path: Path) -> bool:
         return False
 
 
-def exported_cells(text: str) -> list[str]:
+def split_exported_cells(text: str) -> list[str]:
     """Return the code cells of a notebook exported to text, each after a line ``In [1]:``.
 
     The export does not mark the end of a cell: a cell is the longest run of paragraphs that is Python.
     """
-    return [_longest_valid_python(part) for part in _EXPORT_MARK.split(text)[1:]]
+    return [_find_longest_valid_python(part) for part in _EXPORT_MARK.split(text)[1:]]
 
 
-def _longest_valid_python(part: str) -> str:
+def _find_longest_valid_python(part: str) -> str:
     paragraphs = part.split("\n\n")
     for count in range(len(paragraphs), 0, -1):
         cell = _to_plain_python("\n\n".join(paragraphs[:count]))
         try:
-            compile(cell, "a cell", "exec", _AWAIT, dont_inherit=True)
+            compile(cell, "a cell", "exec", _ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         except (SyntaxError, ValueError):
             continue
         return cell
@@ -70,7 +72,7 @@ def read_cells(path: Path) -> list[str]:
     """
     try:
         if path.suffix == ".txt":
-            return exported_cells(path.read_text(encoding="utf-8-sig"))
+            return split_exported_cells(path.read_text(encoding="utf-8-sig"))
         content = parse_json(path.read_text(encoding="utf-8-sig"), str(path), code="notebook")
         old = content.get("worksheets", ())  # of format 3
         found = [*content.get("cells", ()), *(cell for sheet in old for cell in sheet["cells"])]
@@ -91,14 +93,14 @@ def _join_source(source: Any) -> str:
 
 def _to_plain_python(cell: str) -> str:
     lines = cell.splitlines()
-    if lines and (file := _WRITING.fullmatch(lines[0].rstrip())):
+    if lines and (file := _WRITE_FILE_MAGIC.fullmatch(lines[0].rstrip())):
         text = "".join(f"{line}\n" for line in lines[1:])
         return f"open({file['name']!r}, {'a' if file['more'] else 'w'!r}, encoding='utf-8').write({text!r})"
     if lines and lines[0].startswith("%%"):  # all of the cell is another program's, but for those that only watch it
-        lines = ["#", *(lines[1:] if lines[0].split()[0] in _WATCHING else "#" * (len(lines) - 1))]
+        lines = ["#", *(lines[1:] if lines[0].split()[0] in _MEASURING_MAGICS else "#" * (len(lines) - 1))]
     for _ in lines:  # only Python knows which lines begin a statement
         try:
-            compile("\n".join(lines), "a cell", "exec", _AWAIT, dont_inherit=True)
+            compile("\n".join(lines), "a cell", "exec", _ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             at = (getattr(error, "lineno", None) or 0) - 1
             if not 0 <= at < len(lines) or not _is_magic_or_shell_line(lines[at]):
@@ -112,14 +114,14 @@ def _to_plain_python(cell: str) -> str:
 
 def _is_magic_or_shell_line(line: str) -> bool:
     text = line.strip()
-    return text.startswith(("%", "!", "?")) or text.endswith("?") or _ASSIGNED.match(text) is not None
+    return text.startswith(("%", "!", "?")) or text.endswith("?") or _ASSIGNED_MAGIC_OUTPUT.match(text) is not None
 
 
 def _to_python_line(line: str) -> str:
     indent, text = line[: len(line) - len(line.lstrip())], line.strip()
-    if timed := _TIMED.match(text):
+    if timed := _TIME_MAGIC.match(text):
         return indent + timed["statement"]
-    assigned = _ASSIGNED.match(text)
+    assigned = _ASSIGNED_MAGIC_OUTPUT.match(text)
     return f"{indent}{assigned['name']}None  # {text}" if assigned else f"{indent}pass  # {text}"
 
 
@@ -141,7 +143,7 @@ def run_notebook(notebook: str, *arguments: str) -> None:
     for number, cell in enumerate(cells, 1):
         name = f"{notebook}, cell {number}"
         linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
-        code = compile(cell, name, "exec", _AWAIT, dont_inherit=True)
+        code = compile(cell, name, "exec", _ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         awaited = eval(code, vars(main))
         if code.co_flags & inspect.CO_COROUTINE:
             asyncio.run(awaited)

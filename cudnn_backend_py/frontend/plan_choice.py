@@ -102,7 +102,7 @@ class PlanChoice:
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
-    def _plan_retention(self) -> CudaGraphRetention | None:
+    def _get_plan_retention(self) -> CudaGraphRetention | None:
         """Return the CUDA graph retention to build plans with, None if not set or before cuDNN 9.28."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
@@ -114,11 +114,11 @@ class PlanChoice:
 
     def get_plan_name_at_index(self, index: int) -> str:
         """Return engine and knobs of a plan, sorted by number: ``eng2_k2=4_k24=7``."""
-        return self._plans.name(index)
+        return self._plans.get_name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
         """Return engine and knob values of a plan."""
-        config = self._plans.config(index)
+        config = self._plans.get_config(index)
         names = ((getattr(item, "name", ""), value) for item, value in config.knobs.items())
         return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
 
@@ -135,11 +135,11 @@ class PlanChoice:
 
     def get_behavior_notes(self) -> list[behavior_note]:
         """Return the behavior notes of the plan that :meth:`execute` runs."""
-        return self.get_behavior_notes_for_plan_at_index(self._plans.chosen_index())
+        return self.get_behavior_notes_for_plan_at_index(self._plans.get_chosen_index())
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behavior notes of a plan."""
-        return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
+        return [behavior_note[note.name] for note in self._plans.get_config(index).behavior_notes]
 
 
 def _require_int(value: int, what: str) -> int:

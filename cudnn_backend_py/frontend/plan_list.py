@@ -22,10 +22,10 @@ from .errors import (
     PlanExcluded,
     convert_errors,
     cudnnGraphNotSupportedError,
-    headline_of,
-    invalid_value,
+    get_headline,
+    invalid_value_error,
     kernel_not_offered_error,
-    no_such_plan_error,
+    missing_plan_error,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanConfig", "PlanList", "knob"]
 
-_NOTES: dict[str, type[Enum]] = {"behavior_notes": behavior_note, "numerical_notes": numerical_note}
+_NOTE_TYPES: dict[str, type[Enum]] = {"behavior_notes": behavior_note, "numerical_notes": numerical_note}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class knob:
 
     @staticmethod
     def from_backend(knobs: Iterable[Knob]) -> list[knob]:
-        """Convert cuDNN's knobs, without those that cudnn-frontend has no name for."""
+        """Convert cuDNN's knobs, except those without a name in cudnn-frontend."""
         names = knob_type.__members__
         known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
@@ -76,7 +76,7 @@ class PlanOwner(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
-    def _plan_retention(self) -> CudaGraphRetention | None: ...
+    def _get_plan_retention(self) -> CudaGraphRetention | None: ...
 
     def graph(self) -> Graph: ...
 
@@ -89,7 +89,7 @@ class PlanList:
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
-        self._words = ""
+        self._cudnn_messages = ""
         self.candidate = -1
         self._pinned: int | None = None
         self._notes: list[tuple[str, str, bool]] = []  # kind and name of a note, and whether a plan has to have it
@@ -106,7 +106,7 @@ class PlanList:
         self._query_remaining_modes()
         return len(self._configs)
 
-    def chosen_index(self) -> int:
+    def get_chosen_index(self) -> int:
         """Return the index of the plan to execute.
 
         Raises
@@ -115,7 +115,7 @@ class PlanList:
             Before one is built or selected.
         """
         if self.candidate == -1:
-            raise invalid_value("Plan index -1 is invalid: no plan is built", fix="build_plans()")
+            raise invalid_value_error("Plan index -1 is invalid: no plan is built", fix="build_plans()")
         return self.candidate
 
     def select_candidate(self, index: int) -> None:
@@ -123,7 +123,7 @@ class PlanList:
         self.candidate = index
         self._pinned = index
 
-    def config(self, index: int) -> EngineConfig:
+    def get_config(self, index: int) -> EngineConfig:
         """Return the engine config at an index.
 
         Raises
@@ -132,11 +132,11 @@ class PlanList:
             If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
-            raise no_such_plan_error(index, len(self))
+            raise missing_plan_error(index, len(self))
         if index >= len(self._configs):
             self._query_remaining_modes()
         if not self._configs and index in self._plans:
-            return self._config_of_loaded_plan(self._plans[index])
+            return self._make_loaded_config(self._plans[index])
         if not self._configs:
             raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
@@ -144,18 +144,18 @@ class PlanList:
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
-            raise no_such_plan_error(index, len(self._configs))
+            raise missing_plan_error(index, len(self._configs))
         return self._configs[index]
 
     @staticmethod
-    def _config_of_loaded_plan(plan: Plan) -> EngineConfig:
+    def _make_loaded_config(plan: Plan) -> EngineConfig:
         """Return the engine config of a loaded plan."""
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
 
-    def name(self, index: int) -> str:
+    def get_name(self, index: int) -> str:
         """Return engine and knobs of a config, sorted by number: ``eng2_k2=4_k24=7``."""
-        return self.config(index).tag
+        return self.get_config(index).tag
 
     def query_heuristics(self, modes: Sequence[heur_mode]) -> None:
         """Append the engine configs that heuristics list in these modes; later modes are queried only if needed.
@@ -176,12 +176,14 @@ class PlanList:
         _ = self._graph.operation_graph  # refuses to be queried too early
         self._query_remaining_modes()
         before = len(self._configs)
-        self._words = ""
+        self._cudnn_messages = ""
         self._modes = names
         while self._modes and len(self._configs) == before:
             self._query_next_mode()
         if not self._configs:
-            raise self._refusal_error("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
+            raise self._make_refusal_error(
+                "no engine config of cuDNN supports this graph", "heuristics-empty", built=False
+            )
 
     def _query_next_mode(self) -> None:
         try:
@@ -192,13 +194,13 @@ class PlanList:
             known = {config.tag for config in self._configs}  # each engine with its knobs once, whatever modes say it
             self._configs += [config for config in found.configs if not known or config.tag not in known]
             words = found.answer.text
-        self._words = "\n".join(text for text in (self._words, words) if text)
+        self._cudnn_messages = "\n".join(text for text in (self._cudnn_messages, words) if text)
 
     def _query_remaining_modes(self) -> None:
         while self._modes:
             self._query_next_mode()
 
-    def _refusal_error(
+    def _make_refusal_error(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
@@ -210,7 +212,7 @@ class PlanList:
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
             f"cuDNN {self._graph.target.library.build_text}",
             code=code if fault is None else fault.code,
-            cudnn=(words if words is not None else self._words) or None,
+            cudnn=(words if words is not None else self._cudnn_messages) or None,
             fix="read .verdict of this exception: causes, and what would help" if fault is None else fault.repair,
         )
         error.graph, error.target = self._graph.graph(), self._graph.target
@@ -228,7 +230,9 @@ class PlanList:
             self.add_engine(choice)
         except NotSupportedStatus as error:
             headline = f"no engine config of cuDNN supports this graph: it needs {choice.tag}, which does not,"
-            raise self._refusal_error(headline, "heuristics-empty", error.sections["cudnn"], built=False) from error
+            raise self._make_refusal_error(
+                headline, "heuristics-empty", error.sections["cudnn"], built=False
+            ) from error
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
@@ -243,19 +247,21 @@ class PlanList:
         self.candidate = 0
 
     def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Exclude configs by notes, including later ones: those without the note (`keep`) or those with it."""
-        known = _NOTES[kind].__members__
+        """Exclude configs, also those added later, that lack these notes (with `keep`) or that have them."""
+        known = _NOTE_TYPES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
-            raise TypeError(f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+            raise TypeError(
+                f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTE_TYPES[kind].__name__} is needed"
+            )
         self._notes += [(kind, name, keep) for name in names]
 
-    def _exclusion_reason(self, index: int) -> str | None:
-        config = self.config(index)
+    def _find_exclusion_reason(self, index: int) -> str | None:
+        config = self.get_config(index)
         for kind, note, wanted in self._notes:
             if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
-        named = self._name_exclusion_reason(index)
+        named = self._find_name_exclusion_reason(index)
         if named is not None:
             return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
@@ -266,20 +272,20 @@ class PlanList:
             config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit
         )
 
-    def _name_exclusion_reason(self, index: int) -> str | None:
+    def _find_name_exclusion_reason(self, index: int) -> str | None:
         for name in self.barred_names:
-            if name in (called := self.name(index)):
+            if name in (called := self.get_name(index)):
                 return f"{called} is deselected by the name {name}"
         return None
 
     def check_support(self) -> None:
         """Check that a config or the loaded plan remains after the filters."""
-        reasons = [self._exclusion_reason(index) for index in range(len(self._configs))]
+        reasons = [self._find_exclusion_reason(index) for index in range(len(self._configs))]
         if None not in reasons:  # not even with all modes asked?
-            reasons = [self._exclusion_reason(index) for index in range(len(self))]
+            reasons = [self._find_exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
-            raise self._refusal_error(
-                "no execution plan supports this graph", "plans-deselected", _join_lines(reasons) or None
+            raise self._make_refusal_error(
+                "no execution plan supports this graph", "plans-deselected", _join_texts(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
@@ -294,7 +300,7 @@ class PlanList:
         if not self._notes and not self.barred_names and limits == (None, None):
             return
         runs_on = index in self._plans and not to_build
-        why = self._name_exclusion_reason(index) if runs_on else self._exclusion_reason(index)
+        why = self._find_name_exclusion_reason(index) if runs_on else self._find_exclusion_reason(index)
         if why is not None:
             raise PlanExcluded(
                 f"plan {index}: {why}",
@@ -304,13 +310,13 @@ class PlanList:
 
     def drop_excluded(self) -> bool:
         """Drop the chosen plan if the filters exclude it, and return whether they do; a selected one stays."""
-        if not self._excludes_candidate():
+        if not self._is_candidate_excluded():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned
         return True
 
-    def _excludes_candidate(self) -> bool:
-        return self.candidate != -1 and self._exclusion_reason(self.candidate) is not None
+    def _is_candidate_excluded(self) -> bool:
+        return self.candidate != -1 and self._find_exclusion_reason(self.candidate) is not None
 
     def build_plan_at(self, index: int) -> None:
         """Build one plan and make it the candidate.
@@ -324,20 +330,20 @@ class PlanList:
         self.candidate, self._pinned = index, None
 
     def _build_plan(self, index: int) -> None:
-        config = self.config(index)
+        config = self.get_config(index)
         self.check_included(index, to_build=True)
         if index in self._plans:
             return
         cache = self._graph.cache
         try:
             with convert_errors(FrontendRuntimeError, "the kernel cache"):
-                made = None if cache is None else cache.descriptor_for(self._graph.operation_graph.descriptor)
-            retention = self._graph._plan_retention()
+                made = None if cache is None else cache.get_or_make_descriptor(self._graph.operation_graph.descriptor)
+            retention = self._graph._get_plan_retention()
             self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
-            raise self._refusal_error(
-                f"plan {index} ({config.tag}) cannot be built: {headline_of(error)}", "plan-not-built", words
+            raise self._make_refusal_error(
+                f"plan {index} ({config.tag}) cannot be built: {get_headline(error)}", "plan-not-built", words
             ) from error
 
     def build(self, policy: build_plan_policy) -> None:
@@ -351,7 +357,7 @@ class PlanList:
         elif self._pinned is not None:
             self._build_plan(self._pinned)
             return
-        elif self.candidate != -1 and not self._excludes_candidate():
+        elif self.candidate != -1 and not self._is_candidate_excluded():
             return
         built: list[int] = []
         failures: list[str] = []
@@ -368,8 +374,8 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._refusal_error(headline, "plan-not-built", _join_lines(failures), built=True)
-        if self.candidate == -1 or self._excludes_candidate():
+            raise self._make_refusal_error(headline, "plan-not-built", _join_texts(failures), built=True)
+        if self.candidate == -1 or self._is_candidate_excluded():
             self.candidate = built[0]
 
     def _iterate_indices(self) -> Iterator[int]:
@@ -379,12 +385,12 @@ class PlanList:
             yield index
             index += 1
 
-    def runnable_indices(self) -> list[int]:
+    def list_runnable_indices(self) -> list[int]:
         """Return the indices of the built plans that may run: those not deselected by name."""
-        return sorted(index for index in self._plans if self._name_exclusion_reason(index) is None)
+        return sorted(index for index in self._plans if self._find_name_exclusion_reason(index) is None)
 
     @property
-    def any_built(self) -> bool:
+    def has_built_plan(self) -> bool:
         """Whether a plan is built or loaded."""
         return bool(self._plans)
 
@@ -402,8 +408,8 @@ class PlanList:
         """
         plan = self._plans.get(index)
         if plan is None:
-            self.config(index)
-            raise invalid_value(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
+            self.get_config(index)
+            raise invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
         return plan
 
 
@@ -414,5 +420,5 @@ def _to_heuristics_mode(mode: Any) -> heur_mode:
         raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
-def _join_lines(texts: Iterable[str | None]) -> str:
+def _join_texts(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)

@@ -20,28 +20,28 @@ class _BindingsByUid(MutableMapping[int, Any]):
         self._record = record
 
     def __getitem__(self, uid: int) -> Any:
-        found = self._record.find(uid)
+        found = self._record.find_tensor(uid)
         if found is None:
             raise KeyError(uid)
-        return self._record.bound[found]
+        return self._record.bound_buffers[found]
 
     def __setitem__(self, uid: int, value: Any) -> None:
-        found = self._record.find(uid)
+        found = self._record.find_tensor(uid)
         if found is None:
             raise KeyError(uid)
-        self._record.bound[found] = value
+        self._record.bound_buffers[found] = value
 
     def __delitem__(self, uid: int) -> None:
-        found = self._record.find(uid)
+        found = self._record.find_tensor(uid)
         if found is None:
             raise KeyError(uid)
-        del self._record.bound[found]
+        del self._record.bound_buffers[found]
 
     def __iter__(self) -> Iterator[int]:
-        return iter([item.uid for item in self._record.bound])
+        return iter([item.uid for item in self._record.bound_buffers])
 
     def __len__(self) -> int:
-        return len(self._record.bound)
+        return len(self._record.bound_buffers)
 
 
 class PrivateNames:

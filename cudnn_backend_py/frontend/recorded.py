@@ -14,7 +14,7 @@ from ..printable import shown
 from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
-from .errors import attribute_not_set, invalid_value, kernel_not_offered_error, other_graph_error
+from .errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error, other_graph_error
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
@@ -53,7 +53,7 @@ class Node:
         """
         for port, item in {**self.inputs, **self.outputs}.items():
             if item is None:
-                raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
+                raise attribute_not_set_error(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
         """Set missing tensor types from the context, and infer dims and strides of matmul and elementwise results.
@@ -77,47 +77,52 @@ class Node:
 class Operation:
     """The names that cudnn-frontend 1.32 uses for the parts of one operation.
 
-    ``results`` are the ports of what the method returns, in order; ``parts`` are the ends of those tensors' names
-    where they are not the port. ``written`` are arguments that the operation writes, ``lists`` those that are lists of
-    tensors, ``kernels_only`` those that only cudnn-frontend's own kernels have; ``second`` is a tensor that 1.32 has in
-    the second place and earlier ones do not have.
+    ``results`` are the ports of the returned tensors, in order; ``name_suffixes`` are the ends of their names by port,
+    where they differ from the port. ``output_arguments`` are arguments that the operation writes, ``list_arguments``
+    those that are lists of tensors, ``kernel_only_arguments`` those that only cudnn-frontend's own kernels have.
+    ``new_second_argument`` is a tensor that is the second argument in 1.32 and does not exist in earlier versions.
     """
 
     node_type: NodeType
     results: tuple[str, ...]
-    parts: Mapping[str, str] = field(default_factory=dict)
-    written: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    kernels_only: tuple[str, ...] = ()
-    second: str = ""
-    pointwise: bool = False
+    name_suffixes: Mapping[str, str] = field(default_factory=dict)
+    output_arguments: tuple[str, ...] = ()
+    list_arguments: tuple[str, ...] = ()
+    kernel_only_arguments: tuple[str, ...] = ()
+    new_second_argument: str = ""
+    is_pointwise: bool = False
 
-    def name_suffix(self, port: str) -> str:
+    def get_name_suffix(self, port: str) -> str:
         """Return the suffix of a result tensor's name."""
-        return self.parts.get(port, port)
+        return self.name_suffixes.get(port, port)
 
 
-_STATISTICS = {
+_STATISTICS_SUFFIXES = {
     "mean": "MEAN",
     "inv_var": "INV_VARIANCE",
     "next_running_mean": "NEXT_RUNNING_MEAN",
     "next_running_var": "NEXT_RUNNING_VAR",
 }
-_NORM = ("Y", "mean", "inv_var")
-_GRADIENTS = ("DX", "DScale", "DBias")
-_GRADIENT_PARTS = {"DScale": "DSCALE", "DBias": "DBIAS"}
-_SOFTMAX_KERNELS = ("softmax_precision", "attn_scale_prefolded")
+_NORM_RESULTS = ("Y", "mean", "inv_var")
+_GRADIENT_RESULTS = ("DX", "DScale", "DBias")
+_GRADIENT_SUFFIXES = {"DScale": "DSCALE", "DBias": "DBIAS"}
+_SOFTMAX_KERNEL_ARGUMENTS = ("softmax_precision", "attn_scale_prefolded")
 
 
-def _norm_operations() -> dict[str, Operation]:
+def _make_norm_operations() -> dict[str, Operation]:
     made = {
-        "rmsnorm": Operation(NodeType.RMSNORM, ("Y", "inv_var"), _STATISTICS),
-        "rmsnorm_backward": Operation(NodeType.RMSNORM_BWD, _GRADIENTS, {"DScale": "Dscale", "DBias": "Dbias"}),
+        "rmsnorm": Operation(NodeType.RMSNORM, ("Y", "inv_var"), _STATISTICS_SUFFIXES),
+        "rmsnorm_backward": Operation(NodeType.RMSNORM_BWD, _GRADIENT_RESULTS, {"DScale": "Dscale", "DBias": "Dbias"}),
         "batchnorm": Operation(
-            NodeType.BATCHNORM, (*_NORM, "next_running_mean", "next_running_var"), _STATISTICS, lists=("peer_stats",)
+            NodeType.BATCHNORM,
+            (*_NORM_RESULTS, "next_running_mean", "next_running_var"),
+            _STATISTICS_SUFFIXES,
+            list_arguments=("peer_stats",),
         ),
         "batchnorm_inference": Operation(NodeType.BATCHNORM_INFERENCE, ("Y",)),
-        "batchnorm_backward": Operation(NodeType.BATCHNORM_BWD, _GRADIENTS, _GRADIENT_PARTS, lists=("peer_stats",)),
+        "batchnorm_backward": Operation(
+            NodeType.BATCHNORM_BWD, _GRADIENT_RESULTS, _GRADIENT_SUFFIXES, list_arguments=("peer_stats",)
+        ),
         "genstats": Operation(NodeType.GENSTATS, ("SUM", "SQ_SUM")),
         "bn_finalize": Operation(
             NodeType.BN_FINALIZE,
@@ -125,12 +130,12 @@ def _norm_operations() -> dict[str, Operation]:
         ),
     }
     for name in ("layernorm", "adalayernorm", "instancenorm"):
-        made[name] = Operation(NodeType[name.upper()], _NORM, _STATISTICS)
-        made[f"{name}_backward"] = Operation(NodeType[f"{name.upper()}_BWD"], _GRADIENTS, _GRADIENT_PARTS)
+        made[name] = Operation(NodeType[name.upper()], _NORM_RESULTS, _STATISTICS_SUFFIXES)
+        made[f"{name}_backward"] = Operation(NodeType[f"{name.upper()}_BWD"], _GRADIENT_RESULTS, _GRADIENT_SUFFIXES)
     return made
 
 
-_POINTWISE = [
+_POINTWISE_METHODS = [
     "abs",
     "add",
     "add_square",
@@ -186,58 +191,63 @@ _POINTWISE = [
     "tanh",
     "tanh_backward",
 ]
-_MOVES = ("reshape", "slice", "transpose", "concatenate", "rope")
+_SHAPE_METHODS = ("reshape", "slice", "transpose", "concatenate", "rope")
 
 #: By method of ``pygraph``.
 OPERATIONS: dict[str, Operation] = {
-    **{name: Operation(NodeType.POINTWISE, ("OUT_0",), pointwise=True) for name in _POINTWISE},
-    **_norm_operations(),
-    **{name: Operation(NodeType[name.upper()], ("OUT_0",)) for name in _MOVES},
-    "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), lists=("inputs",)),
+    **{name: Operation(NodeType.POINTWISE, ("OUT_0",), is_pointwise=True) for name in _POINTWISE_METHODS},
+    **_make_norm_operations(),
+    **{name: Operation(NodeType[name.upper()], ("OUT_0",)) for name in _SHAPE_METHODS},
+    "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), list_arguments=("inputs",)),
     "rope_backward": Operation(NodeType.ROPE_BWD, ("OUT_0",)),
     "matmul": Operation(NodeType.MATMUL, ("C",)),
-    "reduction": Operation(NodeType.REDUCTION, ("OUT_0",), second="group_offset"),
+    "reduction": Operation(NodeType.REDUCTION, ("OUT_0",), new_second_argument="group_offset"),
     "conv_fprop": Operation(NodeType.CONV_FPROP, ("Y",)),
     "conv_dgrad": Operation(NodeType.CONV_DGRAD, ("DX",)),
     "conv_wgrad": Operation(NodeType.CONV_WGRAD, ("DW",)),
     "moe_grouped_matmul": Operation(NodeType.MOE_GROUPED_MATMUL, ("OUT_0",)),
     "moe_grouped_matmul_bwd": Operation(NodeType.MOE_GROUPED_MATMUL_BWD, ("dweight",)),
     "block_scale_quantize": Operation(
-        NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale"), kernels_only=("group_offset",), second="group_offset"
+        NodeType.BLOCK_SCALE_QUANTIZE,
+        ("Y", "scale"),
+        kernel_only_arguments=("group_offset",),
+        new_second_argument="group_offset",
     ),
     "block_scale_dequantize": Operation(NodeType.BLOCK_SCALE_DEQUANTIZE, ("OUT_0",)),
     "sdpa": Operation(
         NodeType.SDPA,
         ("O", "Stats"),
-        written=("rng_dump", "score_max", "score_sum_exp"),
-        kernels_only=(*_SOFTMAX_KERNELS, "kv_mask"),
+        output_arguments=("rng_dump", "score_max", "score_sum_exp"),
+        kernel_only_arguments=(*_SOFTMAX_KERNEL_ARGUMENTS, "kv_mask"),
     ),
     "sdpa_backward": Operation(
         NodeType.SDPA_BWD,
         ("dQ", "dK", "dV"),
-        written=("dBias", "dSink_token", "rng_dump"),
-        kernels_only=_SOFTMAX_KERNELS,
+        output_arguments=("dBias", "dSink_token", "rng_dump"),
+        kernel_only_arguments=_SOFTMAX_KERNEL_ARGUMENTS,
     ),
     "sdpa_fp8": Operation(
         NodeType.SDPA_FP8,
         ("O", "Stats", "Amax_S", "Amax_O"),
-        written=("rng_dump", "score_max", "score_sum_exp"),
-        kernels_only=(*_SOFTMAX_KERNELS, "sf_o"),
+        output_arguments=("rng_dump", "score_max", "score_sum_exp"),
+        kernel_only_arguments=(*_SOFTMAX_KERNEL_ARGUMENTS, "sf_o"),
     ),
     "sdpa_fp8_backward": Operation(
         NodeType.SDPA_FP8_BWD,
         ("dQ", "dK", "dV", "amax_dQ", "amax_dK", "amax_dV", "amax_dP"),
-        written=("dSink_token",),
-        kernels_only=_SOFTMAX_KERNELS,
+        output_arguments=("dSink_token",),
+        kernel_only_arguments=_SOFTMAX_KERNEL_ARGUMENTS,
     ),
     "sdpa_mxfp8": Operation(
-        NodeType.SDPA_MXFP8, ("O", "Stats", "Amax_O"), kernels_only=(*_SOFTMAX_KERNELS, "sf_o", "scale_o")
+        NodeType.SDPA_MXFP8,
+        ("O", "Stats", "Amax_O"),
+        kernel_only_arguments=(*_SOFTMAX_KERNEL_ARGUMENTS, "sf_o", "scale_o"),
     ),
     "sdpa_mxfp8_backward": Operation(
         NodeType.SDPA_MXFP8_BWD,
         ("dQ", "dK", "dV", "amax_dQ", "amax_dK", "amax_dV"),
-        written=("dSink_token",),
-        kernels_only=_SOFTMAX_KERNELS,
+        output_arguments=("dSink_token",),
+        kernel_only_arguments=_SOFTMAX_KERNEL_ARGUMENTS,
     ),
     # In cudnn-frontend's C++ only; ports as its C++ calls them.
     "rng": Operation(NodeType.RNG, ("Y",)),
@@ -247,7 +257,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 #: Results of these get their dims when the graph is validated; those of others have them at once.
-_LATER = (NodeType.MATMUL, NodeType.POINTWISE)
+_DEFERRED_NODE_TYPES = (NodeType.MATMUL, NodeType.POINTWISE)
 
 
 class GraphRecord:
@@ -257,13 +267,13 @@ class GraphRecord:
         self.owner = owner
         self.nodes: list[Node] = []
         self.tensors: dict[tensor, None] = {}
-        self.bound: dict[tensor, Any] = {}
-        self._counts: Counter[str] = Counter()
+        self.bound_buffers: dict[tensor, Any] = {}
+        self._node_counts: Counter[str] = Counter()
         self._next_uid = 1
-        self.shown: dict[tensor, None] = {}
-        self.busy = False
+        self.shown_results: dict[tensor, None] = {}
+        self.is_recording = False
 
-    def add(self, item: tensor) -> tensor:
+    def add_tensor(self, item: tensor) -> tensor:
         """Add a tensor, also one of another graph, with a uid if it has none.
 
         Raises
@@ -291,11 +301,11 @@ class GraphRecord:
         for item in results:
             if not (item.dim and item.stride):
                 item.dim, item.stride = item.infer_dims_and_strides()
-                self.shown[item] = None
+                self.shown_results[item] = None
 
     def hide_inferred(self) -> None:
         """Undo :meth:`show_inferred` for values that programs have not set since, as inputs may have changed."""
-        for item in self.shown:
+        for item in self.shown_results:
             item.dim = item.dim if item.dim_given else []
             item.stride = item.stride if item.stride_given else []
 
@@ -307,13 +317,13 @@ class GraphRecord:
         return self._next_uid - 1
 
     def announce_change(self, what: str, item: tensor | None = None) -> None:
-        """Announce a change of one tensor or all to the graph; `what` begins the error if it cannot change."""
+        """Notify the graph of a change of one tensor or all; `what` starts the error if the graph cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)
 
     def claim_uid(self, item: tensor, uid: int) -> None:
-        """Reserve the uid that a program gives a tensor; a tensor with that uid by default gets another one.
+        """Give a tensor the uid that a program chose; another tensor that got this uid by default gets a new one.
 
         Raises
         ------
@@ -328,7 +338,7 @@ class GraphRecord:
         if None not in (item.owner, self.owner) and item.owner is not self.owner:
             raise other_graph_error(item.name, uid, other.name)
         if other.uid_given:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
         self.announce_change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
@@ -338,15 +348,15 @@ class GraphRecord:
         """Return the name of a new node: the given one, or the operation with a number."""
         if name:
             return name
-        self._counts[operation] += 1
-        return f"{operation}.{self._counts[operation] - 1}"
+        self._node_counts[operation] += 1
+        return f"{operation}.{self._node_counts[operation] - 1}"
 
-    def tensors_by_name(self) -> dict[str, tensor]:
+    def map_tensors_by_name(self) -> dict[str, tensor]:
         """Return the tensors with a unique name."""
         named = Counter(item.name for item in self.tensors)
         return {item.name: item for item in self.tensors if named[item.name] == 1}
 
-    def find(self, name_or_uid: str | int) -> tensor | None:
+    def find_tensor(self, name_or_uid: str | int) -> tensor | None:
         """Return a tensor by name or uid, None if there is none.
 
         Raises
@@ -358,7 +368,7 @@ class GraphRecord:
             return next((item for item in self.tensors if item.uid == name_or_uid), None)
         found = [item for item in self.tensors if item.name == name_or_uid]
         if len(found) > 1:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"tensor name {name_or_uid!r} is ambiguous, {len(found)} have it", fix="look it up by its uid"
             )
         return found[0] if found else None
@@ -376,15 +386,15 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
     @wraps(add)
     def record_and_add(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
         record: GraphRecord = self.record
-        if record.busy:
+        if record.is_recording:
             return add(self, *args, **kwargs)
         record.announce_change(f"{method} is added to")
         parameters, names, valued, tensors, kinds = _inspect_parameters(add)
-        if out_dims is not None and operation.node_type in _LATER:
+        if out_dims is not None and operation.node_type in _DEFERRED_NODE_TYPES:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
-        if operation.second and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
-            args, kwargs = (args[0], *args[2:]), {**kwargs, operation.second: args[1]}
-        for argument in operation.kernels_only:
+        if operation.new_second_argument and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
+            args, kwargs = (args[0], *args[2:]), {**kwargs, operation.new_second_argument: args[1]}
+        for argument in operation.kernel_only_arguments:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered_error(f"{argument} of {method}")
         kwargs = _drop_none_arguments(operation, valued, kwargs)
@@ -392,19 +402,19 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             args, kwargs = _reorder_norm_arguments(method, names, args, kwargs)
         given = _bind_arguments(method, parameters, self, args, kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
-        if operation.pointwise and isinstance(given.get("compute_data_type"), str):
+        if operation.is_pointwise and isinstance(given.get("compute_data_type"), str):
             args, kwargs = _reorder_name(names, args, kwargs)
             given = _bind_arguments(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
-                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_type_name(kind)}")
-        name = record.make_node_name(method, _given_name(given))
+                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_format_type(kind)}")
+        name = record.make_node_name(method, _get_given_name(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
             kwargs["name"] = name
-        node = Node(name, operation.node_type, _compute_type(given, self.context.compute))
-        parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
+        node = Node(name, operation.node_type, _choose_compute_type(given, self.context.compute_type))
+        parts = [f"IN_{at}" for at in range(len(names))] if operation.is_pointwise else names
         args = tuple(
             _to_graph_tensor(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
             for at, item in enumerate(args)
@@ -418,15 +428,15 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             node, operation, method, _merge_keywords(_bind_arguments(method, parameters, self, args, kwargs))
         )
         for item in (*node.inputs.values(), *node.outputs.values()):
-            record.add(item)
-        record.busy = True
+            record.add_tensor(item)
+        record.is_recording = True
         try:
             result = add(self, *args, **kwargs)
         finally:
-            record.busy = False
+            record.is_recording = False
         _record_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
-        if node.node_type not in _LATER:
+        if node.node_type not in _DEFERRED_NODE_TYPES:
             record.show_inferred(node.outputs.values())
         return result
 
@@ -466,7 +476,7 @@ def _bind_arguments(
         raise TypeError(f"{method}(): {error}") from None
 
 
-def _type_name(kind: type) -> str:
+def _format_type(kind: type) -> str:
     return "bool" if kind is bool else f"cudnn.{kind.__name__}"
 
 
@@ -475,16 +485,16 @@ def _drop_none_arguments(operation: Operation, valued: set[str], kwargs: dict[st
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
-    optional = {"compute_data_type"} & valued if operation.node_type in _LATER else valued
+    optional = {"compute_data_type"} & valued if operation.node_type in _DEFERRED_NODE_TYPES else valued
     return {name: value for name, value in kwargs.items() if value is not None or name not in optional}
 
 
-def _compute_type(given: Mapping[str, Any], of_graph: data_type) -> Any:
+def _choose_compute_type(given: Mapping[str, Any], of_graph: data_type) -> Any:
     kind = given.get("compute_data_type")
     return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
-def _given_name(given: Mapping[str, Any]) -> str:
+def _get_given_name(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
     return "" if name is None else check_instance("the name of an operation", name, str, "a text")
 
@@ -498,14 +508,14 @@ def _reorder_norm_arguments(
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
         args = args[: len(behind)]
     if "norm_forward_phase" not in kwargs:
-        raise invalid_value(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
+        raise invalid_value_error(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
 
 
 def _reorder_name(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call that gives the name before the compute type."""
+    """Return a call's arguments in our order, if the call gives the name before the compute type."""
     at = names.index("compute_data_type")
     if len(args) <= at:  # by its keyword, where it can only be wrong
         return args, kwargs
@@ -518,13 +528,13 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
-    """Return a graph tensor for a framework's tensor, which is kept for the execution; other values unchanged."""
+    """Return a graph tensor for a framework's tensor, which is kept until execution; other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(_to_graph_tensor(graph, f"{name}_{at}", item) for at, item in enumerate(value))
     if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):
         return value
     made = graph.tensor_like(value.detach() if getattr(value, "requires_grad", False) else value, name=name)
-    graph.record.bound[made] = value
+    graph.record.bound_buffers[made] = value
     return made
 
 
@@ -537,22 +547,22 @@ def _merge_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _record_arguments(node: Node, operation: Operation, method: str, given: Mapping[str, Any]) -> None:
-    if operation.pointwise:
+    if operation.is_pointwise:
         node.params["mode"] = method
     if method == "matmul":
         node.params["padding"] = 0.0  # cudnn-frontend notes this one where it is not given, too
     for name, value in given.items():
         if value is None:
             continue
-        if name in operation.lists or name == "dropout":
+        if name in operation.list_arguments or name == "dropout":
             if not isinstance(value, Iterable):
                 raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
             _record_list(node, name, value)
         elif isinstance(value, tensor):
-            if name in operation.written:
+            if name in operation.output_arguments:
                 node.outputs[name] = value
             else:
-                node.inputs[f"IN_{len(node.inputs)}" if operation.pointwise else name] = value
+                node.inputs[f"IN_{len(node.inputs)}" if operation.is_pointwise else name] = value
         else:
             node.params[name] = value
 
@@ -571,7 +581,7 @@ def _record_results(record: GraphRecord, node: Node, operation: Operation, resul
     for port, item in zip(operation.results, items, strict=False):
         if item is None:
             continue
-        item.set_name(f"{node.name}::{operation.name_suffix(port)}")
+        item.set_name(f"{node.name}::{operation.get_name_suffix(port)}")
         if dims and port in dims:
             item.set_dim(dims[port])
-        node.outputs[port] = record.add(item)
+        node.outputs[port] = record.add_tensor(item)

@@ -25,7 +25,7 @@ from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
 
-PACKS_CHECKED = 16
+MAX_CHECKED_PACKS = 16
 
 
 class Placement:
@@ -51,7 +51,7 @@ class Placement:
         self.slices = {uid: place for uid, place in slices.items() if uid in read}
         self.offsets, self.scratch_bytes = scratch or compute_scratch_offsets(self.tensors)
 
-    def user_uids(self) -> list[int]:
+    def list_user_uids(self) -> list[int]:
         """Return the uids that the user's variant pack must have, including sliced tensors."""
         held = {item.uid for item in self.tensors if item.by_value and item.value is not None}
         mine = held | set(self.offsets) | set(self.constants) | set(self.slices)
@@ -59,12 +59,12 @@ class Placement:
         return uids + [whole for whole, _ in dict.fromkeys(self.slices.values()) if whole not in uids]
 
 
-_live: weakref.WeakSet[Runner] = weakref.WeakSet()
+_live_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
 def _invalidate_after_fork() -> None:
     """Make the first call in a forked child raise, as a CUDA context does not survive a fork."""
-    for runner in list(_live):
+    for runner in list(_live_runners):
         runner._handle_checked = object()
 
 
@@ -88,7 +88,7 @@ class Runner:
         release_for_destroyed_graphs()
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
-        extra = [uid for uid in memory.user_uids() if uid not in uids]
+        extra = [uid for uid in memory.list_user_uids() if uid not in uids]
         self.launcher = Launcher(plan.descriptor, uids)
         self._find, self._run = self.launcher.find, self.launcher.run
         self._length = 1 + len(uids)
@@ -104,7 +104,7 @@ class Runner:
         self._scratch = [(position[uid], offset) for uid, offset in memory.offsets.items()]
         self._slices = [(position[uid], position[whole], start) for uid, (whole, start) in memory.slices.items()]
         self._constants = [(position[uid], values) for uid, values in memory.constants.items()]
-        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.user_uids()}
+        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.list_user_uids()}
         self._positions |= {
             source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
         }
@@ -119,11 +119,11 @@ class Runner:
         self._has_workspace = plan.workspace_bytes > 0
         self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
         self._handle_address: int | None = None
-        _live.add(self)
-        self._packs_to_check = PACKS_CHECKED
-        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
+        _live_runners.add(self)
+        self._packs_to_check = MAX_CHECKED_PACKS
+        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
         self._mapped: DictCall | None = None
-        self._go: Callable[[Any, Any, Any], int] = _request_checks
+        self._go: Callable[[Any, Any, Any], int] = _request_full_checks
 
     @property
     def workspace_bytes(self) -> int:
@@ -150,7 +150,7 @@ class Runner:
         key = self.resolve_addresses(pack, workspace)
         made = self._find(key)
         if made is None:
-            made = self._new_pack(pack, key)
+            made = self._add_pack(pack, key)
         try:
             self._launch(handle, made)
         except CudnnBackendError as error:
@@ -198,7 +198,7 @@ class Runner:
         with convert_errors(FrontendRuntimeError, "the launch with other dims and strides"):
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
-    def workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
+    def query_workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
         """Return the workspace bytes for other dims and strides of some uids, as queried from the device."""
         self.check_handle(handle)
         with convert_errors(FrontendRuntimeError, "the workspace for other dims and strides"):
@@ -226,8 +226,8 @@ class Runner:
                 try:
                     addresses[at] = value.data_ptr()
                 except AttributeError:
-                    addresses[at] = _buffer_address(value, name)
-        base = workspace if type(workspace) is int else _workspace_address(workspace)
+                    addresses[at] = _get_buffer_address(value, name)
+        base = workspace if type(workspace) is int else _get_workspace_address(workspace)
         if self._is_special:
             base = self._fill_addresses(addresses, base)
         if self._has_workspace:
@@ -237,7 +237,7 @@ class Runner:
     def _fill_addresses(self, addresses: list[int], base: int) -> int:
         """Fill in the addresses of scratch, constants and slices; return the address of the plan's workspace."""
         if self._constants and self._device is None:
-            self._upload()
+            self._upload_constants()
         for at, _ in self._constants:
             addresses[at] = self._template[at]
         for at, offset in self._scratch:
@@ -247,7 +247,7 @@ class Runner:
         del addresses[self._length :]
         return base + self._memory.scratch_bytes if base else 0
 
-    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
+    def _add_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
         self._check_pack(pack, key)
         try:
             return self.launcher.cache_pack(key, self.launcher.row(*key[1:]), key[0])
@@ -255,15 +255,15 @@ class Runner:
             raise convert_error(FrontendRuntimeError, "the variant pack", error) from error
 
     def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
-        """Check without a device that each tensor has a buffer of a kind that has an address."""
-        self._check_names(pack)
+        """Check, without a device, that every tensor has a buffer of a type that has an address."""
+        self._check_tensor_names(pack)
         given = set()
         for name, value in pack.items():
             at = self._positions.get(name, self._positions.get(name.uid) if type(name) is tensor else None)
             if at is not None and value is not None:
                 given.add(at)
                 if type(value) is not int and not hasattr(value, "data_ptr"):
-                    _buffer_address(value, name)
+                    _get_buffer_address(value, name)
         absent = {uid for at, uid, _ in self._user if at not in given}
         if absent:
             self._raise_missing_buffers(absent)
@@ -316,7 +316,7 @@ class Runner:
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
         """
-        self._check_names(pack)
+        self._check_tensor_names(pack)
         if 0 in key and (0 in key[1:] or self._has_workspace):
             self._raise_missing_buffers({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
         if self._packs_to_check:
@@ -325,7 +325,7 @@ class Runner:
                 if type(value) is not int and not getattr(value, "is_cuda", True):
                     self._reject_host_buffer(name, value)
 
-    def _check_names(self, pack: Mapping[Any, Any]) -> None:
+    def _check_tensor_names(self, pack: Mapping[Any, Any]) -> None:
         unknown = [name for name in pack if type(name) is str and name not in self._names]
         if unknown:
             raise FrontendKeyError(
@@ -345,7 +345,7 @@ class Runner:
                 fix="move it to the GPU, or make it a by-value scalar with set_is_pass_by_value(True)",
             )
 
-    def _upload(self) -> None:
+    def _upload_constants(self) -> None:
         """Copy the graph's constants to the device, once."""
         import numpy as np  # few graphs have constants
 
@@ -377,7 +377,7 @@ class Runner:
     ) -> None:
         self.check_handle(handle)
         key = self.resolve_addresses(pack, workspace)
-        made = self._find(key) or self._new_pack(pack, key)
+        made = self._find(key) or self._add_pack(pack, key)
         with convert_errors(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
             if self._retains:
@@ -390,20 +390,20 @@ class Runner:
             self._kept_for.add((capture, graph))
 
 
-def _request_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
+def _request_full_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
     return NEEDS_PYTHON
 
 
-def _workspace_address(workspace: Any) -> int:
+def _get_workspace_address(workspace: Any) -> int:
     if workspace is None:
         return 0
     try:
         return int(workspace.data_ptr())
     except AttributeError:
-        return _buffer_address(workspace, "workspace")
+        return _get_buffer_address(workspace, "workspace")
 
 
-def _buffer_address(value: Any, name: Any) -> int:
+def _get_buffer_address(value: Any, name: Any) -> int:
     """Return the address of a buffer on the device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array

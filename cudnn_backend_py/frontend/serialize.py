@@ -37,9 +37,17 @@ SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
 JSON_VERSION = "2.0"  # of cudnn-frontend's format
 _HASH_BYTES = 32
-_OWN, _SEAL, _PLAN = "cudnn_backend_py", "cudnn_backend_py_sha256", "cudnn_backend_data"
-_COPIED, _CLEARED = 0, 1  # what cudnn-frontend does to memory in front of the workspace before a launch; 2: nothing
-_KINDS = ("INT64", "INT32", "HALF", "FLOAT")  # of scalars, as its C++ counts them; how it writes a HALF is not known
+_OWN_KEY, _CHECKSUM_KEY, _PLAN_KEY = "cudnn_backend_py", "cudnn_backend_py_sha256", "cudnn_backend_data"
+_COPIED_MEMORY, _CLEARED_MEMORY = (
+    0,
+    1,
+)  # what cudnn-frontend does to memory in front of the workspace before a launch; 2: nothing
+_SCALAR_TYPES = (
+    "INT64",
+    "INT32",
+    "HALF",
+    "FLOAT",
+)  # of scalars, as its C++ counts them; how it writes a HALF is not known
 
 
 def serialize_plan(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
@@ -56,7 +64,7 @@ def serialize_plan(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> 
         }
     )
     seal = _compute_checksum(own, code)
-    return write_ubjson({**_to_frontend_json(memory, notes), _PLAN: code, _OWN: own, _SEAL: seal})
+    return write_ubjson({**_to_frontend_json(memory, notes), _PLAN_KEY: code, _OWN_KEY: own, _CHECKSUM_KEY: seal})
 
 
 def _compute_checksum(own: str, code: str) -> str:
@@ -68,7 +76,7 @@ def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():
-        places[str(uid)] = [_COPIED, size, [to_float32_hex(value) for value in values]]
+        places[str(uid)] = [_COPIED_MEMORY, size, [to_float32_hex(value) for value in values]]
         size += -(-4 * len(values) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     known = [item for item in memory.tensors if item.value is not None]
     runs = all(_is_supported_scalar(item) for item in known)
@@ -95,7 +103,7 @@ def _is_supported_scalar(item: Any) -> bool:
 def _scalar_to_json(item: Any) -> dict[str, Any]:
     floating = item.data_type is DataType.FLOAT
     return {
-        "index": _KINDS.index(item.data_type.name),
+        "index": _SCALAR_TYPES.index(item.data_type.name),
         "value": to_float32_hex(item.value) if floating else int(item.value),
     }
 
@@ -132,11 +140,11 @@ def deserialize_plan(data: Any, target: Target) -> tuple[Plan, Placement]:
         raise GraphError(f"the data is not a serialized graph: {error}", code="plan-file") from None
     source = "the serialized graph"
     content = _read_content(raw)
-    if _OWN not in content and _PLAN in content:
+    if _OWN_KEY not in content and _PLAN_KEY in content:
         record, memory = _read_frontend_serialization(content)
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
-    parts = _check_fields(_OWN_PARTS, content)
+    parts = _check_fields(_OWN_FIELDS, content)
     memory = _read_placement(record.read_graph(), parts["constants"], parts["slices"])
     return restore_plan(record, memory.graph, target, source), memory
 
@@ -174,15 +182,17 @@ def _read_content(raw: bytes) -> dict[str, Any]:
         content = _parse_json_text(raw[_HASH_BYTES:].decode("utf-8", "replace"))
     else:
         found = read_ubjson(raw)
-        if not isinstance(found, dict) or not isinstance(found.get(_PLAN), str):
+        if not isinstance(found, dict) or not isinstance(found.get(_PLAN_KEY), str):
             raise GraphError("the data is not a serialized graph: it has no plan", code="plan-file")
-        if _OWN not in found:
+        if _OWN_KEY not in found:
             return found
-        if not isinstance(found[_OWN], str) or _compute_checksum(found[_OWN], found[_PLAN]) != found.get(_SEAL):
+        if not isinstance(found[_OWN_KEY], str) or _compute_checksum(found[_OWN_KEY], found[_PLAN_KEY]) != found.get(
+            _CHECKSUM_KEY
+        ):
             raise GraphError("the data was changed since it was serialized", code="plan-file")
-        content = _parse_json_text(found[_OWN])
+        content = _parse_json_text(found[_OWN_KEY])
         if isinstance(content, dict):
-            content["plan"] = found[_PLAN]
+            content["plan"] = found[_PLAN_KEY]
     if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
         raise GraphError("the data is not a serialized graph of this version", code="plan-file")
     return content
@@ -200,8 +210,8 @@ class _FrontendScalar:
     value: int | str
 
 
-_OWN_PARTS = {"constants": Mapping[int, tuple[float, ...]], "slices": Mapping[int, tuple[int, int]]}
-_THEIR_PARTS = {
+_OWN_FIELDS = {"constants": Mapping[int, tuple[float, ...]], "slices": Mapping[int, tuple[int, int]]}
+_FRONTEND_FIELDS = {
     "workspace_modifications": Mapping[int, tuple[int, int, tuple[str, ...]]],
     "fe_workspace_size": int,
     "pass_by_values": Mapping[int, _FrontendScalar],
@@ -209,16 +219,16 @@ _THEIR_PARTS = {
 }
 
 
-def _scalar_value(scalar: _FrontendScalar) -> float | int:
-    kind = _KINDS[scalar.index] if 0 <= scalar.index < len(_KINDS) else ""
+def _parse_scalar_value(scalar: _FrontendScalar) -> float | int:
+    kind = _SCALAR_TYPES[scalar.index] if 0 <= scalar.index < len(_SCALAR_TYPES) else ""
     if kind == "FLOAT" and isinstance(scalar.value, str):
-        return _float_from_hex(scalar.value)
+        return _parse_hex_float(scalar.value)
     if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
         return scalar.value
     raise GraphError(f"the data has a scalar {scalar.value!r} of the unsupported kind {scalar.index}", code="plan-file")
 
 
-def _float_from_hex(bits: str) -> float:
+def _parse_hex_float(bits: str) -> float:
     try:
         return float(struct.unpack(">f", bytes.fromhex(bits))[0])
     except (ValueError, struct.error):
@@ -235,26 +245,28 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     GraphError
         ``plan-file`` where something is missing, or memory has to be cleared before each launch.
     """
-    plan = _check_fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse_json_text(content[_PLAN]))
+    plan = _check_fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse_json_text(content[_PLAN_KEY]))
     sm = _check_fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
-    graph = graph_from_log_json(_parse_json_text(content[_PLAN]))
+    graph = graph_from_log_json(_parse_json_text(content[_PLAN_KEY]))
     logged = read_logged_choice(plan["engine"])
     if logged is None:
         raise GraphError("the plan does not name its engine", code="plan-file")
-    parts = _check_fields(_THEIR_PARTS, content)
+    parts = _check_fields(_FRONTEND_FIELDS, content)
     places = parts["workspace_modifications"]
     constants = {
-        uid: [_float_from_hex(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
+        uid: [_parse_hex_float(bits) for bits in values]
+        for uid, (how, _, values) in places.items()
+        if how == _COPIED_MEMORY
     }
-    scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
-    if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED]:
+    scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED_MEMORY, _CLEARED_MEMORY)}
+    if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED_MEMORY]:
         raise GraphError(
             f"the graph that cudnn-frontend serialized clears memory before each launch (uids {cleared}), which is not"
             " done here",
             code="plan-file",
             fix="build the graph here",
         )
-    numbers = {uid: _scalar_value(value) for uid, value in parts["pass_by_values"].items()}
+    numbers = {uid: _parse_scalar_value(value) for uid, value in parts["pass_by_values"].items()}
     slices = {uid: (whole, start) for whole, (uid, start) in parts["variant_pack_replacements"]}
     changed = {
         item.uid: replace(item, value=numbers.get(item.uid), scratch=item.uid in scratch)
@@ -262,7 +274,7 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
         if item.uid in scratch or item.uid in numbers
     }
     choice = EngineChoice.from_log(*logged)
-    record = PlanRecord(str(Version.from_number(plan["cudnnVersion"])), "", sm, choice.tag, {}, content[_PLAN])
+    record = PlanRecord(str(Version.from_number(plan["cudnnVersion"])), "", sm, choice.tag, {}, content[_PLAN_KEY])
     return record, _read_placement(
         replace_tensors(graph, changed), constants, slices, (scratch, parts["fe_workspace_size"])
     )

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from .arguments import check_instance, to_float32, to_int, to_int_list
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
-from .errors import attribute_not_set, invalid_value
+from .errors import attribute_not_set_error, invalid_value_error
 
 __all__ = ["tensor", "to_float32_hex"]
 
-_RUNTIME = scalar_type.RUNTIME_PARAM
+_RUNTIME_SCALAR = scalar_type.RUNTIME_PARAM
 
 
 def to_float32_hex(value: float | None) -> str | None:
@@ -91,7 +91,7 @@ class tensor:
         self.by_value = bool(is_pass_by_value)
         self.in_memory = False
         self.value = pass_by_value
-        self.scalar_type = _RUNTIME if scalar_type is None else scalar_type
+        self.scalar_type = _RUNTIME_SCALAR if scalar_type is None else scalar_type
         self.ragged_offset = ragged_offset
         self.reordering = reordering_type
         self.name = name
@@ -145,7 +145,7 @@ class tensor:
         """Set the name; a renamed tensor moves to the end of the graph's list, as in cudnn-frontend."""
         is_other = check_instance("name", name, str, "a text") != self.name
         self._set_fields("set_name", name=name)
-        if is_other and (graph := self._owner_graph()) is not None:
+        if is_other and (graph := self._get_owner_graph()) is not None:
             graph.record.move_to_end(self)
         return self
 
@@ -158,7 +158,7 @@ class tensor:
             If a program gave it to another tensor of the graph.
         """
         self._announce_change("set_uid", uid=to_int("uid", uid))
-        graph = self._owner_graph()
+        graph = self._get_owner_graph()
         if graph is not None:
             graph.record.claim_uid(self, to_int("uid", uid))
         return self._set_fields("set_uid", uid=to_int("uid", uid), uid_given=True)
@@ -194,7 +194,7 @@ class tensor:
             while link is not None and link is not self:
                 link = link.ragged_offset
             if link is self:
-                raise invalid_value(
+                raise invalid_value_error(
                     f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which refers back to it",
                     fix="give a separate INT32 or INT64 tensor with batch + 1 elements",
                 )
@@ -214,7 +214,7 @@ class tensor:
             If it is below 1.
         """
         if to_int("alignment_value", value) < 1:
-            raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
+            raise attribute_not_set_error(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
         return self._set_fields("set_alignment_value", alignment_value=to_int("alignment_value", value))
 
     def validate(self) -> None:
@@ -231,13 +231,13 @@ class tensor:
         sizes = {"dims": self.dim, "strides": self.stride}
         missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
         if missing or len(self.dim) != len(self.stride):
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"tensor {self.name!r} must have as many strides as dims, got {self.dim} and {self.stride}: "
                 f"{missing or 'there is a mismatch of lengths'}",
                 fix="set_dim(...) and set_stride(...)",
             )
         if self.virtual and self.by_value:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
             )
 
@@ -271,21 +271,21 @@ class tensor:
         return self
 
     def _announce_change(self, method: str, **values: Any) -> None:
-        """Announce a coming change of the tensor to its graph, which may refuse it."""
+        """Notify the tensor's graph before a change; the graph may raise an error."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
-        if changes and (graph := self._owner_graph()) is not None:
+        if changes and (graph := self._get_owner_graph()) is not None:
             graph.record.announce_change(f"{method} of tensor {self.name!r} changes", self)
 
-    def _owner_graph(self) -> Any:
+    def _get_owner_graph(self) -> Any:
         return None if self.owner is None else self.owner()
 
     def _is_set_by_program(self, sizes: list[int]) -> bool:
-        graph = self._owner_graph()
-        return bool(sizes) and (graph is None or self not in graph.record.shown)
+        graph = self._get_owner_graph()
+        return bool(sizes) and (graph is None or self not in graph.record.shown_results)
 
     def infer_dims_and_strides(self) -> tuple[list[int], list[int]]:
         """Return the dims and strides inferred so far, empty where unknown."""
-        graph = self._owner_graph()
+        graph = self._get_owner_graph()
         return ([], []) if graph is None else graph.infer_dims_and_strides(self)
 
     def get_name(self) -> str:

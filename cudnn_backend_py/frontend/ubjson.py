@@ -13,10 +13,10 @@ from ..errors import GraphError
 __all__ = ["read_ubjson", "write_ubjson"]
 
 MAX_DEPTH = 64  # lists and objects inside each other
-_KINDS = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
-_NUMBERS = {ord(marker): struct.Struct(kind) for marker, kind in _KINDS.items()}
-_INTEGERS = b"iUIlL"
-_CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
+_NUMBER_FORMATS = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
+_NUMBER_STRUCTS = {ord(marker): struct.Struct(kind) for marker, kind in _NUMBER_FORMATS.items()}
+_INTEGER_MARKERS = b"iUIlL"
+_CONSTANT_MARKERS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
 
 def read_ubjson(data: bytes) -> Any:
@@ -31,9 +31,9 @@ def read_ubjson(data: bytes) -> Any:
     try:
         value = reader.read_value(reader.read_byte(), 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise _ubjson_error(f"ends early or is damaged at byte {reader.at}: {error}") from None
+        raise _make_ubjson_error(f"ends early or is damaged at byte {reader.at}: {error}") from None
     if reader.at != len(data):
-        raise _ubjson_error(f"has data after byte {reader.at}, where its value ends")
+        raise _make_ubjson_error(f"has data after byte {reader.at}, where its value ends")
     return value
 
 
@@ -44,7 +44,7 @@ def write_ubjson(value: Any) -> bytes:
     return bytes(out)
 
 
-def _ubjson_error(what: str) -> GraphError:
+def _make_ubjson_error(what: str) -> GraphError:
     return GraphError(f"the data is not a serialized graph: as UBJSON, it {what}", code="plan-file")
 
 
@@ -60,32 +60,32 @@ class _UbjsonReader:
         return self.data[self.at - 1]
 
     def read_number(self, marker: int) -> int | float:
-        kind = _NUMBERS[marker]
+        kind = _NUMBER_STRUCTS[marker]
         (value,) = kind.unpack_from(self.data, self.at)
         self.at += kind.size
         return value  # type: ignore[no-any-return]
 
     def read_text(self) -> str:
         marker = self.read_byte()
-        if marker not in _INTEGERS:
-            raise _ubjson_error(f"has a text without a length at byte {self.at - 1}")
+        if marker not in _INTEGER_MARKERS:
+            raise _make_ubjson_error(f"has a text without a length at byte {self.at - 1}")
         size = self.read_number(marker)
         begin, self.at = self.at, self.at + int(size)
         if size < 0 or self.at > len(self.data):
-            raise _ubjson_error(
+            raise _make_ubjson_error(
                 f"has a text of {size} bytes at byte {begin}, but only {len(self.data) - begin} bytes are left"
             )
         return self.data[begin : self.at].decode("utf-8")
 
     def read_value(self, marker: int, depth: int) -> Any:
-        if marker in _NUMBERS:
+        if marker in _NUMBER_STRUCTS:
             return self.read_number(marker)
-        if marker in _CONSTANTS:
-            return _CONSTANTS[marker]
+        if marker in _CONSTANT_MARKERS:
+            return _CONSTANT_MARKERS[marker]
         if marker == ord("S"):
             return self.read_text()
         if marker not in b"[{" or depth == MAX_DEPTH:
-            raise _ubjson_error(
+            raise _make_ubjson_error(
                 f"has the invalid marker {bytes([marker])!r} at byte {self.at - 1}, inside {depth} lists and objects"
             )
         return self.read_items(depth + 1) if marker == ord("[") else self.read_fields(depth + 1)
@@ -125,7 +125,7 @@ def _write_value(out: bytearray, value: Any) -> None:
     elif isinstance(value, int):
         _write_integer(out, value)
     else:
-        out += b"D" + _NUMBERS[ord("D")].pack(value)
+        out += b"D" + _NUMBER_STRUCTS[ord("D")].pack(value)
 
 
 def _write_text(out: bytearray, text: str) -> None:
@@ -135,11 +135,11 @@ def _write_text(out: bytearray, text: str) -> None:
 
 
 def _write_integer(out: bytearray, value: int) -> None:
-    for marker in _INTEGERS:
-        bits = 8 * _NUMBERS[marker].size
+    for marker in _INTEGER_MARKERS:
+        bits = 8 * _NUMBER_STRUCTS[marker].size
         low = 0 if marker == ord("U") else -(1 << bits - 1)
         if low <= value < low + (1 << bits):
             out.append(marker)
-            out += _NUMBERS[marker].pack(value)
+            out += _NUMBER_STRUCTS[marker].pack(value)
             return
     raise GraphError(f"{value} has more than 64 bits", code="plan-file")

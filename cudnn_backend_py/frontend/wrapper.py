@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
-from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
+from .errors import FrontendRuntimeError, attribute_not_set_error, invalid_value_error
 from .graphs import pygraph
 from .handles import DescribedHandle, create_handle, default_target, destroy_handle, get_cached_handle, set_stream
 from .recorded import OPERATIONS
@@ -22,7 +22,7 @@ from .tensors import tensor
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
 
 # What leaving the block does, or what the call does; by hand it would leave the wrapper after.
-_BLOCKED = frozenset(
+_BLOCKED_METHODS = frozenset(
     {
         "build",
         "build_operation_graph",
@@ -98,26 +98,26 @@ def destroy_default_handle() -> None:
 class _FrameworkTensors:
     """Maps the framework tensors that a graph was written with to graph tensors, by identity.
 
-    They are not kept alive: one that is gone is forgotten, and another with its address is another tensor.
+    They are not kept alive. The entry of a freed tensor is ignored, also if a new tensor has its address.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Callable[[], Any], tensor]] = {}
 
-    def find(self, source: Any) -> tensor | None:
-        alive, made = self._known.get(id(source), (lambda: None, None))
-        return made if alive() is source else None
+    def find_tensor(self, source: Any) -> tensor | None:
+        get_source_if_alive, made = self._known.get(id(source), (lambda: None, None))
+        return made if get_source_if_alive() is source else None
 
-    def add(self, source: Any, made: tensor) -> tensor:
-        alive: Callable[[], Any]
+    def add_tensor(self, source: Any, made: tensor) -> tensor:
+        get_source_if_alive: Callable[[], Any]
         try:
-            alive = weakref.ref(source)
+            get_source_if_alive = weakref.ref(source)
         except TypeError:
 
-            def alive() -> Any:
+            def get_source_if_alive() -> Any:
                 return source
 
-        self._known[id(source)] = (alive, made)
+        self._known[id(source)] = (get_source_if_alive, made)
         return made
 
 
@@ -194,7 +194,7 @@ class Graph:
 
     def __enter__(self) -> Self:
         if self._graph is not None:
-            raise invalid_value("this Graph was already built", fix="use a new Graph for each with block")
+            raise invalid_value_error("this Graph was already built", fix="use a new Graph for each with block")
         handle = None if self._handle == "auto" else self._handle
         self._graph = pygraph(handle=handle, **self._options)
         return self
@@ -227,8 +227,8 @@ class Graph:
         graph = None if name.startswith("_") else self._graph
         if graph is None:
             raise AttributeError(f"a cudnn.Graph has no {name!r} outside its with block")
-        if name in _BLOCKED:
-            raise invalid_value(
+        if name in _BLOCKED_METHODS:
+            raise invalid_value_error(
                 f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
                 fix="use cudnn.pygraph to call it yourself",
             )
@@ -248,7 +248,7 @@ class Graph:
         node = kwargs.setdefault("name", f"{operation}.{self._counts[operation]}")
         self._counts[operation] += 1
         if node in self._nodes:
-            raise attribute_not_set(f"node name {node!r} is used already", fix="give each node a name of its own")
+            raise attribute_not_set_error(f"node name {node!r} is used already", fix="give each node a name of its own")
         self._nodes.add(node)
         positional = [self._convert_argument(f"{node}::{position}", value) for position, value in enumerate(args)]
         named = {key: self._convert_argument(f"{node}::{key}", value) for key, value in kwargs.items()}
@@ -271,11 +271,11 @@ class Graph:
         return value
 
     def _find_graph_tensor(self, source: Any) -> tensor:
-        found = self._sources.find(source)
+        found = self._sources.find_tensor(source)
         if found is None:
             assert self._graph is not None
             plain = source.detach() if getattr(source, "requires_grad", False) else source
-            found = self._sources.add(source, self._graph.tensor_like(plain))
+            found = self._sources.add_tensor(source, self._graph.tensor_like(plain))
         return found
 
     # Inputs and outputs
@@ -309,13 +309,13 @@ class Graph:
     def _find_port(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
         found = self._match_tensor(which, ports)
         if found is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
                 where=f"{role}s: {', '.join(ports) or 'none'}",
                 fix=f"name one of {', '.join(ports) or 'none'}",
             )
         if found.virtual:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"{role} {position} ({which!r}) is a virtual tensor: it is not in memory", fix="set_output(True)"
             )
         return found
@@ -326,19 +326,19 @@ class Graph:
             return ports.get(which) or next((item for item in candidates if item.name == which), None)
         if isinstance(which, int):
             return next((item for item in candidates if item.uid == which), None)
-        known = which if isinstance(which, tensor) else self._sources.find(which)
+        known = which if isinstance(which, tensor) else self._sources.find_tensor(which)
         return next((item for item in candidates if item is known), None)
 
     def _check_io_order(self, inputs: list[tensor], outputs: list[tensor]) -> None:
         seen: set[tensor] = set()
         for item in (*inputs, *outputs):
             if item in seen:
-                raise attribute_not_set(f"tensor {item.name!r} is named twice, it is a duplicate")
+                raise attribute_not_set_error(f"tensor {item.name!r} is named twice, it is a duplicate")
             seen.add(item)
         left_out = [port for port, item in self._ports_out.items() if _needs_buffer(item) and item not in outputs]
         left_out += [port for port, item in self._ports_in.items() if _needs_buffer(item) and item not in seen]
         if left_out:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"{', '.join(left_out)}: in memory, but specified neither as input nor as output",
                 fix="name them in inputs= or outputs=, or call the graph with a dict",
             )
@@ -369,24 +369,24 @@ class Graph:
             If no order was set, or the number of inputs is another one.
         """
         if self._graph is None or not self._built:
-            raise invalid_value("this Graph is not built yet: call it after its with block")
+            raise invalid_value_error("this Graph is not built yet: call it after its with block")
         if len(args) == 1 and isinstance(args[0], dict):
-            options = self._execute_options(kwargs)
+            options = self._make_execute_options(kwargs)
             self._graph.execute(self._make_variant_pack(args[0]), **options)
             return args[0]
         outputs = self._run_positional(args, kwargs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _execute_options(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _make_execute_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of ``execute``, with the graph's handle and workspace as defaults."""
         assert self._graph is not None
         if "handle" not in options and self._handle is None:
-            raise invalid_value(
+            raise invalid_value_error(
                 "Need to specify cudnn handle to execute graph",
                 fix="graph(..., handle=handle), or Graph(handle='auto')",
             )
         if "workspace" not in options and self.__workspace is False:
-            raise invalid_value(
+            raise invalid_value_error(
                 "Need to specify workspace to execute graph: no workspace was given, "
                 f"{self._graph.get_workspace_size()} bytes are needed",
                 fix="graph(..., workspace=...)",
@@ -401,10 +401,10 @@ class Graph:
                 fix="run the program where the GPU is, without a described target",
             )
         if "workspace" not in options:
-            options["workspace"] = self._own_workspace()
+            options["workspace"] = self._get_own_workspace()
         return options
 
-    def _own_workspace(self) -> Any:
+    def _get_own_workspace(self) -> Any:
         assert self._graph is not None
         if self.__workspace is None:
             torch = _import_torch("the workspace is a torch tensor")
@@ -413,14 +413,14 @@ class Graph:
 
     def _run_positional(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 "the order of inputs and outputs is not set, so positional tensors are ambiguous",
                 fix="call set_io_tuples(), or give the graph a dict",
             )
         inputs, outputs = self._order
         if len(args) != len(inputs):
-            raise attribute_not_set(f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs")
-        options = self._execute_options(options)
+            raise attribute_not_set_error(f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs")
+        options = self._make_execute_options(options)
         results = [_allocate_output(item) for item in outputs]
         assert self._graph is not None
         self._graph.execute(dict(zip((*inputs, *outputs), (*args, *results), strict=True)), **options)
@@ -429,7 +429,7 @@ class Graph:
     def _make_variant_pack(self, given: dict[Any, Any]) -> dict[tensor, Any]:
         """Return the variant pack for a dict of buffers, and add allocated outputs to the dict."""
         pack: dict[tensor, Any] = {}
-        for port, item in self._all_ports():
+        for port, item in self._list_ports():
             if _needs_buffer(item) and (value := _find_buffer(given, port, item)) is not None:
                 pack[item] = value
         outputs = {item: port for port, item in self._ports_out.items() if not item.virtual}
@@ -437,13 +437,13 @@ class Graph:
             port for port, item in self._ports_in.items() if not (item.virtual or item in pack or item in outputs)
         ]
         if missing:
-            raise invalid_value(f"the dict has no tensors for the inputs {', '.join(missing)}")
+            raise invalid_value_error(f"the dict has no tensors for the inputs {', '.join(missing)}")
         for item, port in outputs.items():
             if item not in pack:
                 pack[item] = given[port] = _allocate_output(item)
         return pack
 
-    def _all_ports(self) -> Iterator[tuple[str, tensor]]:
+    def _list_ports(self) -> Iterator[tuple[str, tensor]]:
         yield from self._ports_in.items()
         yield from self._ports_out.items()
         yield from ((item.name, item) for item in self._created)
@@ -458,7 +458,7 @@ def _find_buffer(given: dict[Any, Any], port: str, item: tensor) -> Any:
     for key in (port, item, item.name, item.uid):
         if key in given:
             if not hasattr(given[key], "__dlpack__"):
-                raise invalid_value(f"tensor {key!r} is a {type(given[key]).__name__}, one with DLPack is needed")
+                raise invalid_value_error(f"tensor {key!r} is a {type(given[key]).__name__}, one with DLPack is needed")
             return given[key]
     return None
 
@@ -480,4 +480,4 @@ def _allocate_output(item: tensor) -> Any:
 
 def _require_list(argument: str, value: Any) -> None:
     if not isinstance(value, (list, tuple)):
-        raise attribute_not_set(f"{argument} is a {type(value).__name__}, a list or tuple is needed")
+        raise attribute_not_set_error(f"{argument} is a {type(value).__name__}, a list or tuple is needed")

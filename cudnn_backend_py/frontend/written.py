@@ -1,4 +1,4 @@
-"""``WrittenGraph``: tensors of a graph under construction, and the values that programs can read back."""
+"""``GraphTensors``: tensors of a graph under construction, and the values that programs can read back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..printable import shown
 from .arguments import check_instance, to_float
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
-from .errors import attribute_not_set
+from .errors import attribute_not_set_error
 from .ops.node import Node as OperationNode
 from .ops.node import pack_strides
 from .recorded import GraphRecord, Node
 from .tensors import tensor as UserTensor
 
-__all__ = ["WrittenGraph"]
+__all__ = ["GraphTensors"]
 
 
-class WrittenGraph:
+class GraphTensors:
     """The part of a ``pygraph`` that creates and finds its tensors and nodes."""
 
     record: GraphRecord
@@ -31,7 +31,7 @@ class WrittenGraph:
     _nodes: list[OperationNode]
 
     @abstractmethod
-    def _used_tensors(self) -> list[UserTensor]: ...
+    def _list_used_tensors(self) -> list[UserTensor]: ...
 
     # tensors
 
@@ -53,10 +53,10 @@ class WrittenGraph:
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
-            kind = context.intermediate if is_virtual else context.io
+            kind = context.intermediate_type if is_virtual else context.io_type
         made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
         made.stride = made.stride or pack_strides(made.dim)
-        made.name = check_instance("name", name or f"tensor_{len(self.record.tensors_by_name())}", str, "a text")
+        made.name = check_instance("name", name or f"tensor_{len(self.record.map_tensors_by_name())}", str, "a text")
         if ragged_offset is not None:
             made.set_ragged_offset(ragged_offset)
         if reordering_type is not made.reordering:
@@ -90,14 +90,14 @@ class WrittenGraph:
         """Return a by-value scalar tensor of rank 1 with this number."""
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
-        made.set_name(name or f"scalar_{len(self.record.tensors_by_name())}")
+        made.set_name(name or f"scalar_{len(self.record.map_tensors_by_name())}")
         made.value = int(value) if whole else to_float("value", value)
         made.scalar_type = scalar_type
         return self._add_tensor(made)
 
     def _add_tensor(self, made: UserTensor) -> UserTensor:
         """Add a new tensor to the graph and return it; raise if another tensor has its uid."""
-        self.record.add(made)
+        self.record.add_tensor(made)
         self._created.append(made)
         return made
 
@@ -105,7 +105,7 @@ class WrittenGraph:
 
     def infer_dims_and_strides(self, item: UserTensor) -> tuple[list[int], list[int]]:
         """Return the inferred dims and strides of a tensor, empty where unknown."""
-        seen = self._used_tensors()
+        seen = self._list_used_tensors()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
         self.record.hide_inferred()
         try:
@@ -125,7 +125,7 @@ class WrittenGraph:
     @property
     def tensors(self) -> dict[str, UserTensor]:
         """The tensors with a unique name, by name."""
-        return self.record.tensors_by_name()
+        return self.record.map_tensors_by_name()
 
     def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:
         """Return a tensor by name or uid, None if there is none.
@@ -135,7 +135,7 @@ class WrittenGraph:
         ValueError
             If several have that name.
         """
-        return self.record.find(name_or_uid)
+        return self.record.find_tensor(name_or_uid)
 
     def get_node(self, name: str) -> Node | None:
         """Return the first node with that name, None if there is none."""
@@ -192,7 +192,7 @@ def _read_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, 
         kind = to_data_type(source.dtype)
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
     if not hasattr(source, "__dlpack__"):
-        raise attribute_not_set(
+        raise attribute_not_set_error(
             f"{shown(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )

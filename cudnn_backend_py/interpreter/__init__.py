@@ -20,9 +20,9 @@ from .norm import OPERATIONS as _NORM
 from .philox import dropout_mask
 from .positions import OPERATIONS as _POSITIONS
 from .resample import OPERATIONS as _RESAMPLE
-from .run import Numbers, Rng, Run
+from .run import Numbers, RandomMaskFunction, Run
 
-__all__ = ["OPERATIONS", "Rng", "interpret"]
+__all__ = ["OPERATIONS", "RandomMaskFunction", "interpret"]
 
 # What runs each kind of operation. An entry added here is an operation more.
 OPERATIONS = {
@@ -43,7 +43,7 @@ def interpret(
     *,
     rounding: bool = False,
     keep: Iterable[str] = (),
-    rng: Rng = dropout_mask,
+    rng: RandomMaskFunction = dropout_mask,
 ) -> dict[str, NDArray[np.float64]]:
     """Evaluate the graph in NumPy with float64 and return its outputs.
 
@@ -102,6 +102,6 @@ def interpret(
     wanted = [*graph.outputs, *(graph.tensor(name) for name in keep)]
     with np.errstate(all="ignore"):
         for op in graph.ops:
-            run.operation(op)
-        results: dict[str, Numbers] = {tensor.name: run.result(tensor) for tensor in wanted}
+            run.run_operation(op)
+        results: dict[str, Numbers] = {tensor.name: run.get_result(tensor) for tensor in wanted}
     return results

@@ -17,7 +17,7 @@ from ..graph.ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
 from .run import Handler, Numbers, Run, refuse_generic_operation
 
-__all__ = ["OPERATIONS", "REDUCTIONS", "append_dims", "mask_below", "matmul"]
+__all__ = ["OPERATIONS", "REDUCTIONS", "append_dims", "make_length_mask", "matmul"]
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def append_dims(values: Numbers, rank: int) -> Numbers:
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
 
-def mask_below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
+def make_length_mask(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
     """Return a mask over `dims`: whether the index along an axis is below the batch entry's length."""
     shape = [1] * len(dims)
     shape[axis] = dims[axis]
@@ -50,18 +50,18 @@ def _repeat_batch(x: Floats, batch: tuple[int, ...]) -> Floats:
 
 def run_matmul(run: Run, op: Matmul) -> None:
     refuse_generic_operation(op, Matmul)
-    a, b, c = run.floats(op.a), run.floats(op.b), op.c
+    a, b, c = run.read_floats(op.a), run.read_floats(op.b), op.c
     if op.k_override is not None:
-        inner = run.read(op.k_override)
+        inner = run.read_value(op.k_override)
         # What is beyond K may be anything, NaN too.
-        a = np.where(mask_below(a.shape, a.ndim - 1, inner), a, 0.0)
-        b = np.where(mask_below(b.shape, b.ndim - 2, inner), b, 0.0)
+        a = np.where(make_length_mask(a.shape, a.ndim - 1, inner), a, 0.0)
+        b = np.where(make_length_mask(b.shape, b.ndim - 2, inner), b, 0.0)
     product = run.round_to_type(matmul(a, b), op.compute_type)
     for override, axis in ((op.m_override, c.rank - 2), (op.n_override, c.rank - 1)):
         if override is not None:
-            inside = mask_below(c.dims, axis, run.read(override))
+            inside = make_length_mask(c.dims, axis, run.read_value(override))
             product = np.where(inside, product, op.padding_value or 0.0)
-    run.write(c, product)
+    run.write_value(c, product)
 
 
 def _max_without_nan(x: Floats, axes: tuple[int, ...]) -> Any:
@@ -89,19 +89,19 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 def run_reduction(run: Run, op: Reduction) -> None:
     refuse_generic_operation(op, Reduction)
-    x = run.floats(op.x)
+    x = run.read_floats(op.x)
     if op.x.virtual and op.y.data_type in HALF_TYPES:
         x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms are in memory before the sum
-    reduced = _reduce(op.operator, x, op.y)
+    reduced = _reduce_to_dims(op.operator, x, op.y)
     if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
         # cuDNN begins with the largest finite number and its negative; fused attention does not
         end = get_largest_finite(op.compute_type)
         is_max = op.operator is ReduceTensorOp.MAX
         reduced = np.maximum(reduced, -end) if is_max else np.minimum(reduced, end)
-    run.write(op.y, run.round_to_type(reduced, op.compute_type))
+    run.write_value(op.y, run.round_to_type(reduced, op.compute_type))
 
 
-def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
+def _reduce_to_dims(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
     """Reduce x to y's dims; if a dim of y divides x's, reduce neighbours (the query heads of one key head)."""
     split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
     axes = tuple(range(1, len(split), 2))

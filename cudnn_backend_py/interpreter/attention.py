@@ -15,7 +15,7 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistri
 from ..generated.operations import DEFAULTS
 from ..graph.formats import round_to_data_type
 from ..graph.ir import Graph, Operation, Tensor
-from .arithmetic import append_dims, mask_below, matmul
+from .arithmetic import append_dims, make_length_mask, matmul
 from .layout import dequantize, read_pages
 from .run import Handler, Numbers, Run
 
@@ -35,10 +35,10 @@ def run_rng(run: Run, op: Operation) -> None:
     known: where they matter, give them in `inputs` under the name of y.
     """
     y, facts = op.fields["y"], op.fields["rng"].fields
-    drawn = run.read_given(y)
+    drawn = run.read_given_value(y)
     if drawn is None:
         drawn = _draw_random_numbers(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
-    run.write(y, drawn)
+    run.write_value(y, drawn)
 
 
 def _draw_random_numbers(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
@@ -64,7 +64,7 @@ def _draw_random_numbers(run: Run, op: Operation, distribution: RngDistribution,
 
 
 def _read_integer(run: Run, value: Tensor | int) -> int:
-    return value if isinstance(value, int) else int(run.scalar(value))
+    return value if isinstance(value, int) else int(run.read_scalar(value))
 
 
 def _draw_dropout_mask(
@@ -81,8 +81,8 @@ def _read_lengths(run: Run, op: Operation, which: str) -> Numbers | None:
     """Return the sequence lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or from their running sums."""
     lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
     if lengths is not None:
-        return append_dims(run.read(lengths), 4)
-    return None if sums is None else np.diff(run.read(sums).reshape(-1)).reshape(-1, 1, 1, 1)
+        return append_dims(run.read_value(lengths), 4)
+    return None if sums is None else np.diff(run.read_value(sums).reshape(-1)).reshape(-1, 1, 1, 1)
 
 
 def run_diagonal_band_mask(run: Run, op: Operation) -> None:
@@ -91,14 +91,14 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
     CMP_GE, the right bound: row + shift_right_bound (+ seq_len_kv - seq_len_q) >= column. CMP_GT, the left bound:
     column + left_bound (- seq_len_kv + seq_len_q) > row. What is in brackets applies where both lengths are given.
     """
-    x = run.floats(op.fields["x"])
+    x = run.read_floats(op.fields["x"])
     rows, columns = np.arange(x.shape[-2]).reshape(-1, 1), np.arange(x.shape[-1])
     seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
     diagonal = 0 if seq_q is None or seq_kv is None else seq_kv - seq_q
 
     def read_bound(name: str) -> Numbers | int:
         tensor = op.fields.get(name)
-        return 0 if tensor is None else append_dims(run.read(tensor), x.ndim)
+        return 0 if tensor is None else append_dims(run.read_value(tensor), x.ndim)
 
     mode = op.fields["comparison_mode"]
     if mode is PointwiseMode.CMP_GE:
@@ -111,18 +111,18 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )
-    outside = run.floats(op.fields["b"]) if "b" in op.fields else -np.inf
-    run.write(op.fields["y"], np.where(keep, x, outside))
+    outside = run.read_floats(op.fields["b"]) if "b" in op.fields else -np.inf
+    run.write_value(op.fields["y"], np.where(keep, x, outside))
 
 
 def run_softmax(run: Run, op: Operation) -> None:
     """Write y = exp(x - max) / sum over the last axis; max, sum_exp and stats = max + log(sum) if requested."""
-    y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
-    run.row_sums[y.uid] = run.row_sum_factors(probabilities, sums)
-    run.write(y, probabilities)
+    y, probabilities, sums = op.fields["y"], *_compute_softmax(run, op, run.read_floats(op.fields["x"]))
+    run.row_sums[y.uid] = run.compute_row_sum_factors(probabilities, sums)
+    run.write_value(y, probabilities)
 
 
-def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]:
+def _compute_softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]:
     """Return the softmax and its row sums, and write the requested statistics.
 
     A sink joins the maximum and the sum.
@@ -130,7 +130,7 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]
     fields = {} if op is None else op.fields
     top = x.max(axis=-1, keepdims=True)
     if "sink" in fields:
-        sink = run.floats(fields["sink"])
+        sink = run.read_floats(fields["sink"])
         top = np.maximum(top, sink)
     exp = run.round_to_type(np.exp(run.round_to_type(x - top, DataType.FLOAT)), DataType.FLOAT)
     total = exp.sum(axis=-1, keepdims=True)
@@ -142,7 +142,7 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]
         stats = stats * math.log2(math.e)
     for name, value in (("max", top), ("sum_exp", total), ("stats", stats)):
         if name in fields:
-            run.write(fields[name], value)
+            run.write_value(fields[name], value)
     return np.asarray(exp / total), total
 
 
@@ -172,12 +172,12 @@ def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
     factor = np.ones((1, 1, 1, 1))
     for name in ("scale", "descale_q", "descale_k"):
         if name in op.fields and not _is_block_scale(op.fields[name]):
-            factor = factor * run.read(op.fields[name]).reshape(1, 1, 1, 1)
+            factor = factor * run.read_value(op.fields[name]).reshape(1, 1, 1, 1)
     raw = run.round_to_type(matmul(q, k.swapaxes(2, 3)), DataType.FLOAT)
     raw = run.round_to_type(raw * factor, DataType.FLOAT)
     masked = _apply_block_mask(run, op, raw)
     if "subgraph" in op.fields:
-        masked = run.subgraph(*_subgraph_arguments(op), masked).astype(np.float64)
+        masked = run.run_subgraph(*_get_subgraph_arguments(op), masked).astype(np.float64)
     if seq_q is not None and seq_kv is not None:
         masked = np.where(inside_q & inside_kv.swapaxes(2, 3), masked, -np.inf)
     return _AttentionScores(q, k, v, factor, raw, masked, inside_q, inside_kv)
@@ -185,10 +185,10 @@ def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
 
 def _mask_within_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
     """Return which rows of x [b, h, s, d] are within the sequence lengths, [b, 1, s, 1]."""
-    return mask_below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
+    return make_length_mask((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
 
-def _subgraph_arguments(op: Operation) -> tuple[Graph, int, int]:
+def _get_subgraph_arguments(op: Operation) -> tuple[Graph, int, int]:
     return op.fields["subgraph"], op.fields["subgraph_input_uid"], op.fields["subgraph_output_uid"]
 
 
@@ -198,21 +198,21 @@ def _is_block_scale(scale: Tensor) -> bool:
 
 def _read_operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
     """Return q, k or v as [b, h, s, d], gathered from pages and dequantized if necessary."""
-    values = run.floats(op.fields[name])
+    values = run.read_floats(op.fields[name])
     table = op.fields.get(f"page_table_{name}")
     if table is not None:
         if lengths is None:
             raise GraphError(
                 f"{op.name!r} has pages but no seq_len_kv", code="interpret-input", where=f"operation {op.name!r}"
             )
-        values = read_pages(run, op, values, table, lengths, _paged_seq_kv(op, table, values.shape[2]))
+        values = read_pages(run, op, values, table, lengths, _get_paged_seq_kv(op, table, values.shape[2]))
     scale = op.fields.get(f"descale_{name}")
     if scale is not None and _is_block_scale(scale):
         values = dequantize(run, op, values, scale)
     return values
 
 
-def _paged_seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
+def _get_paged_seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
     """Return s_kv of paged keys: that of the scores' tensor if there is one, else the capacity of the page table."""
     dims: tuple[int, ...] | None = None
     if "subgraph" in op.fields:
@@ -231,7 +231,7 @@ def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
     if mask is None:
         return score
     columns = math.ceil(score.shape[3] / _BLOCK)
-    kept = run.read(mask)
+    kept = run.read_value(mask)
     if mask.data_type is DataType.UINT8 and mask.dims[3] == math.ceil(columns / 8):
         kept = np.unpackbits(kept.astype(np.uint8), axis=3, bitorder="little")
     for axis in (2, 3):
@@ -239,7 +239,7 @@ def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
     return np.where(kept[:, :, : score.shape[2], : score.shape[3]] != 0, score, -np.inf)
 
 
-def _dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
+def _compute_dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     """Return the dropout mask divided by the keep probability; None without dropout.
 
     ``dropout_probability`` is that of dropping a score, as the header says of the backward pass.
@@ -250,7 +250,7 @@ def _dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | 
     keep = 1.0 - float(round_to_data_type(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
-    given = run.read_extra_input(name) if dump is None else run.read_given(dump)
+    given = run.read_extra_input(name) if dump is None else run.read_given_value(dump)
     if given is None:
         mask = _draw_dropout_mask(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
@@ -262,12 +262,12 @@ def _dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | 
             where=f"operation {op.name!r}",
         )
     if dump is not None:
-        run.write(dump, mask)
+        run.write_value(dump, mask)
     return np.asarray(mask / keep)
 
 
 def _multiply_scalars(run: Run, op: Operation, *names: str) -> float:
-    return math.prod(float(run.scalar(op.fields[name])) for name in names if name in op.fields)
+    return math.prod(float(run.read_scalar(op.fields[name])) for name in names if name in op.fields)
 
 
 def run_sdpa_forward(run: Run, op: Operation) -> None:
@@ -278,24 +278,24 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     """
     scores = _compute_scores(run, op)
     softmax = op.fields.get("softmax")
-    probabilities, sums = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
-    sums = run.row_sum_factors(probabilities, sums)
+    probabilities, sums = _compute_softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
+    sums = run.compute_row_sum_factors(probabilities, sums)
     if softmax is not None:
-        run.write(softmax.fields["x"], scores.masked)
-        run.write(softmax.fields["y"], probabilities)
-    mask = _dropout_factor(run, op, probabilities.shape)
+        run.write_value(softmax.fields["x"], scores.masked)
+        run.write_value(softmax.fields["y"], probabilities)
+    mask = _compute_dropout_factor(run, op, probabilities.shape)
     if mask is not None:
         probabilities = probabilities * mask
     probabilities = np.where(scores.inside_q, probabilities, 0.0)
     _write_amax(run, op, "amax_s", probabilities)
-    probabilities = run.round_undivided(
+    probabilities = run.round_numerators(
         probabilities * _multiply_scalars(run, op, "scale_s"), sums, op.fields["q"].data_type
     )
     o = run.round_to_type(matmul(probabilities, scores.v), DataType.FLOAT)
     names = [name for name in ("descale_s", "descale_v") if name in op.fields and not _is_block_scale(op.fields[name])]
     o = o * _multiply_scalars(run, op, *names)
     _write_amax(run, op, "amax_o", o)
-    run.write(op.fields["o"], o * _multiply_scalars(run, op, "scale_o"))
+    run.write_value(op.fields["o"], o * _multiply_scalars(run, op, "scale_o"))
 
 
 def _make_softmax(op: Operation) -> Operation | None:
@@ -309,7 +309,7 @@ def _make_softmax(op: Operation) -> Operation | None:
 
 def _write_amax(run: Run, op: Operation, name: str, values: Floats) -> None:
     if name in op.fields:
-        run.write(op.fields[name], np.full(op.fields[name].dims, np.abs(values).max()))
+        run.write_value(op.fields[name], np.full(op.fields[name].dims, np.abs(values).max()))
 
 
 def run_sdpa_backward(run: Run, op: Operation) -> None:
@@ -320,9 +320,9 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
     sink's logit, -sum(exp(sink - stats) * rowsum(dO * O)).
     """
     s = _compute_scores(run, op)
-    d_o, o, stats = (np.where(s.inside_q, run.floats(op.fields[name]), 0.0) for name in ("d_o", "o", "stats"))
+    d_o, o, stats = (np.where(s.inside_q, run.read_floats(op.fields[name]), 0.0) for name in ("d_o", "o", "stats"))
     probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
-    mask = _dropout_factor(run, op, probabilities.shape)
+    mask = _compute_dropout_factor(run, op, probabilities.shape)
     factor = np.ones(1) if mask is None else mask
     small, full = op.fields["q"].data_type, DataType.FLOAT
 
@@ -330,28 +330,28 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
         """Write a @ b summed over the query heads that share a key head; 0 beyond the sequence lengths."""
         whole = run.round_to_type(matmul(a, b), full)
         batch, heads, *rest = op.fields[name].dims
-        run.write(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
+        run.write_value(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
 
     rows = (d_o * o).sum(axis=3, keepdims=True)
     d_p = run.round_to_type(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
     d_masked = run.round_to_type(probabilities * (d_p - rows), full)
-    d_score = run.round_to_type(d_masked * _subgraph_derivative(run, op, s.raw) * s.factor, small)
+    d_score = run.round_to_type(d_masked * _compute_subgraph_derivative(run, op, s.raw) * s.factor, small)
     dropped = run.round_to_type(probabilities * factor, small)
     write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
     write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
     write_product("dq", d_score, s.k, s.inside_q)
-    for name, values in (("dbias", d_masked), ("dsink", _sink_gradient(run, op, stats, rows))):
+    for name, values in (("dbias", d_masked), ("dsink", _compute_sink_gradient(run, op, stats, rows))):
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
             if name == "dbias":  # its terms are in memory before the sum
                 values = run.round_to_type(values, op.fields[name].data_type)
-            run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
+            run.write_value(op.fields[name], values.sum(axis=axes, keepdims=True))
 
 
 def find_masked_scores(run: Run, op: Operation) -> NDArray[np.bool_]:
     """Return which scores a forward pass masks: by sub-graph, block mask or lengths."""
-    return np.asarray(_compute_scores(run.without_rounding(), op).masked == -np.inf)
+    return np.asarray(_compute_scores(run.copy_without_rounding(), op).masked == -np.inf)
 
 
 def compute_forward_results(run: Run, op: Operation) -> tuple[Floats, Floats]:
@@ -363,37 +363,36 @@ def compute_forward_results(run: Run, op: Operation) -> tuple[Floats, Floats]:
     top = s.masked.max(axis=3, keepdims=True)
     stats = top + np.log(np.exp(s.masked - top).sum(axis=3, keepdims=True))
     if "sink" in op.fields:
-        stats = np.logaddexp(np.where(np.isnan(stats), -np.inf, stats), run.floats(op.fields["sink"]))
+        stats = np.logaddexp(np.where(np.isnan(stats), -np.inf, stats), run.read_floats(op.fields["sink"]))
     probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
-    mask = _dropout_factor(run, op, probabilities.shape)
+    mask = _compute_dropout_factor(run, op, probabilities.shape)
     return matmul(probabilities if mask is None else probabilities * mask, s.v), stats
 
 
-def _sink_gradient(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
-    sink = run.floats(op.fields["sink"]) if "sink" in op.fields else np.full((1, 1, 1, 1), -np.inf)
+def _compute_sink_gradient(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
+    sink = run.read_floats(op.fields["sink"]) if "sink" in op.fields else np.full((1, 1, 1, 1), -np.inf)
     return -np.exp(sink - stats) * rows
 
 
-def _subgraph_derivative(run: Run, op: Operation, score: Floats) -> Floats:
+def _compute_subgraph_derivative(run: Run, op: Operation, score: Floats) -> Floats:
     """Return the derivative of the sub-graph at each score: fourth-order central differences, error 1e-12."""
     if "subgraph" not in op.fields:
         return np.ones(1)
-    exact = run.without_rounding()
+    exact = run.copy_without_rounding()
     step = 1e-3
     far, near = (
-        exact.subgraph(*_subgraph_arguments(op), score + width)
-        - exact.subgraph(*_subgraph_arguments(op), score - width)
+        exact.run_subgraph(*_get_subgraph_arguments(op), score + width)
+        - exact.run_subgraph(*_get_subgraph_arguments(op), score - width)
         for width in (2 * step, step)
     )
     slope = (8 * near - far) / (12 * step)
     return np.where(np.isfinite(slope), slope, 0.0)
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_RNG: run_rng,
-    _D.OPERATION_DIAGONAL_BAND_MASK: run_diagonal_band_mask,
-    _D.OPERATION_SOFTMAX: run_softmax,
-    _D.OPERATION_SDPA_FWD: run_sdpa_forward,
-    _D.OPERATION_SDPA_BWD: run_sdpa_backward,
+    DescriptorType.OPERATION_RNG: run_rng,
+    DescriptorType.OPERATION_DIAGONAL_BAND_MASK: run_diagonal_band_mask,
+    DescriptorType.OPERATION_SOFTMAX: run_softmax,
+    DescriptorType.OPERATION_SDPA_FWD: run_sdpa_forward,
+    DescriptorType.OPERATION_SDPA_BWD: run_sdpa_backward,
 }

@@ -30,9 +30,8 @@ from .data import make_inputs
 __all__ = ["Comparison", "compare"]
 
 Numbers = NDArray[Any]
-Slot = dict[int, Numbers]
-State = tuple[Graph, ...]
-_D = DescriptorType
+ValuesByUid = dict[int, Numbers]
+GraphSequence = tuple[Graph, ...]
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,22 @@ class Comparison:
     words: str = ""
 
 
-class _CannotError(Exception):
+class _NotComparableError(Exception):
     """Raised if graphs cannot be compared; the text is the reason."""
 
 
 #: Kinds of data, and whether every tensor is rounded to its type. Whole numbers are exact in any order; hostile data
 #: have zeros, infinities and NaN.
-_RUNS: tuple[tuple[str, bool], ...] = (("integers", False), ("uniform", False), ("uniform", True), ("hostile", False))
+_COMPARISON_RUNS: tuple[tuple[str, bool], ...] = (
+    ("integers", False),
+    ("uniform", False),
+    ("uniform", True),
+    ("hostile", False),
+)
 #: Of the largest finite number of an output: for float64 in another order.
-_ROUNDED = 1e-9
+_FLOAT64_TOLERANCE = 1e-9
 #: Multiply-adds that are run at once; and at most, where a graph cannot be made smaller.
-_CHEAP, _MOST = 1 << 21, 1 << 28
+_CHEAP_COST, _MAX_COST = 1 << 21, 1 << 28
 
 
 def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bool = True) -> Comparison:
@@ -84,15 +88,15 @@ def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bo
         states = _replay(graph, solution)
         _check_random(states)
         return _compare_first(_shrink_graphs(states) if shrink else [states], solution, seed)
-    except _CannotError as error:
+    except _NotComparableError as error:
         return Comparison("not compared", str(error))
     except CudnnBackendError as error:
         return Comparison("not compared", error.headline)
 
 
-def _replay(graph: Graph, solution: ChangeSequence) -> list[State]:
-    """Return the graphs before the first step and after each step."""
-    states: list[State] = [(graph,)]
+def _replay(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
+    """Return the graph before the first step, and the graphs after each step."""
+    states: list[GraphSequence] = [(graph,)]
     found = ChangeSequence.from_change(solution.steps[0])
     states.append(found.graphs)
     for member, change in zip(solution.members[1:], solution.steps[1:], strict=True):
@@ -103,24 +107,24 @@ def _replay(graph: Graph, solution: ChangeSequence) -> list[State]:
     return states
 
 
-def _check_random(states: list[State]) -> None:
+def _check_random(states: list[GraphSequence]) -> None:
     """Refuse graphs that draw random numbers, if a tensor gets other dims or operations change."""
     ops = list(iterate_all_ops(states[0][0]))
-    if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
+    if not any(op.kind is DescriptorType.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
     kinds = [sorted(op.kind.name for graph in state for op in iterate_all_ops(graph)) for state in states]
     described = {(tensor.uid, tensor.dims) for state in states for graph in state for tensor in graph.tensors}
     if kinds[0] != kinds[-1] or len(described) != len({uid for uid, _ in described}):
-        raise _CannotError("the graph draws random numbers, which depend on the positions of the elements")
+        raise _NotComparableError("the graph draws random numbers, which depend on the positions of the elements")
 
 
-def _compare_first(sizes: Iterable[list[State]], solution: ChangeSequence, seed: int) -> Comparison:
+def _compare_first(sizes: Iterable[list[GraphSequence]], solution: ChangeSequence, seed: int) -> Comparison:
     """Compare with the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
-    runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
+    runs = [(kind, rounding) for kind, rounding in _COMPARISON_RUNS if kind != "hostile" or not pads]
     for small in sizes:
-        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MOST:
+        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MAX_COST:
             continue
         try:
             wanted = [_run_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
@@ -134,19 +138,21 @@ def _compare_first(sizes: Iterable[list[State]], solution: ChangeSequence, seed:
             if words:
                 return Comparison("different", f"{words}, with {kind} data")
         return Comparison("same")
-    raise last or _CannotError("the graph is too large for the interpreter")
+    raise last or _NotComparableError("the graph is too large for the interpreter")
 
 
-def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot, Mapping[str, Numbers]]:
+def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[ValuesByUid, Mapping[str, Numbers]]:
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
-        raise _CannotError("random data cannot be made for the tensors of the graph") from error
+        raise _NotComparableError("random data cannot be made for the tensors of the graph") from error
     held = {graph.tensor(key).uid: np.asarray(value) for key, value in inputs.items()}
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _run_changed(states: list[State], solution: ChangeSequence, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
+def _run_changed(
+    states: list[GraphSequence], solution: ChangeSequence, inputs: ValuesByUid, rounding: bool
+) -> dict[str, Numbers]:
     """Return the results of the changed graphs by name, with the dims of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
@@ -156,7 +162,7 @@ def _run_changed(states: list[State], solution: ChangeSequence, inputs: Slot, ro
     steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
     for change, member, before, after in steps:
         held |= _convert_values(change, before[member], after, held, _convert_inputs)
-    results: Slot = {}
+    results: ValuesByUid = {}
     for graph in states[-1]:
         needed: dict[str | int, ArrayLike] = {
             tensor.uid: held[tensor.uid]
@@ -175,12 +181,14 @@ def _run_changed(states: list[State], solution: ChangeSequence, inputs: Slot, ro
     return {names[uid]: values for uid, values in results.items() if uid in names}
 
 
-Move = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
+ValueConversion = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 
 
-def _convert_values(change: Change, before: Graph, after: State, held: Slot, move: Move) -> Slot:
+def _convert_values(
+    change: Change, before: Graph, after: GraphSequence, held: ValuesByUid, move: ValueConversion
+) -> ValuesByUid:
     """Return the values of tensors that are in memory after a change, converted by `move`."""
-    moved: Slot = {}
+    moved: ValuesByUid = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:
         other = new.get(old.uid)
@@ -193,14 +201,16 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
     """Convert the values of an input to those the changed graph needs."""
     if (start := _find_view_offset(change, before, old, new)) is not None:
         return _view_elements(old, new, values, start)
-    if turned := _flipped_axes(change, before, old):
+    if turned := _find_flipped_axes(change, before, old):
         return np.flip(values, turned)
-    if _keeps_place(change, old, new):
+    if _has_unchanged_layout(change, old, new):
         return values
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(new.dims)
     if len(old.dims) != len(new.dims):
-        raise _CannotError(f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}")
+        raise _NotComparableError(
+            f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}"
+        )
     if "zeros between groups" in change.title:
         return _expand_groups(values, new)
     if "repeated in memory" in change.title:
@@ -210,12 +220,12 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
     if (sides := _find_explicit_padding(change, before, old)) is not None:
         return np.pad(values, sides)
     if old.name in change.tensors and "per group" in change.title and old.uid not in _find_filters(before):
-        groups = _number_of_groups(before)
+        groups = _count_groups(before)
         wide = values.reshape(old.dims[0], groups, old.dims[1] // groups, *old.dims[2:])
         more = new.dims[1] // groups - wide.shape[2]
         return np.pad(wide, [(0, more if axis == 2 else 0) for axis in range(wide.ndim)]).reshape(new.dims)
     if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
-        raise _CannotError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
+        raise _NotComparableError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
     return np.pad(values, [(0, other - one) for one, other in zip(old.dims, new.dims, strict=True)])
 
 
@@ -223,38 +233,40 @@ def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, va
     """Convert the values of an output of the changed graph to those of the original graph."""
     if _find_view_offset(change, before, old, new) is not None:
         return _view_elements(new, old, values, 0)
-    if turned := _flipped_axes(change, before, old):
+    if turned := _find_flipped_axes(change, before, old):
         return np.flip(values, turned)
-    if _keeps_place(change, old, new):
+    if _has_unchanged_layout(change, old, new):
         return values
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(old.dims)
     if len(old.dims) != len(new.dims):
-        raise _CannotError(f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}")
+        raise _NotComparableError(
+            f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}"
+        )
     if "its gradient summed afterwards" in change.title:
         axes = tuple(axis for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)) if one != other)
         return np.asarray(values.sum(axes, keepdims=True))
     if (sides := _find_explicit_padding(change, before, old)) is not None:
         return values[tuple(slice(low, low + dim) for (low, _), dim in zip(sides, old.dims, strict=True))]
     if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
-        raise _CannotError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
+        raise _NotComparableError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
     return values[tuple(slice(dim) for dim in old.dims)]
 
 
 # what the titles of changes say
 
 
-def _keeps_place(change: Change, old: Tensor, new: Tensor) -> bool:
+def _has_unchanged_layout(change: Change, old: Tensor, new: Tensor) -> bool:
     """Return whether the values of a tensor stay the same; refuse ragged tensors with other dims or strides."""
     if old.ragged_offset is None and new.ragged_offset is None:
         return old.dims == new.dims
     if (old.dims, old.strides) == (new.dims, new.strides) or change.kind in ("unified", "composite"):
         return True
-    raise _CannotError(f"values of the ragged tensor {old.name} cannot be converted to other dims or strides")
+    raise _NotComparableError(f"values of the ragged tensor {old.name} cannot be converted to other dims or strides")
 
 
 def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
-    """Return the first element of a tensor read with other dims or strides; None where the caller copies it."""
+    """Return the offset of a tensor that is read with other dims or strides; None if the caller copies it instead."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
@@ -271,7 +283,7 @@ def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Num
     return make_strided_view(memory[start:], new.dims, new.strides).copy()
 
 
-def _flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
+def _find_flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
     """Return the axes along which a change flips a filter."""
     if "the filter turned around" not in change.title or old.uid not in _find_filters(before):
         return ()
@@ -286,7 +298,7 @@ def _find_filters(graph: Graph) -> set[int]:
     return {op.fields[CONVOLUTIONS[op.kind][1]].uid for op in _find_convolutions(graph)}
 
 
-def _number_of_groups(graph: Graph) -> int:
+def _count_groups(graph: Graph) -> int:
     op = next(_find_convolutions(graph))
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     return int(image.dims[1] // weights.dims[1])
@@ -314,14 +326,14 @@ def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list
 # smaller sizes
 
 
-def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
+def _shrink_graphs(states: list[GraphSequence]) -> Iterator[list[GraphSequence]]:
     """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
-    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP:
+    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP_COST:
         yield states
         return
     left = _find_unaffected_dims(states)
     spatial = {dim for graph in states[0] for op in graph.ops for dim in _iterate_spatial_dims(op)}
-    for new in (_distinct_sizes, _size_with_same_remainder):
+    for new in (_make_distinct_sizes, _find_size_with_same_remainder):
         for sizes in (left, left - spatial) if left & spatial else (left,):
             made = _replace_sizes(states, new(sorted(sizes), states[0][0]))
             if made is not None:
@@ -329,13 +341,13 @@ def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
     yield states
 
 
-def _find_unaffected_dims(states: list[State]) -> set[int]:
+def _find_unaffected_dims(states: list[GraphSequence]) -> set[int]:
     """Return the large dims that no change affects, so that they can be reduced."""
     dims: dict[int, set[tuple[int, ...]]] = {}
     for graph in itertools.chain.from_iterable(states):
         for tensor in graph.tensors:
             dims.setdefault(tensor.uid, set()).add(tensor.dims)
-    same = {dim for found in dims.values() for one in found for dim in one if dim > _SMALL}
+    same = {dim for found in dims.values() for one in found for dim in one if dim > _SMALL_SIZE}
     for found in dims.values():
         ranks = {len(one) for one in found}
         if len(ranks) > 1:
@@ -345,7 +357,7 @@ def _find_unaffected_dims(states: list[State]) -> set[int]:
     return same
 
 
-_SMALL = 8
+_SMALL_SIZE = 8
 
 
 def _iterate_spatial_dims(op: Op) -> Iterator[int]:
@@ -354,19 +366,19 @@ def _iterate_spatial_dims(op: Op) -> Iterator[int]:
             yield from tensor.dims[2:]
 
 
-def _distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
-    """Return a distinct small size for each size, as far as there are any."""
+def _make_distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
+    """Return a distinct small size for each size while small sizes are left."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
 
 
-def _size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
+def _find_size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
     """Return for each size one from 8 to 15 with the same remainder, so that divisibility is kept."""
-    return {size: _SMALL + size % _SMALL for size in sizes}
+    return {size: _SMALL_SIZE + size % _SMALL_SIZE for size in sizes}
 
 
-def _replace_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | None:
+def _replace_sizes(states: list[GraphSequence], sizes: Mapping[int, int]) -> list[GraphSequence] | None:
     """Return the graphs with these dims replaced wherever they occur; None if the graphs would be invalid."""
 
     def resize_graph(graph: Graph) -> Graph:
@@ -401,12 +413,15 @@ def _estimate_cost(op: Op) -> int:
 # comparing
 
 
-_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes with titles that say that outputs are no longer written
+_CHANGES_THAT_OMIT_OUTPUTS = (
+    "drop_stats",
+    "drop_bias",
+)  # kinds of changes with titles that say that outputs are no longer written
 
 
 def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
-    """Describe the outputs that are no longer written; empty if there are none or the change titles announce it."""
-    if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
+    """Describe outputs that are no longer written; empty if there are none, or if the titles of the changes say so."""
+    if not missing or any(step.kind in _CHANGES_THAT_OMIT_OUTPUTS for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
 
@@ -426,22 +441,22 @@ def _find_difference(
         apart = np.abs(near - np.where(finite, other, 0.0))
         if rounding:  # which models how kernels store infinities in memory
             size, off = float(np.linalg.norm(near)), float(np.linalg.norm(apart))
-            if off > _tolerance(graph) * size:
+            if off > _get_tolerance(graph) * size:
                 return f"{tensor.name} differs by {off / max(size, 1e-300):.1e} of its size, rounded"
             continue
         if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
             return f"{tensor.name} is infinite or NaN in other places"
         cut = 1.0 if is_integer(tensor.data_type) and kind != "integers" else 0.0
         size, off = float(np.abs(near).max(initial=0.0)), float(apart.max(initial=0.0))
-        if off > _ROUNDED * size + cut:
+        if off > _FLOAT64_TOLERANCE * size + cut:
             return f"{tensor.name} differs by {off:.1e}, its largest number is {size:.1e}"
     return ""
 
 
-def _tolerance(graph: Graph) -> float:
+def _get_tolerance(graph: Graph) -> float:
     """Return the allowed error of a rounded result, as a relative Frobenius norm."""
     given = [DATA_TYPES[tensor.data_type].tolerance for tensor in graph.tensors]
-    return 4 * max((tolerance for tolerance in given if tolerance is not None), default=_LEAST)
+    return 4 * max((tolerance for tolerance in given if tolerance is not None), default=_DEFAULT_TOLERANCE)
 
 
-_LEAST = 1e-6  # of types without a tolerance, such as double
+_DEFAULT_TOLERANCE = 1e-6  # of types without a tolerance, such as double

@@ -23,7 +23,7 @@ from .run import Handler, Run
 __all__ = ["OPERATIONS", "refuse_nonzero_beta"]
 
 Floats = NDArray[np.float64]
-Index = tuple[Any, ...]
+ArrayIndex = tuple[Any, ...]
 
 
 def refuse_nonzero_beta(op: Operation) -> float:
@@ -41,34 +41,37 @@ def run_forward(run: Run, op: Operation) -> None:
     """Slide w [k, c / groups, taps ..] over zero-padded x [n, c, sizes ..]; CONVOLUTION flips w."""
     alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     y = op.fields["y"]
-    x, w = window.pad_image(run.floats(op.fields["x"])), window.split(run.floats(op.fields["w"]))
+    x, w = window.pad_image(run.read_floats(op.fields["x"])), window.split_groups(run.read_floats(op.fields["w"]))
     made = np.zeros((y.dims[0], window.groups, y.dims[1] // window.groups, math.prod(y.dims[2:])))
     for tap, place in window:
-        made += w[tap] @ window.flat(x[place])
-    run.write(y, alpha * run.round_to_type(made.reshape(y.dims), window.kind))
+        made += w[tap] @ window.flatten_positions(x[place])
+    run.write_value(y, alpha * run.round_to_type(made.reshape(y.dims), window.kind))
 
 
 def run_backward_data(run: Run, op: Operation) -> None:
     """Write the gradient with respect to x: the sum of the products of dy with each tap."""
     alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     dx, dy = op.fields["dx"], op.fields["dy"]
-    response, w = window.flat(run.floats(dy)), window.split(run.floats(op.fields["w"]))
+    response, w = window.flatten_positions(run.read_floats(dy)), window.split_groups(run.read_floats(op.fields["w"]))
     whole = np.zeros((*dx.dims[:2], *window.sizes))
     for tap, place in window:
         part = w[tap].swapaxes(1, 2) @ response
         whole[place] += part.reshape(*dx.dims[:2], *dy.dims[2:])
-    run.write(dx, alpha * run.round_to_type(whole[window.inner], window.kind))
+    run.write_value(dx, alpha * run.round_to_type(whole[window.inner], window.kind))
 
 
 def run_backward_filter(run: Run, op: Operation) -> None:
     """Write the gradient with respect to w: the product of dy and the image under each tap."""
     alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     dw = op.fields["dw"]
-    x, response = window.pad_image(run.floats(op.fields["x"])), window.flat(run.floats(op.fields["dy"]))
+    x, response = (
+        window.pad_image(run.read_floats(op.fields["x"])),
+        window.flatten_positions(run.read_floats(op.fields["dy"])),
+    )
     made = np.zeros((window.groups, dw.dims[0] // window.groups, *dw.dims[1:]))
     for tap, place in window:
-        made[tap] = (response @ window.flat(x[place]).swapaxes(2, 3)).sum(axis=0)
-    run.write(dw, alpha * run.round_to_type(made.reshape(dw.dims), window.kind))
+        made[tap] = (response @ window.flatten_positions(x[place]).swapaxes(2, 3)).sum(axis=0)
+    run.write_value(dw, alpha * run.round_to_type(made.reshape(dw.dims), window.kind))
 
 
 class _TapPositions:
@@ -85,7 +88,7 @@ class _TapPositions:
         self._taps, self._out = weights[2:], response[2:]
         self.sizes = [size + sum(pads) for size, pads in zip(image[2:], self._padding, strict=True)]
         inner = (slice(before, before + size) for size, (before, _) in zip(image[2:], self._padding, strict=True))
-        self.inner: Index = (slice(None), slice(None), *inner)
+        self.inner: ArrayIndex = (slice(None), slice(None), *inner)
         sides = zip(self.sizes, self._taps, self._strides, self._dilations, strict=True)
         fits = tuple(compute_convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
         if fits != self._out or (image[0], weights[0]) != response[:2]:
@@ -98,8 +101,8 @@ class _TapPositions:
     def pad_image(self, x: Floats) -> Floats:
         return np.pad(x, ((0, 0), (0, 0), *self._padding))
 
-    def __iter__(self) -> Iterator[tuple[Index, Index]]:
-        """Yield where a tap is in weights split in groups, and the elements of the padded image it meets."""
+    def __iter__(self) -> Iterator[tuple[ArrayIndex, ArrayIndex]]:
+        """Yield the index of each tap in the grouped weights, and that of the image elements it multiplies."""
         for tap in product(*map(range, self._taps)):
             at = [taps - 1 - i for i, taps in zip(tap, self._taps, strict=True)] if self._turned else tap
             starts = [i * dilation for i, dilation in zip(at, self._dilations, strict=True)]
@@ -109,18 +112,17 @@ class _TapPositions:
             )
             yield (..., *tap), (slice(None), slice(None), *place)
 
-    def split(self, w: Floats) -> Floats:
+    def split_groups(self, w: Floats) -> Floats:
         """Return the weights by group: [groups, k / groups, c / groups, taps ..]."""
         return w.reshape(self.groups, -1, *w.shape[1:])
 
-    def flat(self, x: Floats) -> Floats:
+    def flatten_positions(self, x: Floats) -> Floats:
         """Return [n, c, sizes ..] as [n, groups, c / groups, positions]."""
         return x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, -1)
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_CONVOLUTION_FORWARD: run_forward,
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: run_backward_data,
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: run_backward_filter,
+    DescriptorType.OPERATION_CONVOLUTION_FORWARD: run_forward,
+    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA: run_backward_data,
+    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER: run_backward_filter,
 }

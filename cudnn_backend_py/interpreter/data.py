@@ -51,12 +51,12 @@ from .forward_pass import compute_forward_inputs
 from .npz import ArrayHeader, read_arrays, read_headers
 
 __all__ = [
-    "KINDS",
+    "DATA_KINDS",
     "check_arrays",
-    "check_given",
+    "check_given_inputs",
+    "find_known_values",
     "from_memory",
     "is_unordered",
-    "known_values",
     "load_arrays",
     "make_inputs",
     "make_memory",
@@ -64,12 +64,13 @@ __all__ = [
     "to_memory",
 ]
 
-KINDS = ("uniform", "integers", "hostile")
+DATA_KINDS = ("uniform", "integers", "hostile")
 
-_D = DescriptorType
 Numbers = NDArray[Any]
-Random = np.random.Generator
-Role = Callable[[Op, str, Tensor, Random, str], Numbers]  # operation, its port, the tensor, random numbers, kind
+RandomGenerator = np.random.Generator
+ValueMaker = Callable[
+    [Op, str, Tensor, RandomGenerator, str], Numbers
+]  # operation, its port, the tensor, random numbers, kind
 
 
 # memory
@@ -104,12 +105,12 @@ def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
     else:
         image = np.zeros(tensor.span_elements, codes.dtype)
         make_strided_view(image, tensor.dims, tensor.strides)[...] = codes
-    return _pack(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
+    return _pack_subbyte_elements(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
 
 
 def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
     """Return the numbers in a tensor's memory image: the inverse of :func:`to_memory`."""
-    flat = _unpack_elements(image, tensor)
+    flat = _unpack_subbyte_elements(image, tensor)
     if tensor.ragged_offset is not None:
         codes = flat
     elif tensor.reordering is TensorReordering.F8_128x4:
@@ -132,7 +133,7 @@ def is_unordered(tensor: Tensor) -> bool:
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
 
-def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
+def _pack_subbyte_elements(codes: NDArray[Any], bits: int) -> NDArray[Any]:
     """Pack elements smaller than a byte into bytes, the first one in the lowest bits."""
     if bits >= 8:
         return codes
@@ -143,7 +144,7 @@ def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
     return np.asarray(low[0::2] | (low[1::2] << 4), np.uint8)
 
 
-def _unpack_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+def _unpack_subbyte_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     bits = ELEMENT_BITS[tensor.data_type]
     if bits >= 8:
         return np.ascontiguousarray(image).reshape(-1)
@@ -203,12 +204,12 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
             f"the file has arrays that are not numbers: {', '.join(wrong)}; floats, integers or booleans are needed",
             code="trial-data",
         )
-    check_given(graph, {name: one.shape for name, one in headers.items()})
+    check_given_inputs(graph, {name: one.shape for name, one in headers.items()})
 
 
 def _check_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
-        kinds = f"{', '.join(KINDS)}, or of an .npz file{suggest_nearest(str(path), KINDS)}"
+        kinds = f"{', '.join(DATA_KINDS)}, or of an .npz file{suggest_nearest(str(path), DATA_KINDS)}"
         raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
     return path
 
@@ -224,7 +225,7 @@ def make_inputs(
     Parameters
     ----------
     kind
-        One of :data:`KINDS`.
+        One of :data:`DATA_KINDS`.
     seed
         Whatever is drawn is drawn from it; the same seed gives the same numbers.
     given
@@ -235,10 +236,10 @@ def make_inputs(
     UsageError
         ``trial-data``: another kind, or given numbers that fit no tensor; ``trial-memory``: they do not fit in memory.
     """
-    if kind not in KINDS:
-        raise UsageError(f"{kind!r} is not a kind of data; use one of {', '.join(KINDS)}", code="trial-data")
+    if kind not in DATA_KINDS:
+        raise UsageError(f"{kind!r} is not a kind of data; use one of {', '.join(DATA_KINDS)}", code="trial-data")
     arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
-    check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
+    check_given_inputs(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
     if problem := explain_missing_memory(needed, "data for the graph"):
@@ -250,7 +251,7 @@ def make_inputs(
         if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
             numbers = np.broadcast_to(numbers, tensor.dims)
         found[tensor.uid] = _round_to_type(tensor, numbers)
-    found |= _compute_pooled(graph, found)
+    found |= _compute_pooling_results(graph, found)
     for uid, numbers in compute_forward_inputs(graph, found).items():
         tensor = graph.tensor(uid)
         if tensor.name not in arrays:
@@ -258,7 +259,7 @@ def make_inputs(
     return found
 
 
-def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_given_inputs(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that given data, by tensor name and shape, fit the graph's inputs.
 
     Raises
@@ -278,15 +279,20 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
             raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
 
 
-def _compute_pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+def _compute_pooling_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
     """Return the results of poolings for gradients that read both image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))
-        if op.kind is not _D.OPERATION_RESAMPLE_BWD or x is None or y is None or not {x.uid, y.uid} <= held.keys():
+        if (
+            op.kind is not DescriptorType.OPERATION_RESAMPLE_BWD
+            or x is None
+            or y is None
+            or not {x.uid, y.uid} <= held.keys()
+        ):
             continue
         forward = Operation(
-            _D.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
+            DescriptorType.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
         )
         found[y.uid] = _round_to_type(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
     return found
@@ -307,7 +313,7 @@ def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
             yield from _iterate_ports(inner)
 
 
-def known_values(graph: Graph) -> dict[int, Any]:
+def find_known_values(graph: Graph) -> dict[int, Any]:
     """Return the values of inputs that must be meaningful: ragged offsets, and attention's inputs by name."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
@@ -343,14 +349,14 @@ class _InputMaker:
         self.kind, self.seed = kind, seed
         self._roles: dict[int, tuple[Op, str]] = {}
         for op, port, tensor in _iterate_ports(graph):
-            if port in _ROLES and not op.is_output(port):
+            if port in _VALUE_MAKERS and not op.is_output(port):
                 self._roles.setdefault(tensor.uid, (op, port))
         self._known = {
             uid: from_memory(graph.tensor(uid), value) if isinstance(value, np.ndarray) else np.asarray(value)
-            for uid, value in known_values(graph).items()
+            for uid, value in find_known_values(graph).items()
             if uid not in self._roles
         }
-        self._by_zero = {tensor.uid for op, port, tensor in _iterate_ports(graph) if _meets_zeros(op, port)}
+        self._by_zero = {tensor.uid for op, port, tensor in _iterate_ports(graph) if _is_multiplied_by_zeros(op, port)}
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
         self.use = use
@@ -366,10 +372,10 @@ class _InputMaker:
             lengths = _draw_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
             held = tensors[f"seq_len_{side}"]
             self._known[held.uid] = lengths.reshape(held.dims)
-            for name in _SIDES[side]:
+            for name in _TENSORS_BY_LENGTH[side]:
                 tensor = tensors.get(name)
                 if tensor is not None and tensor.ragged_offset is not None:
-                    starts = np.concatenate([[0], np.cumsum(lengths)]) * tensor.strides[_token_axis(tensor)]
+                    starts = np.concatenate([[0], np.cumsum(lengths)]) * tensor.strides[_find_token_axis(tensor)]
                     self._known[tensor.ragged_offset.uid] = starts.reshape(tensor.ragged_offset.dims)
 
     def make_values(self, tensor: Tensor) -> Numbers:
@@ -384,7 +390,7 @@ class _InputMaker:
             return np.full(tensor.dims, 1.0 / tensor.dims[-1])
         if tensor.uid in self._roles:
             op, port = self._roles[tensor.uid]
-            return np.asarray(_ROLES[port](op, port, tensor, random, self.kind))
+            return np.asarray(_VALUE_MAKERS[port](op, port, tensor, random, self.kind))
         dims: tuple[int, ...] = tensor.dims
         if tensor.ragged_offset is not None:
             dims = (int(self._known[tensor.ragged_offset.uid].max()),)
@@ -397,30 +403,33 @@ class _InputMaker:
         return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
 
 
-def _meets_zeros(op: Op, port: str) -> bool:
+def _is_multiplied_by_zeros(op: Op, port: str) -> bool:
     """Return whether a tensor is multiplied by zeros inside a kernel, where NaN and infinity may or may not remain.
 
     The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
     was normalized gradients that a ReLU clipped.
     """
-    if op.kind in (_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA):
+    if op.kind in (DescriptorType.OPERATION_CONVOLUTION_FORWARD, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA):
         return port == "w"
-    if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+    if op.kind is DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER:
         return port == "dy"
-    if op.kind is _D.OPERATION_BN_BWD_WEIGHTS:
+    if op.kind is DescriptorType.OPERATION_BN_BWD_WEIGHTS:
         return port == "x"
-    return op.kind is _D.OPERATION_RESAMPLE_FWD and op.parameters()["resample"].fields["mode"] is ResampleMode.BILINEAR
+    return (
+        op.kind is DescriptorType.OPERATION_RESAMPLE_FWD
+        and op.parameters()["resample"].fields["mode"] is ResampleMode.BILINEAR
+    )
 
 
-_SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}
+_TENSORS_BY_LENGTH = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}
 
 
-def _token_axis(tensor: Tensor) -> int:
+def _find_token_axis(tensor: Tensor) -> int:
     """Return the axis of tokens: the second to last, or the last where s and d are swapped."""
     return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
 
 
-def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
+def _draw_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
     """Draw lengths of at least 1, of which the first is the largest; the last of hostile data is 0."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
@@ -432,7 +441,7 @@ def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -
 # data
 
 
-def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign: float) -> Numbers:
+def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: RandomGenerator, sign: float) -> Numbers:
     data_type = tensor.data_type
     if data_type in BOOLEAN_TYPES:
         return random.integers(0, 2, dims)
@@ -450,7 +459,7 @@ def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Rando
     return _add_difficult_rows(values, tensor, random, sign) if kind == "hostile" and values.size > 1 else values
 
 
-def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numbers:
+def _add_difficult_rows(values: Numbers, tensor: Tensor, random: RandomGenerator, sign: float) -> Numbers:
     """Return the numbers with some rows replaced by difficult ones: large, zero, denormal, infinite or NaN.
 
     In three of four heads of each, so that in 9 of 16 every score is far below -88.
@@ -482,27 +491,27 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: f
 # roles by port
 
 
-def _draw_positive(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_positive(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(0.5, 1.5, tensor.dims)
 
 
-def _draw_small(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_small(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-0.1, 0.1, tensor.dims)
 
 
-def _draw_constant(value: float) -> Role:
+def _draw_constant(value: float) -> ValueMaker:
     return lambda op, port, tensor, random, kind: np.full(tensor.dims, value)
 
 
-def _draw_length_values(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    return _draw_lengths(random, tensor.dims, _limited_size(op, port), kind)
+def _draw_length_values(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+    return _draw_lengths(random, tensor.dims, _get_limited_size(op, port), kind)
 
 
-def _limited_size(op: Op, port: str) -> int:
+def _get_limited_size(op: Op, port: str) -> int:
     """Return the size of the axis that a length tensor limits."""
     fields = dict(op.ports())
-    if port in _OVERRIDES:
-        name, axis = _OVERRIDES[port]
+    if port in _OVERRIDDEN_AXES:
+        name, axis = _OVERRIDDEN_AXES[port]
         return fields[name].dims[axis]
     if port == "sequence":
         y, d = fields["y"].dims, fields["container"].dims[3]
@@ -514,17 +523,17 @@ def _limited_size(op: Op, port: str) -> int:
     return fields[side].dims[2] * (1 if pages is None else pages.dims[2])
 
 
-_OVERRIDES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
+_OVERRIDDEN_AXES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
 
 
-def _draw_pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_pages(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw page numbers in random order; some repeat if the table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
     return np.resize(random.permutation(container.dims[0]), tensor.dims)
 
 
-def _draw_offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     fields = dict(op.ports())
     rows = fields["token_index"].dims[1] if "token_index" in fields else fields["token"].dims[1]
     found = np.sort(random.integers(0, rows + 1, math.prod(tensor.dims)))
@@ -532,25 +541,27 @@ def _draw_offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) 
     return found.reshape(tensor.dims)
 
 
-def _draw_token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_token_index(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = math.prod(tensor.dims)
     if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
-        return np.asarray(_scatter_targets(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
+        return np.asarray(_make_scatter_targets(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
     return random.integers(0, op.fields["token"].dims[1], tensor.dims)
 
 
-def _draw_token_ks(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_token_ks(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
-    return np.asarray(_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(tensor.dims)
+    return np.asarray(_make_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(
+        tensor.dims
+    )
 
 
-def _scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
+def _make_scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
     """Return the target rows of a scatter, each of them once."""
     return np.random.default_rng(count).permutation(count)
 
 
-def _draw_pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_pool_indices(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw for each window of a max pool the number of a tap inside the image."""
     assert isinstance(op, Operation)
     facts, image = op.fields["resample"].fields, op.fields["dx"].dims[2:]
@@ -571,32 +582,32 @@ def _fraction_to_float(value: Any) -> float:
     return value[0] / value[1] if isinstance(value, tuple) else float(value)
 
 
-def _make_flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _make_signal_flag(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     waits = op.fields["mode"] is SignalMode.WAIT
     return np.full(tensor.dims, op.fields["value"] if waits else 0)
 
 
-def _draw_squares(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_squares(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = op.fields.get("accum_count")
     return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
 
 
-def _make_bound(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _make_diagonal_bound(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
 
 
-def _draw_angles(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-math.pi, math.pi, tensor.dims)
 
 
-def _draw_scales(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    """Draw scale factors that are powers of two, so that scaling rounds nothing."""
+def _draw_scales(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+    """Draw scale factors that are powers of two, so that scaling is exact."""
     return 2.0 ** random.integers(-1, 2, tensor.dims)
 
 
-_ROLES: dict[str, Role] = {
+_VALUE_MAKERS: dict[str, ValueMaker] = {
     "inv_variance": _draw_positive,
     "invstd": _draw_positive,
     "input_running_var": _draw_positive,
@@ -620,13 +631,13 @@ _ROLES: dict[str, Role] = {
     "token_index": _draw_token_index,
     "token_ks": _draw_token_ks,
     "idx": _draw_pool_indices,
-    "flag": _make_flag,
+    "flag": _make_signal_flag,
     "seed": _draw_constant(1234),
     "offset": _draw_constant(1),
     "dropout_seed": _draw_constant(1234),
     "dropout_offset": _draw_constant(1),
-    "shift_right_bound": _make_bound,
-    "left_bound": _make_bound,
+    "shift_right_bound": _make_diagonal_bound,
+    "left_bound": _make_diagonal_bound,
     "freqs": _draw_angles,
     "descale_q": _draw_scales,
     "descale_k": _draw_scales,

@@ -23,13 +23,11 @@ from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
 
-_M = MoeGroupedMatmulMode
-
 
 def _iterate_expert_rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
     """Yield for each offset its index and the rows of its expert."""
     tensor = op.fields["first_token_offset"]
-    offsets = run.read(tensor).reshape(-1).tolist()
+    offsets = run.read_value(tensor).reshape(-1).tolist()
     if not has_end_offset(len(offsets), experts):
         offsets.append(rows)
     forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
@@ -46,7 +44,7 @@ def _iterate_expert_rows(run: Run, op: Operation, rows: int, experts: int) -> It
 
 def _read_indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:
     """Return the values of an index tensor, after checking that each is in range."""
-    values = run.read(op.fields[name]).reshape(-1)
+    values = run.read_value(op.fields[name]).reshape(-1)
     wrong = values[(values < 0) | (values >= below)]
     if wrong.size:
         raise GraphError(
@@ -63,14 +61,14 @@ def run_moe(run: Run, op: Operation) -> None:
     Offsets may be batches times experts: the experts take turns.
     """
     fields, mode = op.fields, op.fields["mode"]
-    token, weight, output = run.floats(fields["token"])[0], run.floats(fields["weight"]), fields["output"]
-    if mode is _M.GATHER:
+    token, weight, output = run.read_floats(fields["token"])[0], run.read_floats(fields["weight"]), fields["output"]
+    if mode is MoeGroupedMatmulMode.GATHER:
         token = token[_read_indices(run, op, "token_index", token.shape[0])]
     made = np.full((token.shape[0], weight.shape[2]), np.nan)
     for number, rows in _iterate_expert_rows(run, op, token.shape[0], weight.shape[0]):
         made[rows] = token[rows] @ weight[number % weight.shape[0]]
     made = run.round_to_type(made, fields["math_prec"])
-    if mode is _M.SCATTER:
+    if mode is MoeGroupedMatmulMode.SCATTER:
         top_k, count = fields["top_k"], output.dims[1]
         places = _read_indices(run, op, "token_index", max(1, count // top_k)) * top_k + _read_indices(
             run, op, "token_ks", top_k
@@ -78,21 +76,20 @@ def run_moe(run: Run, op: Operation) -> None:
         scattered = np.full((count, weight.shape[2]), np.nan)
         scattered[places] = made
         made = scattered
-    run.write(output, made[None])
+    run.write_value(output, made[None])
 
 
 def run_moe_backward(run: Run, op: Operation) -> None:
     """Write dweight[e] = token^T @ doutput over the rows of each expert."""
     fields, dweight = op.fields, op.fields["dweight"]
-    token, doutput = run.floats(fields["token"])[0], run.floats(fields["doutput"])[0]
+    token, doutput = run.read_floats(fields["token"])[0], run.read_floats(fields["doutput"])[0]
     made = np.zeros(dweight.dims)
     for number, rows in _iterate_expert_rows(run, op, token.shape[0], made.shape[0]):
         made[number % made.shape[0]] += token[rows].T @ doutput[rows]
-    run.write(dweight, run.round_to_type(made, fields["math_prec"]))
+    run.write_value(dweight, run.round_to_type(made, fields["math_prec"]))
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_MOE_GROUPED_MATMUL: run_moe,
-    _D.OPERATION_MOE_GROUPED_MATMUL_BWD: run_moe_backward,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL: run_moe,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD: run_moe_backward,
 }

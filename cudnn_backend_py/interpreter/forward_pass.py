@@ -45,10 +45,10 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
             return {}
         run = _make_run(graph, held)
         if "descale_o" in tensors:  # of fp8, by which the graph multiplies O
-            found = (found[0] / run.scalar(tensors["descale_o"]), found[1])
+            found = (found[0] / run.read_scalar(tensors["descale_o"]), found[1])
         for tensor, numbers in zip((o, stats), found, strict=True):
-            run.write(tensor, np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0))
-        return {tensor.uid: np.nan_to_num(run.result(tensor), nan=0.0) for tensor in (o, stats)}
+            run.write_value(tensor, np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0))
+        return {tensor.uid: np.nan_to_num(run.get_result(tensor), nan=0.0) for tensor in (o, stats)}
 
 
 def _make_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
@@ -59,7 +59,7 @@ def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run
     """Return a run of a graph up to and including one operation."""
     run = _make_run(graph, held)
     for op in graph.ops[: graph.ops.index(last) + 1]:
-        run.operation(op)
+        run.run_operation(op)
     return run
 
 
@@ -69,7 +69,7 @@ def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tu
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_BWD:
             return compute_forward_results(run, op)
-        run.operation(op)
+        run.run_operation(op)
     return None
 
 
@@ -94,17 +94,17 @@ def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tenso
     if exponential is None or exponential.x is None or exponential.y is None or dv is None or dp is None:
         return None
     run = _run_until(exponential, graph, {**held, stats.uid: np.zeros_like(held[stats.uid], np.float64)})
-    masked = run.floats(exponential.x)
+    masked = run.read_floats(exponential.x)
     top = masked.max(axis=3, keepdims=True)
     sums = top + np.log(np.exp(masked - top).sum(axis=3, keepdims=True))
     sink = next((tensor for tensor in graph.tensors if tensor.name == "sink"), None)
     if sink is not None:
-        sums = np.logaddexp(np.nan_to_num(sums, nan=-np.inf, posinf=np.inf, neginf=-np.inf), run.floats(sink))
+        sums = np.logaddexp(np.nan_to_num(sums, nan=-np.inf, posinf=np.inf, neginf=-np.inf), run.read_floats(sink))
     held_sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
-    run.write(stats, held_sums)
-    run = _run_until(dv, graph, {**held, stats.uid: run.result(stats)})
-    values = run.floats(dp.b).swapaxes(2, 3)
+    run.write_value(stats, held_sums)
+    run = _run_until(dv, graph, {**held, stats.uid: run.get_result(stats)})
+    values = run.read_floats(dp.b).swapaxes(2, 3)
     descale = next((tensor for tensor in graph.tensors if tensor.name == "descale_v"), None)
     if descale is None:
-        return matmul(run.floats(dv.a).swapaxes(2, 3), values), sums
-    return matmul(run.floats(exponential.y), values) * run.scalar(descale), sums
+        return matmul(run.read_floats(dv.a).swapaxes(2, 3), values), sums
+    return matmul(run.read_floats(exponential.y), values) * run.read_scalar(descale), sums

@@ -13,8 +13,8 @@ from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
 from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
 from ..graph.shapes import find_block_sizes
-from .arithmetic import append_dims, mask_below
-from .run import Handler, Numbers, Run, find_places
+from .arithmetic import append_dims, make_length_mask
+from .run import Handler, Numbers, Run, find_positions
 
 __all__ = ["OPERATIONS", "dequantize", "read_pages"]
 
@@ -31,7 +31,7 @@ def run_reshape(run: Run, op: Operation) -> None:
     LOGICAL, elements keep their row-major order, as in NumPy's reshape.
     """
     x, y = op.fields["x"], op.fields["y"]
-    values = run.read(x)
+    values = run.read_value(x)
     if values.size != math.prod(y.dims):
         raise GraphError(
             f"reshape {op.name!r} from {x.dims} to {y.dims} changes the number of elements",
@@ -43,7 +43,7 @@ def run_reshape(run: Run, op: Operation) -> None:
         result = _reinterpret_memory(values, x.strides, y)
         if result is None:
             result = _reinterpret_memory(values, packed_strides(x.dims), y)
-    run.write(y, values.reshape(y.dims) if result is None else result)
+    run.write_value(y, values.reshape(y.dims) if result is None else result)
 
 
 def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
@@ -53,8 +53,8 @@ def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) ->
         if left != right:
             break
         same += 1
-    source = find_places(values.shape[same:], strides[same:]).reshape(-1)
-    target = find_places(y.dims[same:], y.strides[same:]).reshape(-1)
+    source = find_positions(values.shape[same:], strides[same:]).reshape(-1)
+    target = find_positions(y.dims[same:], y.strides[same:]).reshape(-1)
     from_order, to_order = np.argsort(source, kind="stable"), np.argsort(target, kind="stable")
     places = source[from_order]
     if not np.array_equal(places, target[to_order]) or (np.diff(places) == 0).any():
@@ -67,16 +67,18 @@ def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) ->
 
 def run_transpose(run: Run, op: Operation) -> None:
     """Write the transpose: axis i of y is axis permutation[i] of x, as in NumPy."""
-    run.write(op.fields["y"], run.read(op.fields["x"]).transpose(op.fields["permutation"]))
+    run.write_value(op.fields["y"], run.read_value(op.fields["x"]).transpose(op.fields["permutation"]))
 
 
 def run_slice(run: Run, op: Operation) -> None:
     parts = (op.fields[name] for name in ("start_indices", "limit_indices", "strides"))
-    run.write(op.fields["y"], run.read(op.fields["x"])[tuple(map(slice, *parts))])
+    run.write_value(op.fields["y"], run.read_value(op.fields["x"])[tuple(map(slice, *parts))])
 
 
 def run_concat(run: Run, op: Operation) -> None:
-    run.write(op.fields["output"], np.concatenate([run.read(item) for item in op.fields["input"]], op.fields["axis"]))
+    run.write_value(
+        op.fields["output"], np.concatenate([run.read_value(item) for item in op.fields["input"]], op.fields["axis"])
+    )
 
 
 # signals
@@ -87,30 +89,30 @@ def run_signal(run: Run, op: Operation) -> None:
     fields = op.fields
     flag, value = fields["flag"], fields["value"]
     if fields["mode"] is SignalMode.SET:
-        run.write(flag, np.full(flag.dims, value))
-    elif run.scalar(flag) != value:
+        run.write_value(flag, np.full(flag.dims, value))
+    elif run.read_scalar(flag) != value:
         raise GraphError(
-            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and no operation sets it",
+            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.read_scalar(flag)} and no operation sets it",
             code="interpret-input",
             where=f"graph {run.graph.name!r}",
         )
     if "y" in fields:
-        run.write(fields["y"], run.read(fields["x"]))
+        run.write_value(fields["y"], run.read_value(fields["x"]))
 
 
 # pages
 
 
 def run_paged_cache_load(run: Run, op: Operation) -> None:
-    """Gather y [b, h, s, d] from pages; or [b, h, d, s], as its dims say, or its strides where s equals d."""
+    """Gather y [b, h, s, d] or [b, h, d, s] from pages; y's dims show the order, or its strides if s equals d."""
     y = op.fields["y"]
-    container = run.floats(op.fields["container"])
+    container = run.read_floats(op.fields["container"])
     d = container.shape[3]
     is_square = y.dims[2] == y.dims[3]
     transposed = y.strides[2] == 1 < y.strides[3] if is_square else y.dims[2] == d
     seq = y.dims[3] if transposed else y.dims[2]
-    values = read_pages(run, op, container, op.fields["page_table"], run.read(op.fields["sequence"]), seq)
-    run.write(y, values.swapaxes(2, 3) if transposed else values)
+    values = read_pages(run, op, container, op.fields["page_table"], run.read_value(op.fields["sequence"]), seq)
+    run.write_value(y, values.swapaxes(2, 3) if transposed else values)
 
 
 def read_pages(run: Run, op: Operation, container: Floats, page_table: Tensor, lengths: Numbers, seq: int) -> Floats:
@@ -119,7 +121,7 @@ def read_pages(run: Run, op: Operation, container: Floats, page_table: Tensor, l
     The page table is [b, 1, pages per sequence, 1].
     """
     count, heads, size, d = container.shape
-    table = run.read(page_table).reshape(page_table.dims[0], -1)
+    table = run.read_value(page_table).reshape(page_table.dims[0], -1)
     batch, per_entry = table.shape
     used = np.arange(per_entry) * size < np.minimum(lengths.reshape(-1, 1), seq)
     table = np.where(used, table, 0)
@@ -133,13 +135,13 @@ def read_pages(run: Run, op: Operation, container: Floats, page_table: Tensor, l
     gathered = container[table].swapaxes(1, 2).reshape(batch, heads, per_entry * size, d)[:, :, :seq]
     values = np.zeros((batch, heads, seq, d))
     values[:, :, : gathered.shape[2]] = gathered
-    return np.where(mask_below(values.shape, 2, append_dims(lengths.reshape(-1), 4)), values, 0.0)
+    return np.where(make_length_mask(values.shape, 2, append_dims(lengths.reshape(-1), 4)), values, 0.0)
 
 
 # block scales
 
 
-def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
+def _find_block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
     """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
@@ -155,15 +157,15 @@ def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[i
 
 def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
     """Multiply x by its block scales, given in logical order."""
-    factors = run.floats(scale)
-    for axis, size in enumerate(_block_sizes(op, x.shape, scale)):
+    factors = run.read_floats(scale)
+    for axis, size in enumerate(_find_block_sizes(op, x.shape, scale)):
         factors = np.repeat(factors, size, axis)
     return np.asarray(x * factors[tuple(map(slice, x.shape))])
 
 
 def run_block_scale_dequantize(run: Run, op: Operation) -> None:
     """Multiply each element by its scale, including the scale's sign with or without ``neg_scale``."""
-    run.write(op.fields["y"], dequantize(run, op, run.floats(op.fields["x"]), op.fields["scale"]))
+    run.write_value(op.fields["y"], dequantize(run, op, run.read_floats(op.fields["x"]), op.fields["scale"]))
 
 
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
@@ -173,8 +175,8 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     next power of two above.
     """
     y, scale = op.fields["y"], op.fields["scale"]
-    x = run.floats(op.fields["x"])
-    blocks = _block_sizes(op, x.shape, scale)
+    x = run.read_floats(op.fields["x"])
+    blocks = _find_block_sizes(op, x.shape, scale)
     counts = [math.ceil(dim / size) for dim, size in zip(x.shape, blocks, strict=True)]
     whole = np.zeros([count * size for count, size in zip(counts, blocks, strict=True)])
     whole[tuple(map(slice, x.shape))] = np.abs(x)
@@ -182,19 +184,18 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     amax = whole.reshape(split).max(axis=tuple(range(1, len(split), 2)))
     factors = np.zeros(scale.dims)
     factors[tuple(map(slice, counts))] = amax / get_largest_finite(y.data_type)
-    run.write(scale, factors)
+    run.write_value(scale, factors)
     spread = dequantize(run, op, np.ones(x.shape), scale)
-    run.write(y, np.divide(x, spread, out=np.zeros_like(x), where=spread != 0))
+    run.write_value(y, np.divide(x, spread, out=np.zeros_like(x), where=spread != 0))
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_RESHAPE: run_reshape,
-    _D.OPERATION_TRANSPOSE: run_transpose,
-    _D.OPERATION_SLICE: run_slice,
-    _D.OPERATION_CONCAT: run_concat,
-    _D.OPERATION_SIGNAL: run_signal,
-    _D.OPERATION_PAGED_CACHE_LOAD: run_paged_cache_load,
-    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: run_block_scale_dequantize,
-    _D.OPERATION_BLOCK_SCALE_QUANTIZE: run_block_scale_quantize,
+    DescriptorType.OPERATION_RESHAPE: run_reshape,
+    DescriptorType.OPERATION_TRANSPOSE: run_transpose,
+    DescriptorType.OPERATION_SLICE: run_slice,
+    DescriptorType.OPERATION_CONCAT: run_concat,
+    DescriptorType.OPERATION_SIGNAL: run_signal,
+    DescriptorType.OPERATION_PAGED_CACHE_LOAD: run_paged_cache_load,
+    DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE: run_block_scale_dequantize,
+    DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE: run_block_scale_quantize,
 }

@@ -24,7 +24,11 @@ from .run import Handler, Run
 __all__ = ["OPERATIONS"]
 
 Floats = NDArray[np.float64]
-_BY_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)  # whose dims say what is normalized
+_MODES_NORMALIZED_BY_SCALE = (
+    NormMode.LAYER_NORM,
+    NormMode.RMS_NORM,
+    NormMode.ADA_LAYER_NORM,
+)  # whose dims say what is normalized
 
 
 def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
@@ -32,12 +36,12 @@ def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
-def _mean_of_sets(x: Floats, sets: tuple[int, ...]) -> Floats:
+def _compute_set_means(x: Floats, sets: tuple[int, ...]) -> Floats:
     """Return the mean over each normalized set of elements."""
-    return np.asarray(_sum_of_sets(x, sets) / (x.size // math.prod(sets)))
+    return np.asarray(_compute_set_sums(x, sets) / (x.size // math.prod(sets)))
 
 
-def _sum_of_sets(x: Floats, sets: tuple[int, ...]) -> Floats:
+def _compute_set_sums(x: Floats, sets: tuple[int, ...]) -> Floats:
     return np.asarray(x.reshape(_split_dims(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
 
 
@@ -56,7 +60,7 @@ def _find_statistics_dims(op: Operation) -> tuple[int, ...]:
         if name in op.fields:
             return tuple(op.fields[name].dims)
     several = sum(size != 1 for size in x.dims[1:]) > 1
-    open_axes = scale is None and several and op.fields["mode"] in _BY_SCALE
+    open_axes = scale is None and several and op.fields["mode"] in _MODES_NORMALIZED_BY_SCALE
     sets = None if open_axes else infer_statistics_dims(op.fields["mode"], x.dims, () if scale is None else scale.dims)
     if sets is None:
         raise GraphError(
@@ -69,12 +73,12 @@ def _find_statistics_dims(op: Operation) -> tuple[int, ...]:
 
 def _read_scalar(run: Run, op: Operation, name: str) -> float:
     tensor = op.fields.get(name)
-    return 0.0 if tensor is None else float(run.scalar(tensor))
+    return 0.0 if tensor is None else float(run.read_scalar(tensor))
 
 
 def _read_scale(run: Run, op: Operation) -> Floats:
     """Return the scale of a norm; 1 if it has none."""
-    return run.floats(op.fields["scale"]) if "scale" in op.fields else np.ones(())
+    return run.read_floats(op.fields["scale"]) if "scale" in op.fields else np.ones(())
 
 
 def _round_to_float32(run: Run, values: Any) -> Floats:
@@ -85,8 +89,8 @@ def _compute_statistics(
     run: Run, x: Floats, sets: tuple[int, ...], epsilon: float, centered: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; the mean is 0 for RMS."""
-    mean = _round_to_float32(run, _mean_of_sets(x, sets)) if centered else np.zeros(sets)
-    variance = _mean_of_sets((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
+    mean = _round_to_float32(run, _compute_set_means(x, sets)) if centered else np.zeros(sets)
+    variance = _compute_set_means((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
     return mean, variance, _round_to_float32(run, 1 / np.sqrt(variance + epsilon))
 
 
@@ -98,7 +102,7 @@ def run_norm_forward(run: Run, op: Operation) -> None:
     inverse variance where the operation has them, else it computes them from x.
     """
     fields, mode = op.fields, op.fields["mode"]
-    x, y = run.floats(fields["x"]), fields["y"]
+    x, y = run.read_floats(fields["x"]), fields["y"]
     if "peer_stat" in fields:
         raise GraphError(
             "a norm over several GPUs (peer_stat) cannot be interpreted", code="interpret-operation", where=str(op)
@@ -106,8 +110,8 @@ def run_norm_forward(run: Run, op: Operation) -> None:
     sets, centered = _find_statistics_dims(op), mode is not NormMode.RMS_NORM
     training = fields["phase"] is NormFwdPhase.TRAINING
     if not training and "inv_variance" in fields:
-        inverse = run.floats(fields["inv_variance"])
-        mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
+        inverse = run.read_floats(fields["inv_variance"])
+        mean = run.read_floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
         mean, variance, inverse = _compute_statistics(run, x, sets, _read_scalar(run, op, "epsilon"), centered)
     if training:
@@ -118,16 +122,16 @@ def run_norm_forward(run: Run, op: Operation) -> None:
         unbiased = variance * members / max(members - 1, 1)
         for name, value in (("mean", mean), ("var", unbiased)):
             if f"output_running_{name}" in fields and f"input_running_{name}" in fields:
-                before = run.floats(fields[f"input_running_{name}"])
-                run.write(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
+                before = run.read_floats(fields[f"input_running_{name}"])
+                run.write_value(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
     normal = (x - _broadcast_sets(mean, x.shape)) * _broadcast_sets(inverse, x.shape)
-    shift = run.floats(fields["bias"]) if "bias" in fields else 0.0
-    run.write(y, normal * _read_scale(run, op) + shift)
+    shift = run.read_floats(fields["bias"]) if "bias" in fields else 0.0
+    run.write_value(y, normal * _read_scale(run, op) + shift)
 
 
 def _write_if_requested(run: Run, tensor: Tensor | None, values: Floats) -> None:
     if tensor is not None:
-        run.write(tensor, values)
+        run.write_value(tensor, values)
 
 
 def run_norm_backward(run: Run, op: Operation) -> None:
@@ -141,31 +145,31 @@ def run_norm_backward(run: Run, op: Operation) -> None:
         raise GraphError(
             "a norm over several GPUs (peer_stat) cannot be interpreted", code="interpret-operation", where=str(op)
         )
-    x, dy, scale = run.floats(fields["x"]), run.floats(fields["dy"]), _read_scale(run, op)
+    x, dy, scale = run.read_floats(fields["x"]), run.read_floats(fields["dy"]), _read_scale(run, op)
     sets, centered = _find_statistics_dims(op), mode is not NormMode.RMS_NORM
     if "inv_variance" in fields:
-        inverse = run.floats(fields["inv_variance"])
-        mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
+        inverse = run.read_floats(fields["inv_variance"])
+        mean = run.read_floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
         mean, _, inverse = _compute_statistics(run, x, sets, _read_scalar(run, op, "epsilon"), centered)
     inverse = _broadcast_sets(inverse, x.shape)
     normal = (x - _broadcast_sets(mean, x.shape)) * inverse
     g = dy * scale
-    slope = g - normal * _broadcast_sets(_mean_of_sets(g * normal, sets), x.shape)
+    slope = g - normal * _broadcast_sets(_compute_set_means(g * normal, sets), x.shape)
     if centered:
-        slope = slope - _broadcast_sets(_mean_of_sets(g, sets), x.shape)
-    run.write(fields["dx"], inverse * slope)
+        slope = slope - _broadcast_sets(_compute_set_means(g, sets), x.shape)
+    run.write_value(fields["dx"], inverse * slope)
     for name, values in (("dscale", dy * normal), ("dbias", dy)):
         if name in fields:
-            run.write(fields[name], _round_to_float32(run, _sum_of_sets(values, fields[name].dims)))
+            run.write_value(fields[name], _round_to_float32(run, _compute_set_sums(values, fields[name].dims)))
 
 
 def run_gen_stats(run: Run, op: Operation) -> None:
     """Write the sum and the sum of squares of each channel."""
-    x = run.floats(op.fields["x"])
+    x = run.read_floats(op.fields["x"])
     for name, values in (("sum", x), ("sqsum", x * x)):
         y = op.fields[name]
-        run.write(y, run.round_to_type(_sum_of_sets(values, y.dims), op.fields["math_prec"]))
+        run.write_value(y, run.round_to_type(_compute_set_sums(values, y.dims), op.fields["math_prec"]))
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
@@ -177,23 +181,25 @@ def run_bn_finalize(run: Run, op: Operation) -> None:
     fields, kind = op.fields, op.fields["math_prec"]
     count, epsilon = _read_scalar(run, op, "accum_count"), _read_scalar(run, op, "epsilon")
     if fields["stats_mode"] is BnFinalizeStatsMode.TRAINING:
-        mean = run.round_to_type(run.floats(fields["y_sum"]) / count, kind)
-        variance = run.round_to_type(run.floats(fields["y_sq_sum"]) / count - mean * mean, kind)
+        mean = run.round_to_type(run.read_floats(fields["y_sum"]) / count, kind)
+        variance = run.round_to_type(run.read_floats(fields["y_sq_sum"]) / count - mean * mean, kind)
     else:
-        mean, variance = (run.floats(fields[f"prev_running_{name}"]) for name in ("mean", "var"))
+        mean, variance = (run.read_floats(fields[f"prev_running_{name}"]) for name in ("mean", "var"))
     inverse = run.round_to_type(1 / np.sqrt(variance + epsilon), kind)
-    scale = run.round_to_type(run.floats(fields["scale"]) * inverse, kind)
-    run.write(fields["saved_mean"], mean)
-    run.write(fields["saved_inv_std"], inverse)
-    run.write(fields["eq_scale"], scale)
-    run.write(fields["eq_bias"], run.floats(fields["bias"]) - mean * scale)
+    scale = run.round_to_type(run.read_floats(fields["scale"]) * inverse, kind)
+    run.write_value(fields["saved_mean"], mean)
+    run.write_value(fields["saved_inv_std"], inverse)
+    run.write_value(fields["eq_scale"], scale)
+    run.write_value(fields["eq_bias"], run.read_floats(fields["bias"]) - mean * scale)
     factor = _read_scalar(run, op, "exp_average_factor")
     unbiased = variance * count / max(count - 1, 1)
     training = fields["stats_mode"] is BnFinalizeStatsMode.TRAINING
     for name, value in (("mean", mean), ("var", unbiased)):
         if f"updated_running_{name}" in fields:
-            before = run.floats(fields[f"prev_running_{name}"])
-            run.write(fields[f"updated_running_{name}"], (1 - factor) * before + factor * value if training else before)
+            before = run.read_floats(fields[f"prev_running_{name}"])
+            run.write_value(
+                fields[f"updated_running_{name}"], (1 - factor) * before + factor * value if training else before
+            )
 
 
 def run_bn_backward_weights(run: Run, op: Operation) -> None:
@@ -204,25 +210,24 @@ def run_bn_backward_weights(run: Run, op: Operation) -> None:
     eq_x_scale: the gradient of a batch norm, sorted by dy and x.
     """
     fields, kind = op.fields, op.fields["math_prec"]
-    x, dy, mean, inverse, scale = (run.floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
+    x, dy, mean, inverse, scale = (run.read_floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
     sets = make_per_channel_dims(x.shape)
     members = x.size // math.prod(sets)
-    bias = run.round_to_type(_sum_of_sets(dy, sets), kind)
-    slope = run.round_to_type(_sum_of_sets(dy * (x - mean) * inverse, sets), kind)
+    bias = run.round_to_type(_compute_set_sums(dy, sets), kind)
+    slope = run.round_to_type(_compute_set_sums(dy * (x - mean) * inverse, sets), kind)
     of_dy = run.round_to_type(scale * inverse, kind)
     of_x = run.round_to_type(-of_dy * inverse * slope / members, kind)
-    run.write(fields["dbn_bias"], bias)
-    run.write(fields["dbn_scale"], slope)
-    run.write(fields["eq_dy_scale"], of_dy)
-    run.write(fields["eq_x_scale"], of_x)
-    run.write(fields["eq_bias"], -of_dy * bias / members - mean * of_x)
+    run.write_value(fields["dbn_bias"], bias)
+    run.write_value(fields["dbn_scale"], slope)
+    run.write_value(fields["eq_dy_scale"], of_dy)
+    run.write_value(fields["eq_x_scale"], of_x)
+    run.write_value(fields["eq_bias"], -of_dy * bias / members - mean * of_x)
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_NORM_FORWARD: run_norm_forward,
-    _D.OPERATION_NORM_BACKWARD: run_norm_backward,
-    _D.OPERATION_GEN_STATS: run_gen_stats,
-    _D.OPERATION_BN_FINALIZE_STATISTICS: run_bn_finalize,
-    _D.OPERATION_BN_BWD_WEIGHTS: run_bn_backward_weights,
+    DescriptorType.OPERATION_NORM_FORWARD: run_norm_forward,
+    DescriptorType.OPERATION_NORM_BACKWARD: run_norm_backward,
+    DescriptorType.OPERATION_GEN_STATS: run_gen_stats,
+    DescriptorType.OPERATION_BN_FINALIZE_STATISTICS: run_bn_finalize,
+    DescriptorType.OPERATION_BN_BWD_WEIGHTS: run_bn_backward_weights,
 }

@@ -21,12 +21,12 @@ from ..system.memory import explain_missing_memory
 
 __all__ = ["ArrayHeader", "read_arrays", "read_headers"]
 
-_WHAT = ".npz file of numbers"
-_LARGEST_HEADER = 10_000  # bytes, as NumPy itself allows
-_LENGTH = {(1, 0): 2, (2, 0): 4}  # bytes of the length of a header, by version of the format
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 0x1
-_MOST_MEMBERS = 100_000
+_FILE_KIND = ".npz file of numbers"
+_MAX_HEADER_BYTES = 10_000  # bytes, as NumPy itself allows
+_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # bytes of the length of a header, by version of the format
+_COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED_FLAG = 0x1
+_MAX_MEMBERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayH
         With the given code: the file cannot be read, is no ``.npz`` file, or an array has other bytes than its header
         says.
     """
-    with _open_archive(path, code, _WHAT) as file:
+    with _open_archive(path, code, _FILE_KIND) as file:
         return {name: _read_header(file, info) for name, info in _find_members(file).items()}
 
 
@@ -60,7 +60,7 @@ def read_arrays(
     path: str | os.PathLike[str],
     *,
     code: str,
-    what: str = _WHAT,
+    what: str = _FILE_KIND,
     check: Callable[[Mapping[str, ArrayHeader]], object] = id,
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file by name.
@@ -107,13 +107,13 @@ def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
 def _find_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     members = file.infolist()
     names = [info.filename.removesuffix(".npy") for info in members]
-    if len(set(names)) < len(names) or len(names) > _MOST_MEMBERS:
+    if len(set(names)) < len(names) or len(names) > _MAX_MEMBERS:
         raise ValueError("several of its arrays have the same name, or it has too many arrays")
     return dict(zip(names, members, strict=True))
 
 
 def _read_header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
-    if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
+    if info.compress_type not in _COMPRESSION_METHODS or info.flag_bits & _ENCRYPTED_FLAG:
         raise ValueError(f"{info.filename!r} is encrypted, or compressed by unsupported method {info.compress_type}")
     with file.open(info) as stream:
         text, begin = _read_header_text(stream)
@@ -139,10 +139,10 @@ def _read_header_text(stream: IO[bytes]) -> tuple[str, int]:
     """Return the header text of an array and the position of its data, after checking the text's length."""
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
-    if version not in _LENGTH:
+    if version not in _LENGTH_BYTES:
         raise ValueError(f"an array has format version {version}, (1, 0) or (2, 0) is needed")
-    length = stream.read(_LENGTH[version])
+    length = stream.read(_LENGTH_BYTES[version])
     size = int.from_bytes(length, "little")
-    if size > _LARGEST_HEADER:
-        raise ValueError(f"a header has {size} bytes, at most {_LARGEST_HEADER} are allowed")
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"a header has {size} bytes, at most {_MAX_HEADER_BYTES} are allowed")
     return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -15,21 +15,21 @@ __all__ = ["dropout_mask"]
 
 Words = NDArray[np.uint64]
 
-_ROUNDS = 7
+_PHILOX_ROUNDS = 7
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+_LOW_MASK, _HALF_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MASK64 = (1 << 64) - 1
 
 
-def _philox(counter: tuple[Words, Words, Words, Words], key: int) -> tuple[Words, Words, Words, Words]:
+def _compute_philox(counter: tuple[Words, Words, Words, Words], key: int) -> tuple[Words, Words, Words, Words]:
     """Return the four 32-bit words that Philox gives for each counter; the arguments broadcast."""
     c0, c1, c2, c3 = counter
     keys = [key & 0xFFFFFFFF, key >> 32]
-    for _ in range(_ROUNDS):
+    for _ in range(_PHILOX_ROUNDS):
         p0, p1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
         k0, k1 = map(np.uint64, keys)
-        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ k0, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ k1, p0 & _LOW
+        c0, c1, c2, c3 = (p1 >> _HALF_BITS) ^ c1 ^ k0, p1 & _LOW_MASK, (p0 >> _HALF_BITS) ^ c3 ^ k1, p0 & _LOW_MASK
         keys = [(word + step) & 0xFFFFFFFF for word, step in zip(keys, _KEY_STEPS, strict=True)]
     return c0, c1, c2, c3
 
@@ -54,7 +54,7 @@ def _draw_16_bits(seed: int, offset: int, dims: tuple[int, int, int, int]) -> ND
     )
     count = ((np.uint64(offset) + row_pair) >> np.uint64(2)) + np.uint64(8) * head + column
     tile = row_tile + np.uint64(rows) * column_tile
-    words = _philox((count & _LOW, count >> _HALF, tile & _LOW, tile >> _HALF), seed)
+    words = _compute_philox((count & _LOW_MASK, count >> _HALF_BITS, tile & _LOW_MASK, tile >> _HALF_BITS), seed)
     stacked = np.stack(np.broadcast_arrays(*words), -1).astype(np.uint32)
     halves = np.stack([stacked & 0xFFFF, stacked >> 16], -1)
     # axes: head, row tile, row pair, column tile, column, row group, column group, row parity

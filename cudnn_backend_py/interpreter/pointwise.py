@@ -33,26 +33,25 @@ from .run import Run, refuse_generic_operation
 __all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
 
 Floats = NDArray[np.float64]
-_M = PointwiseMode
 _ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # GELU_APPROX_TANH
 
 
-_PRODUCTS = {*CONVOLUTIONS, DescriptorType.OPERATION_MATMUL}
+_PRODUCT_OPERATIONS = {*CONVOLUTIONS, DescriptorType.OPERATION_MATMUL}
 
 # What is not set: cuDNN has the largest number of its type as upper clip, which is none at all.
-_DEFAULTS = {
+_DEFAULT_PARAMETERS = {
     **DEFAULTS[DescriptorType.OPERATION_POINTWISE],
     **DEFAULTS[DescriptorType.POINTWISE],
     "relu_upper_clip": math.inf,
 }
 
 
-def _parameter(op: Pointwise, name: str) -> float:
+def _get_parameter(op: Pointwise, name: str) -> float:
     """Return a numeric parameter of the operation, or its default."""
     value = getattr(op, name)
-    return float(_DEFAULTS[name] if value is None else value)
+    return float(_DEFAULT_PARAMETERS[name] if value is None else value)
 
 
 def _erf(x: Floats) -> Floats:
@@ -63,21 +62,21 @@ def _sigmoid(x: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _clipped_relu(x: Floats, op: Pointwise) -> ArrayLike:
+def _compute_clipped_relu(x: Floats, op: Pointwise) -> ArrayLike:
     """Return ReLU of x with clips and, with a slope, the line below the lower clip."""
-    low, slope = _parameter(op, "relu_lower_clip"), _parameter(op, "relu_lower_clip_slope")
+    low, slope = _get_parameter(op, "relu_lower_clip"), _get_parameter(op, "relu_lower_clip_slope")
     leak = (low + slope * (x - low) if low else slope * x) if slope else low  # 0 * -inf would be NaN
-    clipped = np.minimum(x, _parameter(op, "relu_upper_clip"))
+    clipped = np.minimum(x, _get_parameter(op, "relu_upper_clip"))
     return np.maximum(clipped, leak) if 0 < slope < 1 else np.where(x < low, leak, clipped)
 
 
-def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
+def _compute_relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
     """Return the ReLU gradient: dy times 0, 1 or the slope; at a clip the value of the outer side applies."""
-    low, high = _parameter(op, "relu_lower_clip"), _parameter(op, "relu_upper_clip")
-    slope = _parameter(op, "relu_lower_clip_slope")
+    low, high = _get_parameter(op, "relu_lower_clip"), _get_parameter(op, "relu_upper_clip")
+    slope = _get_parameter(op, "relu_lower_clip_slope")
     if not slope and math.isinf(high):
         return np.where(x <= low, 0.0, dy)
-    high = min(high, _LARGEST)  # what cuDNN has where none is set
+    high = min(high, _LARGEST_FLOAT32)  # what cuDNN has where none is set
     return dy * np.where(x <= low, slope, np.where(x >= high, 0.0, 1.0))
 
 
@@ -92,20 +91,20 @@ def _min_without_nan(x: Floats, b: Floats) -> Floats:
 
 
 def _elu(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x < 0, _parameter(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
+    return np.where(x < 0, _get_parameter(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
 
 
 def _elu_derivative(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x > 0, 1.0, _parameter(op, "elu_alpha") * np.exp(np.minimum(x, 0)))  # NaN stays NaN
+    return np.where(x > 0, 1.0, _get_parameter(op, "elu_alpha") * np.exp(np.minimum(x, 0)))  # NaN stays NaN
 
 
 def _softplus(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _parameter(op, "softplus_beta")
+    beta = _get_parameter(op, "softplus_beta")
     return np.asarray(np.logaddexp(0, beta * x) / beta)
 
 
 def _swish_derivative(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _parameter(op, "swish_beta")
+    beta = _get_parameter(op, "swish_beta")
     s = _sigmoid(beta * x)
     return s + beta * x * s * (1 - s)
 
@@ -125,89 +124,91 @@ def _gelu_tanh_derivative(x: Floats) -> ArrayLike:
 
 # x, operation -> y
 UNARY: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
-    _M.ABS: lambda x, op: np.abs(x),
-    _M.CEIL: lambda x, op: np.ceil(x),
-    _M.COS: lambda x, op: np.cos(x),
-    _M.ELU_FWD: _elu,
-    _M.ERF: lambda x, op: _erf(x),
-    _M.EXP: lambda x, op: np.exp(x),
-    _M.FLOOR: lambda x, op: np.floor(x),
-    _M.GELU_APPROX_TANH_FWD: lambda x, op: 0.5 * x * (1 + _gelu_tanh(x)),
-    _M.GELU_FWD: lambda x, op: 0.5 * x * (1 + _erf(x * _ROOT_HALF)),
-    _M.IDENTITY: lambda x, op: x,
-    _M.LOG: lambda x, op: np.log(x),
-    _M.LOGICAL_NOT: lambda x, op: x == 0,
-    _M.NEG: lambda x, op: -x,
-    _M.RECIPROCAL: lambda x, op: 1 / x,
-    _M.RELU_FWD: _clipped_relu,
-    _M.RSQRT: lambda x, op: 1 / np.sqrt(x),
-    _M.SIGMOID_FWD: lambda x, op: _sigmoid(x),
-    _M.SIN: lambda x, op: np.sin(x),
-    _M.SOFTPLUS_FWD: _softplus,
-    _M.SQRT: lambda x, op: np.sqrt(x),
-    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_parameter(op, "swish_beta") * x),
-    _M.TAN: lambda x, op: np.tan(x),
-    _M.TANH_FWD: lambda x, op: np.tanh(x),
+    PointwiseMode.ABS: lambda x, op: np.abs(x),
+    PointwiseMode.CEIL: lambda x, op: np.ceil(x),
+    PointwiseMode.COS: lambda x, op: np.cos(x),
+    PointwiseMode.ELU_FWD: _elu,
+    PointwiseMode.ERF: lambda x, op: _erf(x),
+    PointwiseMode.EXP: lambda x, op: np.exp(x),
+    PointwiseMode.FLOOR: lambda x, op: np.floor(x),
+    PointwiseMode.GELU_APPROX_TANH_FWD: lambda x, op: 0.5 * x * (1 + _gelu_tanh(x)),
+    PointwiseMode.GELU_FWD: lambda x, op: 0.5 * x * (1 + _erf(x * _ROOT_HALF)),
+    PointwiseMode.IDENTITY: lambda x, op: x,
+    PointwiseMode.LOG: lambda x, op: np.log(x),
+    PointwiseMode.LOGICAL_NOT: lambda x, op: x == 0,
+    PointwiseMode.NEG: lambda x, op: -x,
+    PointwiseMode.RECIPROCAL: lambda x, op: 1 / x,
+    PointwiseMode.RELU_FWD: _compute_clipped_relu,
+    PointwiseMode.RSQRT: lambda x, op: 1 / np.sqrt(x),
+    PointwiseMode.SIGMOID_FWD: lambda x, op: _sigmoid(x),
+    PointwiseMode.SIN: lambda x, op: np.sin(x),
+    PointwiseMode.SOFTPLUS_FWD: _softplus,
+    PointwiseMode.SQRT: lambda x, op: np.sqrt(x),
+    PointwiseMode.SWISH_FWD: lambda x, op: x * _sigmoid(_get_parameter(op, "swish_beta") * x),
+    PointwiseMode.TAN: lambda x, op: np.tan(x),
+    PointwiseMode.TANH_FWD: lambda x, op: np.tanh(x),
 }
 
 # x, b -> y
 BINARY: dict[PointwiseMode, Callable[[Floats, Floats], ArrayLike]] = {
-    _M.ADD: np.add,
-    _M.ADD_SQUARE: lambda x, b: x + b * b,
-    _M.ATAN2: np.arctan2,
-    _M.CMP_EQ: np.equal,
-    _M.CMP_GE: np.greater_equal,
-    _M.CMP_GT: np.greater,
-    _M.CMP_LE: np.less_equal,
-    _M.CMP_LT: np.less,
-    _M.CMP_NEQ: np.not_equal,
-    _M.DIV: np.divide,
-    _M.FLOOR_MOD: lambda x, b: x - np.floor(x / b) * b,
-    _M.LOGICAL_AND: lambda x, b: (x != 0) & (b != 0),
-    _M.LOGICAL_OR: lambda x, b: (x != 0) | (b != 0),
-    _M.MAX: _max_without_nan,
-    _M.MIN: _min_without_nan,
-    _M.MOD: np.fmod,
-    _M.MUL: np.multiply,
-    _M.POW: np.power,
-    _M.SUB: np.subtract,
+    PointwiseMode.ADD: np.add,
+    PointwiseMode.ADD_SQUARE: lambda x, b: x + b * b,
+    PointwiseMode.ATAN2: np.arctan2,
+    PointwiseMode.CMP_EQ: np.equal,
+    PointwiseMode.CMP_GE: np.greater_equal,
+    PointwiseMode.CMP_GT: np.greater,
+    PointwiseMode.CMP_LE: np.less_equal,
+    PointwiseMode.CMP_LT: np.less,
+    PointwiseMode.CMP_NEQ: np.not_equal,
+    PointwiseMode.DIV: np.divide,
+    PointwiseMode.FLOOR_MOD: lambda x, b: x - np.floor(x / b) * b,
+    PointwiseMode.LOGICAL_AND: lambda x, b: (x != 0) & (b != 0),
+    PointwiseMode.LOGICAL_OR: lambda x, b: (x != 0) | (b != 0),
+    PointwiseMode.MAX: _max_without_nan,
+    PointwiseMode.MIN: _min_without_nan,
+    PointwiseMode.MOD: np.fmod,
+    PointwiseMode.MUL: np.multiply,
+    PointwiseMode.POW: np.power,
+    PointwiseMode.SUB: np.subtract,
 }
 
 # forward input x, operation -> dy/dx, a factor of dy
 BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
-    _M.ELU_BWD: _elu_derivative,
-    _M.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_derivative(x),
-    _M.GELU_BWD: lambda x, op: _gelu_derivative(x),
-    _M.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
-    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_parameter(op, "softplus_beta") * x),
-    _M.SWISH_BWD: _swish_derivative,
-    _M.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
+    PointwiseMode.ELU_BWD: _elu_derivative,
+    PointwiseMode.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_derivative(x),
+    PointwiseMode.GELU_BWD: lambda x, op: _gelu_derivative(x),
+    PointwiseMode.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
+    PointwiseMode.SOFTPLUS_BWD: lambda x, op: _sigmoid(_get_parameter(op, "softplus_beta") * x),
+    PointwiseMode.SWISH_BWD: _swish_derivative,
+    PointwiseMode.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
 }
 
 
-APPROXIMATE = dict.fromkeys((_M.TANH_BWD, _M.GELU_APPROX_TANH_FWD, _M.GELU_APPROX_TANH_BWD), 0.007)
+APPROXIMATE = dict.fromkeys(
+    (PointwiseMode.TANH_BWD, PointwiseMode.GELU_APPROX_TANH_FWD, PointwiseMode.GELU_APPROX_TANH_BWD), 0.007
+)
 """Modes that cuDNN approximates most, and the largest relative error of float32 results seen, in small values."""
 
 BOUNDS: dict[PointwiseMode, float] = {
-    _M.COS: 4,
-    _M.ELU_BWD: 2,
-    _M.ELU_FWD: 2,
-    _M.EXP: 64,
-    _M.GELU_APPROX_TANH_BWD: 64,
-    _M.GELU_APPROX_TANH_FWD: 64,
-    _M.GELU_BWD: 2,
-    _M.GELU_FWD: 2,
-    _M.LOG: 2,
-    _M.SIGMOID_BWD: 2,
-    _M.SIGMOID_FWD: 2,
-    _M.SIN: 4,
-    _M.SOFTPLUS_BWD: 2,
-    _M.SOFTPLUS_FWD: 2,
-    _M.SWISH_BWD: 2,
-    _M.SWISH_FWD: 2,
-    _M.TAN: 8,
-    _M.TANH_BWD: 128,
-    _M.TANH_FWD: 64,
+    PointwiseMode.COS: 4,
+    PointwiseMode.ELU_BWD: 2,
+    PointwiseMode.ELU_FWD: 2,
+    PointwiseMode.EXP: 64,
+    PointwiseMode.GELU_APPROX_TANH_BWD: 64,
+    PointwiseMode.GELU_APPROX_TANH_FWD: 64,
+    PointwiseMode.GELU_BWD: 2,
+    PointwiseMode.GELU_FWD: 2,
+    PointwiseMode.LOG: 2,
+    PointwiseMode.SIGMOID_BWD: 2,
+    PointwiseMode.SIGMOID_FWD: 2,
+    PointwiseMode.SIN: 4,
+    PointwiseMode.SOFTPLUS_BWD: 2,
+    PointwiseMode.SOFTPLUS_FWD: 2,
+    PointwiseMode.SWISH_BWD: 2,
+    PointwiseMode.SWISH_FWD: 2,
+    PointwiseMode.TAN: 8,
+    PointwiseMode.TANH_BWD: 128,
+    PointwiseMode.TANH_FWD: 64,
 }
 """Modes for which cuDNN uses the GPU's fast functions, and how far their results may be from exact ones.
 
@@ -225,33 +226,38 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
     out = op.y if op.y is not None else op.dx
     assert out is not None
     computed: NDArray[Any]
-    if op.mode is _M.GEN_INDEX:
+    if op.mode is PointwiseMode.GEN_INDEX:
         assert op.axis is not None
         computed = np.indices(out.dims, sparse=True)[op.axis]
     else:
-        computed = np.asarray(_evaluate(run, op))
+        computed = np.asarray(_evaluate_mode(run, op))
     if run.rounding:
-        exact = run.computed(op, np.asarray(computed, np.float64))
+        exact = run.adjust_result(op, np.asarray(computed, np.float64))
         computed = _convert_like_cudnn(
             _round_to_compute_type(run, exact, op), out.data_type, holds=_has_product(run.graph)
         )
         _record_row_sums(run, op, out, computed)
-    run.write(out, np.broadcast_to(computed, out.dims))
+    run.write_value(out, np.broadcast_to(computed, out.dims))
 
 
 def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
     """Record the row sums that divide attention's probabilities, also for multiples of these probabilities."""
     if op.x is None or op.b is None or not op.x.virtual:
         return
-    if op.mode is _M.MUL and op.x.uid in run.row_sums:
+    if op.mode is PointwiseMode.MUL and op.x.uid in run.row_sums:
         run.row_sums[out.uid] = run.row_sums[op.x.uid]
-    elif op.mode is _M.DIV and not op.b.by_value and op.b.dims == (*op.x.dims[:-1], 1) and _has_product(run.graph):
-        run.row_sums[out.uid] = run.row_sum_factors(computed, run.floats(op.b))
+    elif (
+        op.mode is PointwiseMode.DIV
+        and not op.b.by_value
+        and op.b.dims == (*op.x.dims[:-1], 1)
+        and _has_product(run.graph)
+    ):
+        run.row_sums[out.uid] = run.compute_row_sum_factors(computed, run.read_floats(op.b))
 
 
 def _has_product(graph: Graph) -> bool:
     """Return whether a graph has a matmul or a convolution, as other engines then run its pointwise operations."""
-    return any(op.kind in _PRODUCTS for op in graph.ops)
+    return any(op.kind in _PRODUCT_OPERATIONS for op in graph.ops)
 
 
 def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Floats:
@@ -279,24 +285,24 @@ def _round_to_compute_type(run: Run, values: Floats, op: Pointwise) -> Floats:
     return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
 
 
-def _evaluate(run: Run, op: Pointwise) -> Any:
+def _evaluate_mode(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
-    x = _round_to_compute_type(run, run.floats(op.x), op) * _parameter(op, "alpha1")
-    if mode is _M.RELU_BWD:
+    x = _round_to_compute_type(run, run.read_floats(op.x), op) * _get_parameter(op, "alpha1")
+    if mode is PointwiseMode.RELU_BWD:
         assert op.dy is not None
-        return _relu_gradient(run.floats(op.dy), x, op)
+        return _compute_relu_gradient(run.read_floats(op.dy), x, op)
     if mode in BACKWARD:
         assert op.dy is not None
-        return run.floats(op.dy) * np.asarray(BACKWARD[mode](x, op))
+        return run.read_floats(op.dy) * np.asarray(BACKWARD[mode](x, op))
     if mode in UNARY:
         return UNARY[mode](x, op)
-    if op.b is None or (mode not in BINARY and mode is not _M.BINARY_SELECT):
+    if op.b is None or (mode not in BINARY and mode is not PointwiseMode.BINARY_SELECT):
         raise GraphError(
             f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
         )
-    b = _round_to_compute_type(run, run.floats(op.b), op) * _parameter(op, "alpha2")
-    if mode is _M.BINARY_SELECT:
+    b = _round_to_compute_type(run, run.read_floats(op.b), op) * _get_parameter(op, "alpha2")
+    if mode is PointwiseMode.BINARY_SELECT:
         assert op.t is not None
-        return np.where(run.read(op.t) != 0, x, b)
+        return np.where(run.read_value(op.t) != 0, x, b)
     return BINARY[mode](x, b)

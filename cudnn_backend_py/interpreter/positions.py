@@ -29,9 +29,9 @@ def run_rope(run: Run, op: Operation) -> None:
     (x1, x2) becomes (x1 * cos - x2 * sin, x2 * cos + x1 * sin). The gradient turns the other way.
     """
     backward = op.kind is DescriptorType.OPERATION_ROPE_BWD
-    x = run.floats(op.fields["dy" if backward else "x"])
+    x = run.read_floats(op.fields["dy" if backward else "x"])
     seq, head = x.shape[2:]
-    angles = run.floats(op.fields["freqs"])
+    angles = run.read_floats(op.fields["freqs"])
     if angles.shape[0] > 1:
         angles = angles.transpose(1, 2, 0, 3)
     width = op.fields.get("rope_dim") or head
@@ -41,10 +41,10 @@ def run_rope(run: Run, op: Operation) -> None:
     cos, sin = np.cos(angles), np.sin(angles)
     turned = np.concatenate([kept, first * cos - second * sin, second * cos + first * sin], -1)
     scale = op.fields.get("output_scale", DEFAULTS[op.kind]["output_scale"])
-    run.write(op.fields["dx" if backward else "y"], turned * scale)
+    run.write_value(op.fields["dx" if backward else "y"], turned * scale)
 
 
-def _band_columns(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _find_band_columns(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the column of each band element, [rows, lower + upper + 1], and whether it is inside the matrix."""
     if op.fields["axis"] != op.fields["x"].rank - 1:
         raise GraphError(
@@ -67,26 +67,25 @@ def _band_columns(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.in
 
 def run_expand_band(run: Run, op: Operation) -> None:
     """Write a matrix from its diagonal band, with `pad_value` elsewhere."""
-    x, y = run.floats(op.fields["x"]), op.fields["y"]
-    places, inside = _band_columns(op, x.shape[-2], y.dims[-1])
+    x, y = run.read_floats(op.fields["x"]), op.fields["y"]
+    places, inside = _find_band_columns(op, x.shape[-2], y.dims[-1])
     made = np.full(y.dims, float(op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
     rows = np.broadcast_to(np.arange(x.shape[-2]).reshape(-1, 1), places.shape)
     made[..., rows[inside], places[inside]] = x[..., inside]
-    run.write(y, made)
+    run.write_value(y, made)
 
 
 def run_contract_band(run: Run, op: Operation) -> None:
     """Write the diagonal band of a matrix, with `pad_value` outside of the matrix."""
-    x, y = run.floats(op.fields["x"]), op.fields["y"]
-    places, inside = _band_columns(op, x.shape[-2], x.shape[-1])
+    x, y = run.read_floats(op.fields["x"]), op.fields["y"]
+    places, inside = _find_band_columns(op, x.shape[-2], x.shape[-1])
     taken = np.take_along_axis(x, np.broadcast_to(places, (*x.shape[:-1], places.shape[1])), -1)
-    run.write(y, np.where(inside, taken, op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
+    run.write_value(y, np.where(inside, taken, op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_ROPE_FWD: run_rope,
-    _D.OPERATION_ROPE_BWD: run_rope,
-    _D.OPERATION_EXPAND_BAND_MATRIX: run_expand_band,
-    _D.OPERATION_CONTRACT_BAND_MATRIX: run_contract_band,
+    DescriptorType.OPERATION_ROPE_FWD: run_rope,
+    DescriptorType.OPERATION_ROPE_BWD: run_rope,
+    DescriptorType.OPERATION_EXPAND_BAND_MATRIX: run_expand_band,
+    DescriptorType.OPERATION_CONTRACT_BAND_MATRIX: run_contract_band,
 }

@@ -29,7 +29,6 @@ from .run import Handler, Run
 __all__ = ["OPERATIONS"]
 
 Floats = NDArray[np.float64]
-_R = ResampleMode
 
 
 class _PoolingWindow:
@@ -37,7 +36,7 @@ class _PoolingWindow:
 
     def __init__(self, op: Operation, image: tuple[int, ...], out: tuple[int, ...]) -> None:
         given = op.fields["resample"].fields
-        self.mode = given.get("mode", _R.NEAREST)
+        self.mode = given.get("mode", ResampleMode.NEAREST)
         self.kind = given.get("comp_type", DataType.FLOAT)
         self.padding_mode = given.get("padding_mode", PaddingMode.ZERO_PAD)
         self.propagates = given.get("nan_propagation") is NanPropagation.PROPAGATE_NAN
@@ -48,7 +47,11 @@ class _PoolingWindow:
         self.image, self.out = image[2:], out[2:]
         whole = all(part.denominator == 1 for side in (self.window, self.strides, self.before) for part in side)
         pairs = all(part == 2 for part in self.window)
-        if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
+        if (
+            self.mode is ResampleMode.NEAREST
+            or not (pairs if self.mode is ResampleMode.BILINEAR else whole)
+            or min(self.window) < 1
+        ):
             raise GraphError(
                 f"resampling by {self.mode.name} of window {_join_fractions(self.window)}, "
                 f"stride {_join_fractions(self.strides)} cannot be interpreted",
@@ -56,14 +59,14 @@ class _PoolingWindow:
                 where=f"operation {op.name!r}",
             )
 
-    def taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
+    def iterate_taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
         """Yield for each tap of the window: its number, its position along each spatial dim per result, its weight.
 
         Places are in the image, below 0 and beyond its sizes where they are on padding.
         """
         sides = list(zip(self.out, self.strides, self.before, strict=True))
         for number, tap in enumerate(product(*(range(int(size)) for size in self.window))):
-            if self.mode is not _R.BILINEAR:
+            if self.mode is not ResampleMode.BILINEAR:
                 yield number, [np.arange(n) * int(s) - int(b) + i for i, (n, s, b) in zip(tap, sides, strict=True)], 1.0
                 continue
             starts = [[i * s - int(b) for i in range(n)] for n, s, b in sides]
@@ -76,8 +79,8 @@ class _PoolingWindow:
                 weight = weight * (part if i else 1 - part).reshape(shape)
             yield number, places, weight
 
-    def inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Return for which results a tap is inside the image, [sizes ..]."""
+    def find_results_inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+        """Return a mask of the results for which a tap is inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
             shape = [1] * len(self.out)
@@ -85,32 +88,32 @@ class _PoolingWindow:
             found &= ((at >= 0) & (at < size)).reshape(shape)
         return found
 
-    def clip(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
+    def clip_indices(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
         """Return the indices of a tap's elements, clipped to the edge where they are in the padding."""
-        return _index_of_all_channels(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
+        return _make_channel_index(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
 
-    def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
+    def read_tap_values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
         """Return the image elements under one tap, [n, c, sizes of y ..]."""
-        found = x[self.clip(places)]
+        found = x[self.clip_indices(places)]
         if self.padding_mode is PaddingMode.EDGE_VAL_PAD:
             return np.asarray(found)
         outside = -np.inf if self.padding_mode is PaddingMode.NEG_INF_PAD else 0.0
-        return np.where(self.inside(places), found, outside)
+        return np.where(self.find_results_inside(places), found, outside)
 
-    def divisor(self) -> Floats | float:
+    def compute_divisor(self) -> Floats | float:
         """Return the divisor of each window's sum."""
-        if self.mode is not _R.AVGPOOL_EXCLUDE_PADDING:
-            return 1.0 if self.mode is _R.BILINEAR else float(prod(self.window))
+        if self.mode is not ResampleMode.AVGPOOL_EXCLUDE_PADDING:
+            return 1.0 if self.mode is ResampleMode.BILINEAR else float(prod(self.window))
         count = np.zeros(self.out)
-        for _, places, _ in self.taps():
-            count += self.inside(places)
+        for _, places, _ in self.iterate_taps():
+            count += self.find_results_inside(places)
         return count
 
-    def largest(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    def find_largest(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
         """Return the largest element of each window and the number of its tap."""
         best = index = None
-        for number, places, _ in self.taps():
-            value = self.values(x, places)
+        for number, places, _ in self.iterate_taps():
+            value = self.read_tap_values(x, places)
             if best is None or index is None:
                 best, index = value, np.zeros(value.shape, np.int64)
                 continue
@@ -127,57 +130,61 @@ class _PoolingWindow:
 
 def run_resample_forward(run: Run, op: Operation) -> None:
     """Write the maximum or average of each window; AVGPOOL counts padding as elements."""
-    alpha, x = refuse_nonzero_beta(op), run.floats(op.fields["x"])
+    alpha, x = refuse_nonzero_beta(op), run.read_floats(op.fields["x"])
     pool = _PoolingWindow(op, x.shape, op.fields["y"].dims)
-    if pool.mode is _R.MAXPOOL:
-        made, index = pool.largest(x)
+    if pool.mode is ResampleMode.MAXPOOL:
+        made, index = pool.find_largest(x)
         if run.rounding and not is_integer(op.fields["y"].data_type):
             made = np.maximum(made, -get_largest_finite(op.fields["y"].data_type))
         if "idx" in op.fields:
-            run.write(op.fields["idx"], index)
+            run.write_value(op.fields["idx"], index)
     elif "idx" in op.fields:
         raise GraphError(
             f"an index of {pool.mode.name} cannot be interpreted", code="interpret-operation", where=str(op)
         )
     else:
         total = np.zeros(op.fields["y"].dims)
-        for _, places, weight in pool.taps():
-            total += pool.values(x, places) * weight
-        made = total / pool.divisor()
-    run.write(op.fields["y"], alpha * run.round_to_type(np.asarray(made), pool.kind))
+        for _, places, weight in pool.iterate_taps():
+            total += pool.read_tap_values(x, places) * weight
+        made = total / pool.compute_divisor()
+    run.write_value(op.fields["y"], alpha * run.round_to_type(np.asarray(made), pool.kind))
 
 
 def run_resample_backward(run: Run, op: Operation) -> None:
     """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among its elements."""
-    alpha, dx, dy = refuse_nonzero_beta(op), op.fields["dx"], run.floats(op.fields["dy"])
+    alpha, dx, dy = refuse_nonzero_beta(op), op.fields["dx"], run.read_floats(op.fields["dy"])
     pool = _PoolingWindow(op, dx.dims, dy.shape)
     index: NDArray[Any] | None = None
-    if pool.mode is _R.MAXPOOL:
+    if pool.mode is ResampleMode.MAXPOOL:
         if "idx" in op.fields:
-            index = run.read(op.fields["idx"])
+            index = run.read_value(op.fields["idx"])
         elif "x" in op.fields:
-            index = pool.largest(run.floats(op.fields["x"]))[1]
+            index = pool.find_largest(run.read_floats(op.fields["x"]))[1]
         else:
             raise GraphError(
                 "the gradient of MAXPOOL needs idx, or x", code="interpret-operation", where=f"operation {op.name!r}"
             )
-    shares = dy if index is not None else dy / pool.divisor()
+    shares = dy if index is not None else dy / pool.compute_divisor()
     made = np.zeros(dx.dims)
-    for number, places, weight in pool.taps():
+    for number, places, weight in pool.iterate_taps():
         part = shares * weight if index is None else np.where(index == number, dy, 0.0)
-        if pool.mode is _R.BILINEAR or pool.padding_mode is PaddingMode.EDGE_VAL_PAD:
-            kept = part if pool.padding_mode is PaddingMode.EDGE_VAL_PAD else np.where(pool.inside(places), part, 0.0)
-            np.add.at(made, pool.clip(places), kept)  # results share elements
+        if pool.mode is ResampleMode.BILINEAR or pool.padding_mode is PaddingMode.EDGE_VAL_PAD:
+            kept = (
+                part
+                if pool.padding_mode is PaddingMode.EDGE_VAL_PAD
+                else np.where(pool.find_results_inside(places), part, 0.0)
+            )
+            np.add.at(made, pool.clip_indices(places), kept)  # results share elements
             continue
         found = [(at >= 0) & (at < size) for at, size in zip(places, pool.image, strict=True)]
-        made[_index_of_all_channels(at[mask] for at, mask in zip(places, found, strict=True))] += part[
-            _index_of_all_channels(found)
+        made[_make_channel_index(at[mask] for at, mask in zip(places, found, strict=True))] += part[
+            _make_channel_index(found)
         ]
-    run.write(dx, alpha * run.round_to_type(made, pool.kind))
+    run.write_value(dx, alpha * run.round_to_type(made, pool.kind))
 
 
-def _index_of_all_channels(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
-    """Return positions along the spatial dims as an index into all n and c; masks are allowed, too."""
+def _make_channel_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
+    """Return an index of all n and c at these positions (or masks) along the spatial dims."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 
@@ -185,8 +192,7 @@ def _join_fractions(side: list[Fraction]) -> str:
     return "x".join(map(str, side))
 
 
-_D = DescriptorType
 OPERATIONS: dict[DescriptorType, Handler] = {
-    _D.OPERATION_RESAMPLE_FWD: run_resample_forward,
-    _D.OPERATION_RESAMPLE_BWD: run_resample_backward,
+    DescriptorType.OPERATION_RESAMPLE_FWD: run_resample_forward,
+    DescriptorType.OPERATION_RESAMPLE_BWD: run_resample_backward,
 }

@@ -17,15 +17,15 @@ from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, is_integer, round_to_data_type
 from ..graph.ir import Graph, Op, Tensor
 
-__all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "refuse_generic_operation"]
+__all__ = ["Handler", "Numbers", "RandomMaskFunction", "Run", "find_positions", "refuse_generic_operation"]
 
 Numbers = NDArray[Any]
 """float64, or int64 and bool where the tensor's data type says so."""
 
-Rng = Callable[[int, int, tuple[int, ...], float], ArrayLike]
+RandomMaskFunction = Callable[[int, int, tuple[int, ...], float], ArrayLike]
 Handler = Callable[["Run", Any], None]
 
-_WITH_DROPOUT = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
+_OPERATIONS_WITH_DROPOUT = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
 
 
 class Run:
@@ -53,7 +53,7 @@ class Run:
         operations: Mapping[DescriptorType, Handler],
         *,
         rounding: bool,
-        rng: Rng,
+        rng: RandomMaskFunction,
     ) -> None:
         self.graph = graph
         self.rounding = rounding
@@ -76,13 +76,13 @@ class Run:
         found: dict[int, int] = {}
         for item in self.graph.tensors:
             if item.ragged_offset is not None:
-                uid, stride = item.ragged_offset.uid, _token_stride(item)
+                uid, stride = item.ragged_offset.uid, _get_token_stride(item)
                 found[uid] = min(found.get(uid, stride), stride)
         return found
 
     # operations
 
-    def operation(self, op: Op) -> None:
+    def run_operation(self, op: Op) -> None:
         """Run one operation and store its results."""
         handler = self._operations.get(op.kind)
         if handler is None:
@@ -106,30 +106,30 @@ class Run:
                 where=str(op),
             ) from error
 
-    def subgraph(self, graph: Graph, source: int, target: int, values: Numbers) -> Numbers:
+    def run_subgraph(self, graph: Graph, source: int, target: int, values: Numbers) -> Numbers:
         """Run a sub-graph with tensor `source` set to `values`; return the value of tensor `target`."""
         self._values[source] = values
         for op in graph.ops:
-            self.operation(op)
+            self.run_operation(op)
         return self._values[target]
 
     # tensors
 
-    def read(self, tensor: Tensor) -> Numbers:
+    def read_value(self, tensor: Tensor) -> Numbers:
         """Return the value of a tensor with its dims: float64, int64 or bool."""
         if tensor.uid not in self._values:
             self._values[tensor.uid] = self._read_input(tensor)
         return self._values[tensor.uid]
 
-    def floats(self, tensor: Tensor) -> NDArray[np.float64]:
+    def read_floats(self, tensor: Tensor) -> NDArray[np.float64]:
         """Return the value of a tensor as float64."""
-        return self.read(tensor).astype(np.float64, copy=False)
+        return self.read_value(tensor).astype(np.float64, copy=False)
 
-    def scalar(self, tensor: Tensor) -> Any:
+    def read_scalar(self, tensor: Tensor) -> Any:
         """Return the number in a tensor of one element."""
-        return self.read(tensor).flat[0].item()
+        return self.read_value(tensor).flat[0].item()
 
-    def write(self, tensor: Tensor, values: ArrayLike) -> None:
+    def write_value(self, tensor: Tensor, values: ArrayLike) -> None:
         """Store an operation's result with the tensor's dims, rounded to the tensor's type if this run rounds."""
         given = np.asarray(values)
         if given.shape != tensor.dims:
@@ -139,7 +139,7 @@ class Run:
                 where=f"graph {self.graph.name!r}",
             )
         if tensor.uid in self.row_sums and tensor.virtual and tensor.data_type is not DataType.FLOAT:
-            stored = self.round_undivided(given, self.row_sums[tensor.uid], tensor.data_type)
+            stored = self.round_numerators(given, self.row_sums[tensor.uid], tensor.data_type)
         else:
             stored = self._convert_to_type(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
@@ -150,22 +150,23 @@ class Run:
         """Return values rounded to `data_type` if this run rounds, else unchanged."""
         return round_to_data_type(values, data_type) if self.rounding else values
 
-    def row_sum_factors(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the factor of rounded probabilities: their row sums, over the growth of the
-        row's maximum after their tile."""
+    def compute_row_sum_factors(
+        self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the factors of rounded probabilities: row sums over the growth of the row maximum after each tile."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
         return np.asarray(sums / np.where(grown > np.finfo(np.float32).tiny, grown, 1.0))
 
-    def round_undivided(
+    def round_numerators(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
         """Return quotients with numerators rounded to `data_type` if this run rounds; a row sum of 0 counts as 1."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to_data_type(values * sums, data_type) / sums if self.rounding else values
 
-    def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjust_result(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return an operation's result before its conversion to its data type; subclasses change it."""
         return values
 
@@ -174,22 +175,22 @@ class Run:
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
-    def read_given(self, tensor: Tensor) -> Numbers | None:
+    def read_given_value(self, tensor: Tensor) -> Numbers | None:
         """Return the value that the caller gave for a tensor that an operation writes, such as a random mask."""
         return self._read_input(tensor) if tensor.uid in self._given else None
 
-    def without_rounding(self) -> Run:
-        """Return a copy of this run that does not round from here on."""
+    def copy_without_rounding(self) -> Run:
+        """Return a copy of this run that no longer rounds."""
         other = copy.copy(self)
         other.rounding, other._values = False, dict(self._values)
         return other
 
-    def result(self, tensor: Tensor) -> Numbers:
+    def get_result(self, tensor: Tensor) -> Numbers:
         """Return a tensor's value for the caller: the array, or the buffer of a ragged tensor in memory."""
-        values = self.read(tensor)
+        values = self.read_value(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values
-        places, inside = self._find_ragged_places(tensor), self._mask_tokens(tensor)
+        places, inside = self._find_ragged_positions(tensor), self._mask_tokens(tensor)
         buffer = np.full(int(self._read_offsets(tensor)[-1]), np.nan)
         inside = inside & (places < buffer.size)
         buffer[places[inside]] = values[inside]
@@ -215,7 +216,7 @@ class Run:
         for tensor in self.graph.tensors:
             uids[tensor.name] = uids[tensor.uid] = tensor.uid
         makers = {tensor.uid: op for op, tensor, written in self._accesses if written and tensor.virtual}
-        extras = {f"{op.name}.dropout_mask" for op in self.graph.ops if op.kind in _WITH_DROPOUT}
+        extras = {f"{op.name}.dropout_mask" for op in self.graph.ops if op.kind in _OPERATIONS_WITH_DROPOUT}
         given: dict[str | int, ArrayLike] = {}
         for key, value in inputs.items():
             if key not in uids and key not in extras:
@@ -247,21 +248,21 @@ class Run:
                 f"tensor {tensor.name!r} is needed and not given",
                 code="interpret-input",
                 where=f"{reader!r} of graph {self.graph.name!r} needs it",
-                fix=f"give inputs[{tensor.name!r}], {_describe_needed(tensor)}",
+                fix=f"give inputs[{tensor.name!r}], {_describe_needed_array(tensor)}",
             )
         array = np.asarray(value)
         if tensor.ragged_offset is not None:
             return self._unpack_ragged(tensor, array)
         if array.shape != tensor.dims and not (array.size == math.prod(tensor.dims) == 1):
-            raise _shape_error(tensor, array)
+            raise _make_shape_error(tensor, array)
         return self._convert_to_type(array.reshape(tensor.dims), tensor.data_type)
 
     # ragged memory
 
     def _unpack_ragged(self, tensor: Tensor, buffer: Numbers) -> Numbers:
         if buffer.ndim != 1:
-            raise _shape_error(tensor, buffer)
-        places = self._find_ragged_places(tensor)
+            raise _make_shape_error(tensor, buffer)
+        places = self._find_ragged_positions(tensor)
         inside = self._mask_tokens(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
@@ -275,7 +276,7 @@ class Run:
         """
         assert tensor.ragged_offset is not None
         uid = tensor.ragged_offset.uid
-        offsets = self.read(tensor.ragged_offset).reshape(-1).astype(np.int64)
+        offsets = self.read_value(tensor.ragged_offset).reshape(-1).astype(np.int64)
         if len(offsets) != tensor.dims[0] + 1:
             raise GraphError(
                 f"tensor {tensor.name!r} has {tensor.dims[0]} entries, {tensor.dims[0] + 1} offsets are needed",
@@ -283,18 +284,18 @@ class Run:
                 where=f"{tensor.ragged_offset.name!r} has dims {tensor.ragged_offset.dims}",
             )
         if tensor.uid in self._intermediate_uids:
-            offsets = offsets * (_token_stride(tensor) // self._smallest_token_strides[uid])
+            offsets = offsets * (_get_token_stride(tensor) // self._smallest_token_strides[uid])
         return offsets
 
-    def _find_ragged_places(self, tensor: Tensor) -> NDArray[np.int64]:
+    def _find_ragged_positions(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return the position of each element of a ragged tensor in its buffer."""
         starts = self._read_offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
-        return starts + find_places(tensor.dims[1:], tensor.strides[1:])
+        return starts + find_positions(tensor.dims[1:], tensor.strides[1:])
 
     def _mask_tokens(self, tensor: Tensor) -> NDArray[np.bool_]:
         """Return which elements of a ragged tensor belong to a token within its entry's length."""
-        tokens = np.diff(self._read_offsets(tensor)) // _token_stride(tensor)
-        axis = _token_axis(tensor)
+        tokens = np.diff(self._read_offsets(tensor)) // _get_token_stride(tensor)
+        axis = _find_token_axis(tensor)
         shape = [1] * tensor.rank
         shape[axis] = tensor.dims[axis]
         index = np.arange(tensor.dims[axis]).reshape(shape)
@@ -302,7 +303,7 @@ class Run:
 
 
 def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
-    """Refuse a generic Operation of a kind that has a class of its own."""
+    """Raise if an operation with its own class is given as a generic Operation."""
     if not isinstance(op, kind):
         raise GraphError(
             f"{op.kind.name} as a generic operation cannot be interpreted",
@@ -312,7 +313,7 @@ def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
         )
 
 
-def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
+def find_positions(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the position in memory of every element."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):
@@ -322,15 +323,15 @@ def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.i
     return places
 
 
-def _token_axis(tensor: Tensor) -> int:
+def _find_token_axis(tensor: Tensor) -> int:
     """Return the axis of s: the second to last, or the last one if the tensor is transposed."""
     last = tensor.rank - 1
     transposed = tensor.dims[last] > 1 and tensor.strides[last] > tensor.strides[last - 1]
     return last if transposed or tensor.rank == 1 else last - 1
 
 
-def _token_stride(tensor: Tensor) -> int:
-    return max(1, tensor.strides[_token_axis(tensor)])
+def _get_token_stride(tensor: Tensor) -> int:
+    return max(1, tensor.strides[_find_token_axis(tensor)])
 
 
 def _iterate_tensors(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
@@ -344,15 +345,15 @@ def _iterate_tensors(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
             yield from _iterate_tensors(inner)
 
 
-def _describe_needed(tensor: Tensor) -> str:
+def _describe_needed_array(tensor: Tensor) -> str:
     if tensor.ragged_offset is None:
         return f"an array of dims {tensor.dims}"
     return f"a flat buffer of elements, for its ragged offset {tensor.ragged_offset.name!r}"
 
 
-def _shape_error(tensor: Tensor, array: Numbers) -> GraphError:
+def _make_shape_error(tensor: Tensor, array: Numbers) -> GraphError:
     return GraphError(
-        f"input {tensor.name!r} has shape {array.shape}, {_describe_needed(tensor)} is needed",
+        f"input {tensor.name!r} has shape {array.shape}, {_describe_needed_array(tensor)} is needed",
         code="interpret-shape",
         where=str(tensor),
     )

@@ -230,7 +230,7 @@ class _BroadcastShapes(NamedTuple):
 
 
 def _add_leading_dims(x: Any, dims: int, has_heads: bool) -> Any:
-    """Return a tensor with as many dims as the result and at least 4; the head dim is 1 if there are no heads."""
+    """Return `x` with added dims of size 1: up to `dims` dims, at least 4, and an axis of heads if it has none."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
     if not has_heads:

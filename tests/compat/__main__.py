@@ -14,15 +14,14 @@ from rich.console import Console
 
 from cudnn_backend_py.info import find_commit
 
-from .compare import compare as compare_runs
-from .compare import print_comparison, read_run
-from .notebooks import read_about, run_notebooks
-from .run import REPOSITORY, Plan, environment_of, run_files
-from .scope import FILES
-from .surface import FACTS, read_surface
+from .compare import compare_runs, print_comparison, read_run
+from .notebooks import read_run_facts, run_notebooks
+from .run import REPOSITORY, RunOptions, make_environment, run_files
+from .scope import TEST_FILES
+from .surface import FACTS_FILE, read_surface
 
 
-def _find_ours() -> str:
+def _find_our_commit() -> str:
     return find_commit(REPOSITORY)
 
 
@@ -31,14 +30,14 @@ def main() -> None:
     """Run cudnn-frontend's own tests with its module and with ours, and compare."""
 
 
-@main.command()
+@main.command("run")
 @click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
 @click.option(
     "--tests", type=click.Path(path_type=Path, exists=True), required=True, help="cudnn-frontend's test/python."
 )
 @click.option("--tests-commit", default="unknown", help="Which commit these tests are.")
-@click.option("--our-commit", default=_find_ours, help="Which commit ours is, where git cannot say.")
+@click.option("--our-commit", default=_find_our_commit, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
 @click.option("--files", multiple=True, help="A test file; repeatable. Without it, all of backend graphs.")
@@ -52,15 +51,17 @@ def main() -> None:
 @click.option("--together", is_flag=True, help="Run the large files in the pytest of the others, which starts once.")
 @click.option("--limit", "limit_s", default=3600.0, show_default=True, help="Seconds for one pytest.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON lines.")
-def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Path | None, **options: object) -> None:
+def run_tests(
+    files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Path | None, **options: object
+) -> None:
     """Run the test files, each large one in its own pytest, and write one JSON line for each test."""
-    there = tuple(name for name in FILES if (tests / name).exists())  # newer versions have moved or removed some
+    there = tuple(name for name in TEST_FILES if (tests / name).exists())  # newer versions have moved or removed some
     chosen = tuple(name for name in files or there if name not in exclude)
-    plan = Plan(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
+    plan = RunOptions(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
     run_files(plan, Console())
 
 
-@main.command()
+@main.command("compare")
 @click.argument("theirs", type=click.Path(path_type=Path, exists=True))
 @click.argument("ours", type=click.Path(path_type=Path, exists=True))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as JSON.")
@@ -69,14 +70,14 @@ def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Pat
 @click.option(
     "--in-time", is_flag=True, help="Leave out what either run had no time or GPU memory for; how much is said."
 )
-def compare(
+def compare_results(
     theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...], in_time: bool
 ) -> None:
     """Print the tests in which OURS is worse than THEIRS; exit with 1 if there are any."""
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
-    late = {key for _, rows in runs for key, row in rows.items() if in_time and _lacked(row)}
+    late = {key for _, rows in runs for key, row in rows.items() if in_time and _is_out_of_time_or_memory(row)}
     runs = [(about, {key: row for key, row in rows.items() if key not in late}) for about, rows in runs]
     data = compare_runs(runs[0], runs[1], exceptions)
     if late:
@@ -87,24 +88,24 @@ def compare(
     sys.exit(1 if data["total"]["worse"] else 0)
 
 
-def _lacked(row: Mapping[str, Any]) -> bool:
-    """Return whether a test lacked time, or GPU memory that others had used."""
+def _is_out_of_time_or_memory(row: Mapping[str, Any]) -> bool:
+    """Return whether a test ended because of its time limit, or because other processes used the GPU memory."""
     memory = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "Insufficient GPU memory")
     return row["outcome"] == "not run" or str(row["reason"]).startswith(memory)
 
 
-@main.command()
+@main.command("notebooks")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
 @click.option("--notebooks-commit", default="unknown", help="Which commit these notebooks are.")
-@click.option("--our-commit", default=_find_ours, help="Which commit ours is, where git cannot say.")
+@click.option("--our-commit", default=_find_our_commit, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
 @click.option("--limit", "limit_s", default=600.0, show_default=True, help="Seconds for one notebook.")
 @click.option("--jobs", default=1, show_default=True, help="Notebooks at a time.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON.")
-def notebooks(
+def run_notebook_folder(
     folder: Path,
     module: str,
     path: Path | None,
@@ -116,11 +117,11 @@ def notebooks(
     jobs: int,
     out: Path,
 ) -> None:
-    """Run every notebook of FOLDER unchanged, and write where each one ended."""
+    """Run every notebook of FOLDER unchanged, and write how far each one got."""
     if target and module == "cudnn":
         raise click.UsageError("cudnn-frontend runs on the GPU of this machine only: --target is of our module")
-    environment = environment_of(cudnn, path and path.resolve())
-    about = read_about(module, environment, target)
+    environment = make_environment(cudnn, path and path.resolve())
+    about = read_run_facts(module, environment, target)
     ends = run_notebooks(folder, module, environment, target=target, limit_s=limit_s, jobs=jobs)
     about |= {"module": module, "notebooks commit": notebooks_commit, "our commit": our_commit}
     out.write_text(json.dumps({**about, "notebooks": ends}, indent=1) + "\n", encoding="utf-8")
@@ -128,12 +129,12 @@ def notebooks(
         print(f"{name}: {said['end']}", *said.get("warned of", ()))
 
 
-@main.command()
+@main.command("facts")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of cudnn.")
-def facts(path: Path) -> None:
+def store_surface_facts(path: Path) -> None:
     """Read cudnn-frontend's public surface, and store it; needs a cuDNN that its loader finds."""
     sys.path.insert(0, str(path))
-    FACTS.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
+    FACTS_FILE.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Comparison of two runs of the same tests: where is ours worse?"""
+"""Compare two runs of the same tests, with cudnn-frontend and with our module, and find results worse with ours."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from .scope import ON_PURPOSE
+from .scope import INTENDED_DIFFERENCES
 
-__all__ = ["Run", "compare", "differences", "print_comparison", "read_run"]
+__all__ = ["RunResults", "compare_runs", "find_differences", "print_comparison", "read_run"]
 
-Row = Mapping[str, Any]
-Run = tuple[dict[str, Any], dict[str, Row]]
+TestRow = Mapping[str, Any]
+RunResults = tuple[dict[str, Any], dict[str, TestRow]]
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
-MOST_IDS = 50
-REACHED = "reached execute"
-_GIVEN = ("cudnn", "device")  # facts that comparable runs have in common
+MAX_LISTED_IDS = 50
+REACHED_EXECUTE = "reached execute"
+_FACTS_IN_COMMON = ("cudnn", "device")  # facts that comparable runs have in common
 
 
-def read_run(path: Path) -> Run:
-    """Return the facts of the run, and its rows by id; of two rows of one id the later counts.
+def read_run(path: Path) -> RunResults:
+    """Return the facts of a run, and its rows by test id; the later of two rows with one id is used.
 
     The files of several runs may be concatenated in one; ``sampled`` then has the sampled test files,
     ``fast``, if they differ, the files with it, and ``our commit`` all commits.
@@ -36,7 +36,7 @@ def read_run(path: Path) -> Run:
         If the runs are of several modules, cuDNN versions or GPUs.
     """
     about: dict[str, Any] = {}
-    rows: dict[str, Row] = {}
+    rows: dict[str, TestRow] = {}
     run: dict[str, Any] = {}
     parts: dict[str, dict[int, set[int]]] = {}
     fast: dict[str, bool] = {}
@@ -45,7 +45,7 @@ def read_run(path: Path) -> Run:
         line = json.loads(text)
         if "run" in line:
             run = line["run"]
-            _check_alike(about, run, ("module", "module version", *_GIVEN), str(path))
+            _check_equal_facts(about, run, ("module", "module version", *_FACTS_IN_COMMON), str(path))
             commits.setdefault(run.get("our commit", "unknown"))
             about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
@@ -56,19 +56,19 @@ def read_run(path: Path) -> Run:
     if len(commits) > 1:
         about["our commit"] = ", ".join(commits)
     if parts:
-        about["sampled"] = {name: "; ".join(_sampled(*one) for one in of.items()) for name, of in parts.items()}
+        about["sampled"] = {name: "; ".join(_format_sample(*one) for one in of.items()) for name, of in parts.items()}
     if len({*fast.values()}) > 1:
         about["fast"] = [name for name, was in fast.items() if was]
     return about, rows
 
 
-def _check_alike(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+def _check_equal_facts(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str], where: str) -> None:
     for name in names:
         if name in one and name in other and one[name] != other[name]:
             raise click.UsageError(f"{where}: {name} is {one[name]} and {other[name]}, give runs of one and the same")
 
 
-def _sampled(sample: int, parts: set[int]) -> str:
+def _format_sample(sample: int, parts: set[int]) -> str:
     if parts == {0}:
         return f"1 in {sample}"
     if len(parts) == 1:
@@ -76,37 +76,41 @@ def _sampled(sample: int, parts: set[int]) -> str:
     return f"{len(parts)} in {sample}, parts {', '.join(map(str, sorted(parts)))}"
 
 
-def _kinds(row: Row) -> list[str]:
+def _list_error_kinds(row: TestRow) -> list[str]:
     return [error["kind"] for error in row["errors"]]
 
 
-def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[str]:
-    """Return the ways in which ours is worse for one test; the aim is an empty list."""
+def find_differences(theirs: TestRow, ours: TestRow | None, exceptions: bool = True) -> list[str]:
+    """Return how the result of one test is worse with our module, empty if it is not worse."""
     if ours is None:
         return ["not in our run"]
     found = []
     was, now = theirs["outcome"], ours["outcome"]
     if was in ("passed", "skipped") and now in ("failed", "crashed", "not run"):
         found.append(f"{was} with theirs, {now} with ours")
-    elif was != "skipped" and now == "skipped" and not (was in ("failed", "crashed") and ours["reason"] == REACHED):
+    elif (
+        was != "skipped"
+        and now == "skipped"
+        and not (was in ("failed", "crashed") and ours["reason"] == REACHED_EXECUTE)
+    ):
         found.append(f"{was} with theirs, skipped with ours")
     elif was == "failed" and now in ("crashed", "not run"):
         found.append(f"failed with theirs, {now} with ours")
     if ours["executes"] < theirs["executes"] and not was == now == "passed":  # some tests retry when memory is short
         found.append(f"{theirs['executes']} executes with theirs, {ours['executes']} with ours")
-    if theirs["executes"] == ours["executes"] and first_difference(theirs.get("graphs"), ours.get("graphs")):
+    if theirs["executes"] == ours["executes"] and find_first_difference(theirs.get("graphs"), ours.get("graphs")):
         found.append("graphs differ")
     if (
         exceptions
-        and not _better(theirs, ours)
-        and (_kinds(theirs), theirs["errors_in_all"]) != (_kinds(ours), ours["errors_in_all"])
+        and not _is_better(theirs, ours)
+        and (_list_error_kinds(theirs), theirs["errors_in_all"]) != (_list_error_kinds(ours), ours["errors_in_all"])
     ):
         found.append("exceptions differ")
     return found
 
 
-def first_difference(theirs: Any, ours: Any, place: str = "") -> str:
-    """Return the first difference of two JSON values; nothing if they are equal, or if one is missing."""
+def find_first_difference(theirs: Any, ours: Any, place: str = "") -> str:
+    """Describe the first difference of two JSON values; empty if they are equal, or if one is missing."""
     if theirs is None or ours is None or theirs == ours:
         return ""
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping) and theirs.keys() == ours.keys():
@@ -115,10 +119,10 @@ def first_difference(theirs: Any, ours: Any, place: str = "") -> str:
         pairs = [(str(n), *pair) for n, pair in enumerate(zip(theirs, ours, strict=True))]
     else:
         return f"{place}: {json.dumps(theirs)[:300]} with theirs, {json.dumps(ours)[:300]} with ours"
-    return next(filter(None, (first_difference(one, other, f"{place}/{key}") for key, one, other in pairs)), "")
+    return next(filter(None, (find_first_difference(one, other, f"{place}/{key}") for key, one, other in pairs)), "")
 
 
-def _counts(rows: Iterable[Row]) -> dict[str, int]:
+def _count_outcomes(rows: Iterable[TestRow]) -> dict[str, int]:
     rows = list(rows)
     outcomes = Counter(row["outcome"] for row in rows)
     counts = {"ids": len(rows), **{name: outcomes.get(name, 0) for name in OUTCOMES}}
@@ -127,32 +131,32 @@ def _counts(rows: Iterable[Row]) -> dict[str, int]:
     return counts
 
 
-def _better(theirs: Row, ours: Row | None) -> bool:
+def _is_better(theirs: TestRow, ours: TestRow | None) -> bool:
     if ours is None:
         return False
     passes = ours["outcome"] == "passed" and theirs["outcome"] != "passed"
     return bool(passes or ours["executes"] > theirs["executes"])
 
 
-def _has_graphs(row: Row | None) -> bool:
+def _has_graphs(row: TestRow | None) -> bool:
     return bool(row and row.get("graphs"))
 
 
-def _purpose(test: str) -> str | None:
-    """Return why ours differs on purpose in a test, None if it does not."""
+def _find_intended_reason(test: str) -> str | None:
+    """Return the reason of an intended difference in a test, None if there is none."""
     file, _, name = test.partition("::")
-    return next((why for (of, part), why in ON_PURPOSE.items() if of == file and part in name), None)
+    return next((why for (of, part), why in INTENDED_DIFFERENCES.items() if of == file and part in name), None)
 
 
-def _brief(row: Row | None) -> dict[str, Any] | None:
+def _summarize_row(row: TestRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     brief = {name: row[name] for name in ("outcome", "reason", "stage", "executes")}
     return {**brief, "errors": [f"{error['call']}: {error['kind']}: {error['text']}" for error in row["errors"][:3]]}
 
 
-def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
-    """Return the comparison as plain data: for each file the counts of both runs and the ids with ours worse.
+def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) -> dict[str, Any]:
+    """Return the comparison as plain data: for each file the counts of both runs and the ids of worse results.
 
     Parameters
     ----------
@@ -166,36 +170,36 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
     click.UsageError
         If cuDNN, GPU, torch, marker or seed of the two differ.
     """
-    _check_alike(theirs[0], ours[0], (*_GIVEN, "torch", "mark", "seed"), "theirs and ours")
+    _check_equal_facts(theirs[0], ours[0], (*_FACTS_IN_COMMON, "torch", "mark", "seed"), "theirs and ours")
     files: dict[str, Any] = {}
     for name in dict.fromkeys(row["file"] for row in (*theirs[1].values(), *ours[1].values())):
         left = {key: row for key, row in theirs[1].items() if row["file"] == name}
         right = {key: row for key, row in ours[1].items() if row["file"] == name}
-        found = {key: differences(row, right.get(key), exceptions) for key, row in left.items()}
-        worse = {key: ways for key, ways in found.items() if ways and not _purpose(key)}
+        found = {key: find_differences(row, right.get(key), exceptions) for key, row in left.items()}
+        worse = {key: ways for key, ways in found.items() if ways and not _find_intended_reason(key)}
         files[name] = {
-            "theirs": _counts(left.values()),
-            "ours": _counts(right.values()),
+            "theirs": _count_outcomes(left.values()),
+            "ours": _count_outcomes(right.values()),
             "worse": len(worse),
-            "better": sum(_better(row, right.get(key)) for key, row in left.items()),
+            "better": sum(_is_better(row, right.get(key)) for key, row in left.items()),
             "graphs compared": sum(_has_graphs(row) and _has_graphs(right.get(key)) for key, row in left.items()),
             "only in ours": len(right.keys() - left.keys()),
-            "on purpose": {key: why for key, ways in found.items() if ways and (why := _purpose(key))},
+            "on purpose": {key: why for key, ways in found.items() if ways and (why := _find_intended_reason(key))},
             "ways": dict(Counter(way for found in worse.values() for way in found).most_common()),
             "worse ids": [
                 {
                     "id": key,
                     "ways": worse[key],
-                    "theirs": _brief(left[key]),
-                    "ours": _brief(right.get(key)),
-                    "graphs": first_difference(left[key].get("graphs"), right.get(key, {}).get("graphs")),
+                    "theirs": _summarize_row(left[key]),
+                    "ours": _summarize_row(right.get(key)),
+                    "graphs": find_first_difference(left[key].get("graphs"), right.get(key, {}).get("graphs")),
                 }
-                for key in list(worse)[:MOST_IDS]
+                for key in list(worse)[:MAX_LISTED_IDS]
             ],
         }
     total = {
-        "theirs": _counts(theirs[1].values()),
-        "ours": _counts(ours[1].values()),
+        "theirs": _count_outcomes(theirs[1].values()),
+        "ours": _count_outcomes(ours[1].values()),
         "worse": sum(file["worse"] for file in files.values()),
         "better": sum(file["better"] for file in files.values()),
         "graphs compared": sum(file["graphs compared"] for file in files.values()),
@@ -205,14 +209,14 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
 
 
 def print_comparison(data: Mapping[str, Any], console: Console) -> None:
-    """Print one line per file, then how ours is worse."""
-    table = Table(title=f"{_title(data['theirs'])} and {_title(data['ours'])}")
+    """Print one line per test file, then how the results of our module are worse."""
+    table = Table(title=f"{_format_run_name(data['theirs'])} and {_format_run_name(data['ours'])}")
     table.add_column("file")
     heads = ("ids", "passed", "skipped", "failed", "reach execute", "executes")
     for head in (*heads, "worse", "better"):
         table.add_column(head, justify="right")
     for name, file in (*data["files"].items(), ("all", data["total"])):
-        cells = [_pair(file["theirs"], file["ours"], head) for head in heads]
+        cells = [_format_counts(file["theirs"], file["ours"], head) for head in heads]
         table.add_row(name, *cells, str(file["worse"]), str(file["better"]))
     console.print(table)
     for name, file in data["files"].items():
@@ -222,12 +226,16 @@ def print_comparison(data: Mapping[str, Any], console: Console) -> None:
             console.print(f"on purpose: {test}: {why}", highlight=False, markup=False)
 
 
-def _pair(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:
-    def number(counts: Mapping[str, int]) -> int:
+def _format_counts(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:
+    def count_results(counts: Mapping[str, int]) -> int:
         return counts[head] + (counts["crashed"] + counts["not run"] if head == "failed" else 0)
 
-    return str(number(theirs)) if number(theirs) == number(ours) else f"{number(theirs)} / {number(ours)}"
+    return (
+        str(count_results(theirs))
+        if count_results(theirs) == count_results(ours)
+        else f"{count_results(theirs)} / {count_results(ours)}"
+    )
 
 
-def _title(about: Mapping[str, Any]) -> str:
+def _format_run_name(about: Mapping[str, Any]) -> str:
     return f"{about.get('module')} {about.get('module version')} (cuDNN {about.get('cudnn')}, {about.get('device')})"

@@ -98,7 +98,7 @@ class _WithoutCounterpart:
         pytest.skip(f"no counterpart: {self._name}")
 
 
-def _dropout_mask(dropout: float) -> _WithoutCounterpart | None:
+def _make_dropout_mask_placeholder(dropout: float) -> _WithoutCounterpart | None:
     return _WithoutCounterpart("the dropout mask as a result") if dropout else None
 
 
@@ -117,7 +117,7 @@ def pad_input(x: Any, indices: Any, batch: int, seq: int) -> Any:
     return x.new_zeros((batch * seq, *x.shape[1:])).index_put((indices,), x).unflatten(0, (batch, seq))
 
 
-def _read_options(
+def _convert_options(
     window: Sequence[Any], causal: bool, scale: float | None, soft_cap: float, slopes: Any, deterministic: bool
 ) -> dict[str, Any]:
     """Return the options of our operators: flash-attn aligns masks at the bottom right, and counts both bounds."""
@@ -149,13 +149,13 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Return attention of [b, s, h, d]; with `return_attn_probs` also the statistics [b, h, s_q]."""
-    options = _read_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
+    options = _convert_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
     found = torch_ops.attention(
         *(x.transpose(1, 2) for x in (q, k, v)), dropout=dropout_p, return_stats=return_attn_probs, **options
     )
     if not return_attn_probs:
         return found.transpose(1, 2)
-    return found[0].transpose(1, 2), found[1].squeeze(-1), _dropout_mask(dropout_p)
+    return found[0].transpose(1, 2), found[1].squeeze(-1), _make_dropout_mask_placeholder(dropout_p)
 
 
 def flash_attn_kvpacked_func(q: Any, kv: Any, *args: Any, **options: Any) -> Any:
@@ -187,9 +187,9 @@ def flash_attn_varlen_func(
     block_table: Any = None,
 ) -> Any:
     """Return attention of packed tokens [t, h, d]; with `return_attn_probs` also the statistics [h, t]."""
-    options = _read_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
+    options = _convert_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
     if block_table is not None:
-        _check_pages(k, cu_seqlens_k.diff(), block_table)
+        _skip_unsupported_pages(k, cu_seqlens_k.diff(), block_table)
         return torch_ops.attention_with_kvcache(
             *(q, k, v, block_table, cu_seqlens_k.diff()),
             cu_seqlens_q=cu_seqlens_q,
@@ -203,10 +203,10 @@ def flash_attn_varlen_func(
         return_stats=return_attn_probs,
         **options,
     )
-    return (*found, _dropout_mask(dropout_p)) if return_attn_probs else found
+    return (*found, _make_dropout_mask_placeholder(dropout_p)) if return_attn_probs else found
 
 
-def _check_pages(pages: Any, lengths: Any, block_table: Any) -> None:
+def _skip_unsupported_pages(pages: Any, lengths: Any, block_table: Any) -> None:
     """Skip a test of what flash-attn does and this package does not: copy the pages, and read lengths back."""
     if pages.shape[-1] % 8:
         pytest.skip("no counterpart: pages are not copied, so their head dim must be a multiple of 8")
@@ -248,9 +248,9 @@ def flash_attn_with_kvcache(
         pytest.skip("no counterpart: new keys appended to the cache, rotary embeddings")
     if cache_leftpad is not None or cache_batch_idx is not None:
         pytest.skip("no counterpart: padding on the left, an index of the cache's samples")
-    options = _read_options(window_size, causal, None, 0.0, alibi_slopes, False)
+    options = _convert_options(window_size, causal, None, 0.0, alibi_slopes, False)
     if block_table is not None:
-        _check_pages(k_cache, cache_seqlens, block_table)
+        _skip_unsupported_pages(k_cache, cache_seqlens, block_table)
         return torch_ops.attention_with_kvcache(q, k_cache, v_cache, block_table, cache_seqlens, **options)
     lengths = {"seq_len_q": cache_seqlens.new_full((q.shape[0],), q.shape[1]), "seq_len_kv": cache_seqlens}
     found = torch_ops.attention(*(x.transpose(1, 2) for x in (q, k_cache, v_cache)), **lengths, **options)

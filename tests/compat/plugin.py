@@ -1,4 +1,4 @@
-"""Pytest plugin of the runs: chooses the module ``cudnn``, provides the described GPU, writes one JSON line per test.
+"""Pytest plugin of compatibility runs: choose the module ``cudnn``, describe a GPU, write one JSON line per test.
 
 ``python -m tests.compat run`` passes its options through ``PYTEST_ADDOPTS``, so that a pytest started by a test has
 them too; such an inner pytest writes no lines.
@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
-from .compare import REACHED
+from .compare import REACHED_EXECUTE
 from .recorder import Recorder
-from .run import missing_row
+from .run import make_missing_row
 
-INNER = "CUDNN_COMPAT_INNER"
-GRAPH_ARGUMENTS = (
+INNER_PYTEST_VARIABLE = "CUDNN_COMPAT_INNER"
+GRAPH_ARGUMENT_NAMES = (
     "name", "io_data_type", "intermediate_data_type", "compute_data_type", "handle", "sm_count", "sm_version",
     "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",
 )  # fmt: skip
 
 #: Modules of cudnn-frontend only, which files with tests of backend graphs import at their top.
-OWN = {
+FRONTEND_ONLY_NAMES = {
     "_device": ("_primary_context", "ensure_current_context"),
     "engines": ("BaseEngine",),
     "frost": (),
@@ -40,7 +40,7 @@ OWN = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the options of this plugin to pytest."""
     group = parser.getgroup("compat")
     group.addoption("--compat-module", choices=("frontend", "cudnn"), default="cudnn", help="what is imported as cudnn")
     group.addoption("--compat-target", default=None, help="pretend that this described GPU is here (h100, a100)")
@@ -53,27 +53,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Install the module before the tests' own conftest imports it."""
+    """Install the module under test as ``cudnn`` before the tests' own conftest imports it."""
     options = early_config.known_args_namespace
     if options.compat_module == "frontend":
         importlib.import_module("cudnn_backend_py.frontend").install()
-        _install_placeholders()
+        _install_placeholder_modules()
     instead = None
     if options.compat_target:
         instead = _do_nothing
-        _describe_gpu(options.compat_target)
+        _describe_gpu_to_torch(options.compat_target)
     cudnn = importlib.import_module("cudnn")
     if options.compat_target:
         _describe_gpu_to_cudnn(cudnn, options.compat_target)
         if options.compat_fast:
-            _build_no_plans(cudnn.pygraph)
-    early_config.stash[_sweep] = Sweep(Recorder(cudnn, instead), deviceless=instead is not None)
+            _skip_plan_builds(cudnn.pygraph)
+    early_config.stash[_hooks_key] = CompatibilityHooks(Recorder(cudnn, instead), deviceless=instead is not None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the hooks."""
-    sweep = config.stash[_sweep]
-    sweep.out = None if INNER in os.environ else config.getoption("--compat-out")
+    """Register the hooks that seed, record and write tests."""
+    sweep = config.stash[_hooks_key]
+    sweep.out = None if INNER_PYTEST_VARIABLE in os.environ else config.getoption("--compat-out")
     sweep.sample, sweep.part = config.getoption("--compat-sample"), config.getoption("--compat-part")
     sweep.seed = config.getoption("--compat-seed")
     config.pluginmanager.register(sweep, "compat-sweep")
@@ -83,8 +83,8 @@ def _do_nothing() -> None:
     return None
 
 
-class Sweep:
-    """The hooks of one run in one worker."""
+class CompatibilityHooks:
+    """The pytest hooks of one run in one worker: seeding, sampling, recording, and writing of results."""
 
     def __init__(self, recorder: Recorder, deviceless: bool) -> None:
         self.recorder = recorder
@@ -95,56 +95,60 @@ class Sweep:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self) -> None:
-        self._seed_all("collection")
+        self._seed_generators("collection")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if self.sample > 1:
-            kept = [item for item in items if _hash(item.nodeid) % self.sample == self.part]
-            left = [item for item in items if _hash(item.nodeid) % self.sample != self.part]
+            kept = [item for item in items if _hash_text(item.nodeid) % self.sample == self.part]
+            left = [item for item in items if _hash_text(item.nodeid) % self.sample != self.part]
             items[:] = kept
             config.hook.pytest_deselected(items=left)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and self.out and _is_first_worker():
-            _append(self.out, missing_row(report.nodeid, report.nodeid, _reason(report), "failed"))
+            _append_json_line(
+                self.out, make_missing_row(report.nodeid, report.nodeid, _format_reason(report), "failed")
+            )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if self.out and _is_first_worker() and session.items:
             ids = Path(self.out + ".collected")
             ids.write_text("\n".join(item.nodeid for item in session.items) + "\n", encoding="utf-8")
-            Path(self.out + ".about").write_text(json.dumps(_about(session.config)), encoding="utf-8")
+            Path(self.out + ".about").write_text(json.dumps(_collect_run_facts(session.config)), encoding="utf-8")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """Write the line of a test after a crash of its worker; pytest-xdist calls it in the controlling process."""
+        """Write the line of a test after a crash of its worker; called by pytest-xdist in the controlling process."""
         if self.out:
-            _append(self.out, missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed"))
+            _append_json_line(
+                self.out, make_missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed")
+            )
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
-        os.environ[INNER] = "1"
-        self.recorder.start()
+        os.environ[INNER_PYTEST_VARIABLE] = "1"
+        self.recorder.reset()
         self.reports: list[pytest.TestReport] = []
         self.started = time.perf_counter()
-        self._seed_all(item.nodeid)
+        self._seed_generators(item.nodeid)
         yield
-        self._write(item.nodeid)
+        self._write_result(item.nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, None]:
         outcome = yield
         recorder = self.recorder
-        if not self.deviceless or not recorder.executes or recorder.errors_since_execute:
+        if not self.deviceless or not recorder.execution_count or recorder.errors_since_execute:
             return
         if outcome.excinfo is None or outcome.excinfo[0] is not KeyboardInterrupt:
-            outcome.force_exception(pytest.skip.Exception(REACHED))
+            outcome.force_exception(pytest.skip.Exception(REACHED_EXECUTE))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, None]:
         outcome = yield
         self.reports.append(outcome.get_result())
 
-    def _write(self, nodeid: str) -> None:
+    def _write_result(self, nodeid: str) -> None:
         if not self.out or not self.reports:
             return
         worst = max(self.reports, key=lambda report: ("passed", "skipped", "failed").index(report.outcome))
@@ -153,18 +157,18 @@ class Sweep:
             "id": nodeid,
             "file": nodeid.partition("::")[0],
             "outcome": worst.outcome,
-            "reason": "" if worst.passed else _reason(worst),
+            "reason": "" if worst.passed else _format_reason(worst),
             "stage": recorder.stage,
-            "executes": recorder.executes,
+            "executes": recorder.execution_count,
             "graphs": recorder.graphs,
             "errors": recorder.errors,
-            "errors_in_all": recorder.errors_in_all,
+            "errors_in_all": recorder.error_count,
             "seconds": round(time.perf_counter() - self.started, 3),
         }
-        _append(self.out, line)
+        _append_json_line(self.out, line)
 
-    def _seed_all(self, name: str) -> None:
-        number = (_hash(name) + self.seed) % 2**32
+    def _seed_generators(self, name: str) -> None:
+        number = (_hash_text(name) + self.seed) % 2**32
         random.seed(number)
         for module in ("numpy", "torch"):
             if module in sys.modules:
@@ -172,19 +176,19 @@ class Sweep:
                 seed(number)
 
 
-_sweep = pytest.StashKey[Sweep]()
+_hooks_key = pytest.StashKey[CompatibilityHooks]()
 
 
 def _is_first_worker() -> bool:
     return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
 
 
-def _hash(text: str) -> int:
+def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
-def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the reason of a skip or a failure, in one line."""
+def _format_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return the reason of a skipped or failed test in one line."""
     if isinstance(report.longrepr, tuple):
         text = report.longrepr[2].removeprefix("Skipped: ")
     else:
@@ -194,8 +198,8 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return lines[0][:300] if lines else ""
 
 
-def _about(config: pytest.Config) -> dict[str, Any]:
-    """Return the facts of a run: the versions, and the GPU or the described one."""
+def _collect_run_facts(config: pytest.Config) -> dict[str, Any]:
+    """Return the facts of a run: versions, and the name of the real or described GPU."""
     cudnn, torch = sys.modules["cudnn"], sys.modules.get("torch")
     target = config.getoption("--compat-target")
     return {
@@ -203,16 +207,16 @@ def _about(config: pytest.Config) -> dict[str, Any]:
         "cudnn": cudnn.backend_version_string(),
         "torch": torch.__version__ if torch else "not imported",
         "python": ".".join(map(str, sys.version_info[:3])),
-        "device": f"described {target}" if target else _gpu_name(torch),
+        "device": f"described {target}" if target else _get_gpu_name(torch),
     }
 
 
-def _gpu_name(torch: Any) -> str:
+def _get_gpu_name(torch: Any) -> str:
     return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_available() else "no GPU"
 
 
-def _append(path: str, line: dict[str, Any]) -> None:
-    """Append one line at once, because the workers of one run share the file."""
+def _append_json_line(path: str, line: dict[str, Any]) -> None:
+    """Append one JSON line in a single write, because the workers of one run share the file."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, (json.dumps(line) + "\n").encode())
@@ -223,18 +227,18 @@ def _append(path: str, line: dict[str, Any]) -> None:
 # Names that ours does not have
 
 
-def _install_placeholders() -> None:
-    """Allow imports of names of ``OWN`` at the top of a file: their use is refused."""
+def _install_placeholder_modules() -> None:
+    """Make the names in ``FRONTEND_ONLY_NAMES`` importable; their use raises an error."""
     from cudnn_backend_py.frontend.errors import kernel_not_offered_error
 
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+    def raise_not_offered(self: Any, *args: Any, **kwargs: Any) -> None:
         raise kernel_not_offered_error(type(self).__name__)
 
-    for name, members in OWN.items():
+    for name, members in FRONTEND_ONLY_NAMES.items():
         full = f"cudnn.{name}"
         module = importlib.import_module(full) if name == "engines" else sys.modules.setdefault(full, ModuleType(full))
         for member in members:
-            setattr(module, member, type(member, (), {"__init__": refuse}))
+            setattr(module, member, type(member, (), {"__init__": raise_not_offered}))
     device: Any = sys.modules["cudnn._device"]
     device.is_available = lambda: sys.modules["torch"].cuda.is_available()
     device.device_count = lambda: sys.modules["torch"].cuda.device_count()
@@ -243,7 +247,7 @@ def _install_placeholders() -> None:
 # The described GPU
 
 
-def _describe_gpu(target: str) -> None:
+def _describe_gpu_to_torch(target: str) -> None:
     from cudnn_backend_py.frontend import described_torch
     from cudnn_backend_py.native import load_driver
     from cudnn_backend_py.target import find_profile
@@ -261,7 +265,7 @@ def _describe_gpu_to_cudnn(cudnn: Any, target: str) -> None:
     device = describe(profile.json())
     cudnn.create_device_properties = lambda which: describe(profile.json() if isinstance(which, int) else which)
     ours = "cudnn_backend_py" in (cudnn.__file__ or "")
-    handle = _handle_of(target) if ours else cudnn.Handle(1, 0, 0)
+    handle = _create_described_handle(target) if ours else cudnn.Handle(1, 0, 0)
     cudnn.create_handle = lambda: handle
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
@@ -269,18 +273,18 @@ def _describe_gpu_to_cudnn(cudnn: Any, target: str) -> None:
         importlib.import_module("cudnn.wrapper").get_default_handle = lambda: 1  # else it reports that nothing can run
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
-    def described(self: Any, *args: Any, **kwargs: Any) -> None:
-        kwargs.update(zip(GRAPH_ARGUMENTS, args, strict=False))
+    def init_with_device(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.update(zip(GRAPH_ARGUMENT_NAMES, args, strict=False))
         kwargs.pop("handle", None)
         make(self, **{"device_property": device, "sm_version": profile.sm, **kwargs})
 
     def deserialize(self: Any, *args: Any) -> Any:
         return load(self, args[-1])
 
-    cudnn.pygraph.__init__, cudnn.pygraph.deserialize = described, deserialize
+    cudnn.pygraph.__init__, cudnn.pygraph.deserialize = init_with_device, deserialize
 
 
-def _handle_of(target: str) -> Any:
+def _create_described_handle(target: str) -> Any:
     from cudnn_backend_py.frontend import handles
 
     handles.set_default_target(target)
@@ -290,15 +294,15 @@ def _handle_of(target: str) -> Any:
         handles.set_default_target(None)
 
 
-def _build_no_plans(graph: Any) -> None:
+def _skip_plan_builds(graph: Any) -> None:
     """Skip the compilation of kernels, the largest cost: plans are judged, not built."""
 
-    def build(self: Any, *modes: Any) -> None:
+    def build_without_plans(self: Any, *modes: Any) -> None:
         self.validate()
         self.build_operation_graph()
         self.create_execution_plans(*modes)
         self.check_support()
 
-    graph.build = build
+    graph.build = build_without_plans
     graph.build_plans = graph.build_plan_at_index = lambda self, *args, **kwargs: None
     graph.get_workspace_size = graph.get_workspace_size_plan_at_index = lambda self, *args: 0

@@ -1,4 +1,4 @@
-"""Runs cudnn-frontend's test files in separate pytests, the large ones one by one, and collects the lines."""
+"""Run cudnn-frontend's test files, each large one in its own pytest process, and collect one result line per test."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 from rich.console import Console
 
-from .scope import LARGE
+from .scope import LARGE_TEST_FILES
 
-__all__ = ["REPOSITORY", "Plan", "environment_of", "run_files"]
+__all__ = ["REPOSITORY", "RunOptions", "make_environment", "run_files"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunOptions:
     """Test files and options of a run.
 
     ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in the version store, or
@@ -50,33 +50,33 @@ class Plan:
     our_commit: str = "unknown"
 
 
-def run_files(plan: Plan, console: Console) -> None:
+def run_files(plan: RunOptions, console: Console) -> None:
     """Run every file and write ``plan.out``: a line about the run, then one line for each test."""
-    environment = _environment(plan)
+    environment = _make_pytest_environment(plan)
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
-    alone = () if plan.together else tuple(name for name in plan.files if name in LARGE)
+    alone = () if plan.together else tuple(name for name in plan.files if name in LARGE_TEST_FILES)
     small = tuple(name for name in plan.files if name not in alone)
     for group in (small, *((name,) for name in alone)):
         if not group:
             continue
-        ending = _run_group(plan, group, environment)
-        found, here = _gather(plan, group, ending)
+        ending = _run_pytest(plan, group, environment)
+        found, here = _read_results(plan, group, ending)
         about = about or here
         rows += found
         for name in group:
-            console.print(_summary(name, [row for row in found if row["file"] == name]), highlight=False)
+            console.print(_format_summary(name, [row for row in found if row["file"] == name]), highlight=False)
         console.print(f"pytest: {ending}", highlight=False)
-        _write(plan, about, rows)
+        _write_results(plan, about, rows)
 
 
-def _summary(name: str, rows: list[dict[str, Any]]) -> str:
+def _format_summary(name: str, rows: list[dict[str, Any]]) -> str:
     words = dict.fromkeys(row["outcome"] for row in rows)
     outcomes = ", ".join(f"{sum(row['outcome'] == word for row in rows)} {word}" for word in words)
     return f"{name}: {outcomes or 'no tests'}; {sum(row['executes'] > 0 for row in rows)} reach execute"
 
 
-def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+def _write_results(plan: RunOptions, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
     run = {
         **about,
         "module": plan.module,
@@ -89,27 +89,27 @@ def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any
     plan.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _environment(plan: Plan) -> dict[str, str]:
-    environment = environment_of(plan.cudnn, plan.path)
+def _make_pytest_environment(plan: RunOptions) -> dict[str, str]:
+    environment = make_environment(plan.cudnn, plan.path)
     options = ["-p", "no:cacheprovider", "-p", "tests.compat.plugin", "--compat-module", plan.module]
-    options += ["--compat-out", str(_part(plan)), "--compat-sample", str(plan.sample)]
+    options += ["--compat-out", str(_get_partial_path(plan)), "--compat-sample", str(plan.sample)]
     options += ["--compat-part", str(plan.part), "--compat-seed", str(plan.seed)]
     options += ["--compat-target", plan.target] if plan.target else []
     environment["PYTEST_ADDOPTS"] = shlex.join(options)
     return environment
 
 
-def environment_of(cudnn: str | None, path: Path | None) -> dict[str, str]:
-    """Return the environment of a process: ``cudnn`` as in ``Plan``, and the module found in ``path``."""
-    environment = _with_cudnn(cudnn)
+def make_environment(cudnn: str | None, path: Path | None) -> dict[str, str]:
+    """Return the environment of a child process with a cuDNN (as in ``RunOptions``) and `path` in ``PYTHONPATH``."""
+    environment = _make_cudnn_environment(cudnn)
     places = [*([str(path)] if path else []), str(REPOSITORY), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return environment
 
 
-def _with_cudnn(cudnn: str | None) -> dict[str, str]:
-    """Return an environment in which both modules load one cuDNN, by our variable and by the loader's."""
+def _make_cudnn_environment(cudnn: str | None) -> dict[str, str]:
+    """Return environment variables with which cudnn-frontend and this package load the same cuDNN."""
     if cudnn is None:
         return dict(os.environ)
     if Path(cudnn).is_dir():
@@ -126,13 +126,13 @@ def _with_cudnn(cudnn: str | None) -> dict[str, str]:
     return environment
 
 
-def _part(plan: Plan) -> Path:
+def _get_partial_path(plan: RunOptions) -> Path:
     return plan.out.resolve().with_name(plan.out.name + ".part")
 
 
-def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str]) -> str:
+def _run_pytest(plan: RunOptions, files: Sequence[str], environment: Mapping[str, str]) -> str:
     """Run some files in one pytest and return its exit code."""
-    part = _part(plan)
+    part = _get_partial_path(plan)
     part.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("", ".collected", ".about"):
         Path(f"{part}{suffix}").unlink(missing_ok=True)
@@ -147,7 +147,7 @@ def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str])
         "--tb=short",
         "--continue-on-collection-errors",
     ]
-    command += ["--compat-fast"] if plan.fast and files[0] in LARGE else []
+    command += ["--compat-fast"] if plan.fast and files[0] in LARGE_TEST_FILES else []
     command += ["-n", str(plan.workers), "--max-worker-restart", "100"] if plan.workers else []
     log = plan.out.with_name(plan.out.name + ".log")
     with log.open("a", encoding="utf-8") as stream:
@@ -164,9 +164,9 @@ def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str])
             child.wait()
 
 
-def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the rows of some files, including those that the plugin could not write, and the facts of the run."""
-    part = _part(plan)
+def _read_results(plan: RunOptions, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of some test files, including tests without a result, and the facts of the run."""
+    part = _get_partial_path(plan)
     rows: dict[str, dict[str, Any]] = {}
     if part.exists():
         for text in part.read_text(encoding="utf-8").splitlines():
@@ -176,11 +176,11 @@ def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[st
     ids = collected.read_text(encoding="utf-8").splitlines() if collected.exists() else []
     for test in ids:
         if test not in rows:
-            rows[test] = missing_row(test, test.partition("::")[0], ending)
+            rows[test] = make_missing_row(test, test.partition("::")[0], ending)
     if not ids and "status 5" not in ending:
         present = {row["file"] for row in rows.values()}
         reason = f"nothing was collected: {ending}"
-        rows.update({name: missing_row(name, name, reason) for name in files if name not in present})
+        rows.update({name: make_missing_row(name, name, reason) for name in files if name not in present})
     about = Path(f"{part}.about")
     said = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
     for path in (part, collected, about):
@@ -188,7 +188,7 @@ def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[st
     return list(rows.values()), said
 
 
-def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
-    """Return the row of a test without a result."""
+def make_missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
+    """Return the row of a test without a result, with the reason."""
     row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}

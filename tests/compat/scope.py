@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FILES", "LARGE", "ON_PURPOSE"]
+__all__ = ["INTENDED_DIFFERENCES", "LARGE_TEST_FILES", "TEST_FILES"]
 
 # The quick ones first. Left out: test_apply_rope, test_cudnn_sdpa_op, test_moe_grouped_matmul_op, test_sm90_*,
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
@@ -12,7 +12,7 @@ __all__ = ["FILES", "LARGE", "ON_PURPOSE"]
 # of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
 # core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
 # test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter requests heur_mode.OPENSOURCE alone).
-FILES = (
+TEST_FILES = (
     "conv/graph/test_conv_bias.py",
     "conv/graph/test_conv_fixed.py",
     "conv/graph/test_conv_genstats.py",
@@ -94,7 +94,7 @@ FILES = (
 )
 
 # Each of these gets its own pytest; the others share one, because starting costs more than their tests.
-LARGE = (
+LARGE_TEST_FILES = (
     "conv/graph/test_conv_large_tensor_fuzzer.py",
     "conv/graph/test_conv_fuzzer.py",
     "norm/graph/test_norm_fuzzer.py",
@@ -104,52 +104,69 @@ LARGE = (
     "test_mhas_v2.py",
     "test_mhas.py",
     "sdpa/graph/test_mhas_v2.py",
-    *(name for name in FILES if name.startswith("sdpa/graph/suites/")),
+    *(name for name in TEST_FILES if name.startswith("sdpa/graph/suites/")),
 )
 
-_NATIVE, _LOWERING = "core/graph/test_graph_native.py", "core/graph/test_native_backend_lowering.py"
-_OVERLOAD, _WORKSPACE = "core/graph/test_execute_overload.py", "core/graph/test_execute_workspace.py"
-_WRAPPER, _PARITY = "core/graph/test_wrapper_graph.py", "core/graph/test_api_signature_parity.py"
-_KNOBS, _LIFETIME = "core/test_knob_vocabulary.py", "core/graph/test_cuda_capture_lifetime.py"
-_THREAD, _PACK = "core/graph/test_ensure_current_context.py", "core/graph/test_variant_pack_normalization.py"
-_AT_ONCE = "an argument of a wrong kind is refused where it is given, not when the graph is built"
-_COMPILED = "a class of cudnn-frontend's compiled part, which is not here"
-_KERNEL = "a kernel of cudnn-frontend's own"
-_BOTH = "an engine that the program named and cuDNN refuses is a RuntimeError, too, as it was before 1.32"
-_OPERANDS = "the private pack of buffers that cudnn-frontend's Python and compiled parts share"
+_GRAPH_TESTS, _LOWERING_TESTS = "core/graph/test_graph_native.py", "core/graph/test_native_backend_lowering.py"
+_EXECUTE_OVERLOAD_TESTS, _WORKSPACE_TESTS = (
+    "core/graph/test_execute_overload.py",
+    "core/graph/test_execute_workspace.py",
+)
+_WRAPPER_TESTS, _SIGNATURE_TESTS = "core/graph/test_wrapper_graph.py", "core/graph/test_api_signature_parity.py"
+_KNOB_TESTS, _CUDA_GRAPH_LIFETIME_TESTS = "core/test_knob_vocabulary.py", "core/graph/test_cuda_capture_lifetime.py"
+_CURRENT_CONTEXT_TESTS, _VARIANT_PACK_TESTS = (
+    "core/graph/test_ensure_current_context.py",
+    "core/graph/test_variant_pack_normalization.py",
+)
+_EARLY_REFUSAL_REASON = "an argument of a wrong kind is refused where it is given, not when the graph is built"
+_COMPILED_CLASS_REASON = "a class of cudnn-frontend's compiled part, which is not here"
+_OWN_KERNEL_REASON = "a kernel of cudnn-frontend's own"
+_EXCEPTION_TYPE_REASON = (
+    "an engine that the program named and cuDNN refuses is a RuntimeError, too, as it was before 1.32"
+)
+_PRIVATE_PACK_REASON = "the private pack of buffers that cudnn-frontend's Python and compiled parts share"
 #: Tests by file and part of the name in which ours differs on purpose, and the reason; counted separately.
-ON_PURPOSE = {
-    ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _BOTH,
-    (_NATIVE, "test_with_context"): f"{_AT_ONCE}: types as texts",
-    (_NATIVE, "test_inspect"): f"{_AT_ONCE}: types as texts",
-    (_NATIVE, "test_structured_out_dims"): f"{_AT_ONCE}: a mode as text",
-    (_NATIVE, "test_all_structured_builders"): f"{_AT_ONCE}: texts for numbers; reads a private table",
-    (_NATIVE, "test_mxfp8_dsink_is_output"): f"{_AT_ONCE}: no scales of an operation with scales",
-    (_LOWERING, "test_planning_one_shot_backend_only"): "plans may be requested again, and are appended",
-    (_LOWERING, "test_a_replayed_plan_reports_its_own_notes"): "the graph cuDNN has is ours, whose calls are noted",
-    (_WRAPPER, "test_workspace_alloc_default_allocates"): "allocated at the first call",
-    (_WORKSPACE, "recovers[True-"): "other dims of dense attention than were built for were measured to be wrong",
-    (_WORKSPACE, "recovers[False-"): "slopes of ALiBi are no part of the workspace, so a plan may need none",
-    (_WORKSPACE, "-raw]"): _COMPILED,
-    (_WORKSPACE, "cpp_candidate]"): _COMPILED,
-    (_PARITY, "test_constructor_"): _COMPILED,
-    (_PARITY, "test_tensor_positional_parity"): "skips where tensor() is not written in the class itself",
-    (_PARITY, "test_tensor_accepts_classic_positional_call"): "a type that is not set is NOT_SET, not None",
-    ("core/graph/test_set_stream_cache.py", "_backend_"): _COMPILED,
-    (_OVERLOAD, "frost"): _KERNEL,
-    (_OVERLOAD, "provider_selection_changes"): _KERNEL,
-    (_OVERLOAD, "test_ordered_schema_"): _COMPILED,
-    (_OVERLOAD, "test_ordered_override_uids_remain_strict"): _COMPILED,
-    **dict.fromkeys(((_KNOBS, "base_engine"), (_KNOBS, "_round_trip"), (_KNOBS, "test_frost_sdpa")), _KERNEL),
-    (_LIFETIME, "device_buffer"): _KERNEL,
-    (_LIFETIME, "test_handle_less_graph_borrows"): _COMPILED,
+INTENDED_DIFFERENCES = {
+    ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _EXCEPTION_TYPE_REASON,
+    (_GRAPH_TESTS, "test_with_context"): f"{_EARLY_REFUSAL_REASON}: types as texts",
+    (_GRAPH_TESTS, "test_inspect"): f"{_EARLY_REFUSAL_REASON}: types as texts",
+    (_GRAPH_TESTS, "test_structured_out_dims"): f"{_EARLY_REFUSAL_REASON}: a mode as text",
+    (
+        _GRAPH_TESTS,
+        "test_all_structured_builders",
+    ): f"{_EARLY_REFUSAL_REASON}: texts for numbers; reads a private table",
+    (_GRAPH_TESTS, "test_mxfp8_dsink_is_output"): f"{_EARLY_REFUSAL_REASON}: no scales of an operation with scales",
+    (_LOWERING_TESTS, "test_planning_one_shot_backend_only"): "plans may be requested again, and are appended",
+    (
+        _LOWERING_TESTS,
+        "test_a_replayed_plan_reports_its_own_notes",
+    ): "the graph cuDNN has is ours, whose calls are noted",
+    (_WRAPPER_TESTS, "test_workspace_alloc_default_allocates"): "allocated at the first call",
+    (_WORKSPACE_TESTS, "recovers[True-"): "other dims of dense attention than were built for were measured to be wrong",
+    (_WORKSPACE_TESTS, "recovers[False-"): "slopes of ALiBi are no part of the workspace, so a plan may need none",
+    (_WORKSPACE_TESTS, "-raw]"): _COMPILED_CLASS_REASON,
+    (_WORKSPACE_TESTS, "cpp_candidate]"): _COMPILED_CLASS_REASON,
+    (_SIGNATURE_TESTS, "test_constructor_"): _COMPILED_CLASS_REASON,
+    (_SIGNATURE_TESTS, "test_tensor_positional_parity"): "skips where tensor() is not written in the class itself",
+    (_SIGNATURE_TESTS, "test_tensor_accepts_classic_positional_call"): "a type that is not set is NOT_SET, not None",
+    ("core/graph/test_set_stream_cache.py", "_backend_"): _COMPILED_CLASS_REASON,
+    (_EXECUTE_OVERLOAD_TESTS, "frost"): _OWN_KERNEL_REASON,
+    (_EXECUTE_OVERLOAD_TESTS, "provider_selection_changes"): _OWN_KERNEL_REASON,
+    (_EXECUTE_OVERLOAD_TESTS, "test_ordered_schema_"): _COMPILED_CLASS_REASON,
+    (_EXECUTE_OVERLOAD_TESTS, "test_ordered_override_uids_remain_strict"): _COMPILED_CLASS_REASON,
+    **dict.fromkeys(
+        ((_KNOB_TESTS, "base_engine"), (_KNOB_TESTS, "_round_trip"), (_KNOB_TESTS, "test_frost_sdpa")),
+        _OWN_KERNEL_REASON,
+    ),
+    (_CUDA_GRAPH_LIFETIME_TESTS, "device_buffer"): _OWN_KERNEL_REASON,
+    (_CUDA_GRAPH_LIFETIME_TESTS, "test_handle_less_graph_borrows"): _COMPILED_CLASS_REASON,
     **{
-        (_THREAD, f"test_{part}"): "a private function that makes a CUDA context current"
+        (_CURRENT_CONTEXT_TESTS, f"test_{part}"): "a private function that makes a CUDA context current"
         for part in ("binds", "replaces", "follows", "leaves", "an_unnamed", "the_primary")
     },
-    (_PACK, "test_shape_overrides_reach"): _KERNEL,
+    (_VARIANT_PACK_TESTS, "test_shape_overrides_reach"): _OWN_KERNEL_REASON,
     **{
-        (_PACK, f"test_{part}"): _OPERANDS
+        (_VARIANT_PACK_TESTS, f"test_{part}"): _PRIVATE_PACK_REASON
         for part in ("a_", "describing", "override_many", "reordered", "storage", "the_declared")
     },
 }

@@ -16,23 +16,45 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .programs import answers, keys_of_nodes
+from .programs import read_node_fields, run_programs
 
-__all__ = ["FACTS", "Difference", "differences", "read_facts", "read_surface", "render"]
+__all__ = ["FACTS_FILE", "Difference", "find_differences", "read_facts", "read_surface", "render_names_page"]
 
-FACTS = Path(__file__).with_name("surface-1.32.0.json")
+FACTS_FILE = Path(__file__).with_name("surface-1.32.0.json")
 Signature = list[list[str | None]]  # name and default of each parameter, None: it is required
-CLASSES = ("pygraph", "Tensor", "tensor", "Node", "Handle", "DeviceInfo", "GraphContext", "Graph", "kernel_cache",
-           "device_properties", "knob")  # fmt: skip
-HIDDEN = {"device_properties": "device_properties", "kernel_cache": "kernel_cache", "knob": "knob"}
-MODULES = ("collect_env", "datatypes", "engines", "experimental", "experimental.ops", "graph_types", "nodes", "ops",
-           "torch", "wrapper", "yarn")  # fmt: skip
-KERNELS = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
+COMPARED_CLASSES = (
+    "pygraph",
+    "Tensor",
+    "tensor",
+    "Node",
+    "Handle",
+    "DeviceInfo",
+    "GraphContext",
+    "Graph",
+    "kernel_cache",
+    "device_properties",
+    "knob",
+)
+COMPILED_CLASSES = {"device_properties": "device_properties", "kernel_cache": "kernel_cache", "knob": "knob"}
+COMPARED_MODULES = (
+    "collect_env",
+    "datatypes",
+    "engines",
+    "experimental",
+    "experimental.ops",
+    "graph_types",
+    "nodes",
+    "ops",
+    "torch",
+    "wrapper",
+    "yarn",
+)
+KERNEL_REASON = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
 #: Why a name or a parameter is different here: by ``class.member``, ``class.member(parameter)``, or a name.
-REASONS = {
+DIFFERENCE_REASONS = {
     "engines": "cuDNN's engines are listed; those of cudnn-frontend's own kernels are not",
     "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
-    "ops": f"{KERNELS}; each name is refused by name",
+    "ops": f"{KERNEL_REASON}; each name is refused by name",
     "experimental.ops": "only `moe_grouped_matmul`; the others are cudnn-frontend's own kernels",
     "pygraph.(kwargs)": "unknown keywords are refused",
     "pygraph.tensor(kwargs)": "unknown keywords are refused",
@@ -40,14 +62,14 @@ REASONS = {
     "pygraph.moe_grouped_matmul(compute_data_type)": "without a value, the graph's type, as there",
     "pygraph.moe_grouped_matmul_bwd(compute_data_type)": "without a value, the graph's type, as there",
 }
-KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
+KERNEL_OPERATION_PATTERN = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 
 
-def _reason(key: str) -> str:
-    """Return why a name is different here: by its full name, or by a reason for a group."""
-    if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in REASONS:
+def _find_reason(key: str) -> str:
+    """Return the recorded reason why a name is missing or different here, empty if none is recorded."""
+    if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in DIFFERENCE_REASONS:
         return "unknown keywords are refused"
-    return REASONS.get(key) or REASONS.get(key.partition("(")[0] if "(" in key else "", "")
+    return DIFFERENCE_REASONS.get(key) or DIFFERENCE_REASONS.get(key.partition("(")[0] if "(" in key else "", "")
 
 
 # The facts of the real module
@@ -67,49 +89,49 @@ def read_surface(cudnn: ModuleType) -> dict[str, Any]:
         if isinstance(value, type) and isinstance(getattr(value, "__members__", None), Mapping):
             enums[name] = {member: int(item.value) for member, item in value.__members__.items()}
         elif inspect.isroutine(value):
-            signatures[name] = _signature(value, name)
+            signatures[name] = _read_signature(value, name)
     enums["convolution_mode"] = {key: int(item.value) for key, item in backend.convolution_mode.__members__.items()}
-    for name in CLASSES:
-        owner = getattr(backend if name in HIDDEN else cudnn, name)
-        for member, value in _members(owner):
+    for name in COMPARED_CLASSES:
+        owner = getattr(backend if name in COMPILED_CLASSES else cudnn, name)
+        for member, value in _iterate_members(owner):
             signatures[f"{name}.{member}"] = value
-    signatures |= _operations(cudnn, backend)
+    signatures |= _read_operations(cudnn, backend)
     return {
         "version": cudnn.__version__,
         "names": sorted(eager - kernels),
         "kernels": sorted(kernels),
-        "modules": list(MODULES),
+        "modules": list(COMPARED_MODULES),
         "enums": enums,
         "signatures": signatures,
-        "answers": answers(cudnn),
-        "nodes in JSON": keys_of_nodes(cudnn),
+        "answers": run_programs(cudnn),
+        "nodes in JSON": read_node_fields(cudnn),
     }
 
 
-def _members(owner: type) -> Iterator[tuple[str, Any]]:
+def _iterate_members(owner: type) -> Iterator[tuple[str, Any]]:
     if "__init__" in vars(owner) and inspect.isfunction(owner.__init__):
-        yield "", _signature(owner.__init__, "__init__")
+        yield "", _read_signature(owner.__init__, "__init__")
     for member in dir(owner):
         if member.startswith("_"):
             continue
         value = getattr(owner, member)
-        yield member, _signature(value, member) if callable(value) and inspect.isroutine(value) else None
+        yield member, _read_signature(value, member) if callable(value) and inspect.isroutine(value) else None
 
 
-def _signature(function: Any, name: str) -> Signature:
-    """Return the parameters of a function; for one in C++, those in its help text."""
+def _read_signature(function: Any, name: str) -> Signature:
+    """Return the parameters of a function, read from the help text if it is written in C++."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
-        return _written_signature(function.__doc__ or "", name)
+        return _parse_help_text(function.__doc__ or "", name)
     return [
-        [item.name, None if item.default is item.empty and item.kind not in (2, 4) else _text(item.default)]
+        [item.name, None if item.default is item.empty and item.kind not in (2, 4) else _format_default(item.default)]
         for item in parameters
         if item.name != "self"
     ]
 
 
-def _text(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is inspect.Parameter.empty:
         return "..."
     if hasattr(default, "name") and hasattr(type(default), "__members__"):
@@ -119,25 +141,25 @@ def _text(default: Any) -> str:
     return "factory" if repr(default) == "<factory>" else repr(default)
 
 
-def _written_signature(text: str, name: str) -> Signature:
+def _parse_help_text(text: str, name: str) -> Signature:
     """Return the parameters of all overloads in a help text, each once."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         start = re.match(rf"\s*(\d+\. )?{name}\(", line)
-        for part in _parts(line[start.end() : line.rindex(")")]) if start else ():
+        for part in _split_parameters(line[start.end() : line.rindex(")")]) if start else ():
             parameter, _, default = part.partition(" = ")
             parameter = parameter.partition(":")[0].strip()
             if re.fullmatch(r"[A-Za-z_]\w*", parameter) and parameter != "self" and not re.match(r"arg\d*$", parameter):
-                found[parameter] = _plain_default(default) if default else found.get(parameter)
+                found[parameter] = _simplify_default(default) if default else found.get(parameter)
     return [[parameter, default] for parameter, default in found.items()]
 
 
-def _plain_default(text: str) -> str:
+def _simplify_default(text: str) -> str:
     text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): -?\d+>", r"\1", text.strip())
     return re.sub(r"^cudnn\._compiled_module\.", "", text)
 
 
-def _parts(text: str) -> list[str]:
+def _split_parameters(text: str) -> list[str]:
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "[(<") - (letter in "])>" and text[at - 1] != "-")
@@ -147,7 +169,7 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
-def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
+def _read_operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
     """Return the parameters of the operations, which the Python class accepts as any keywords and forwards."""
     import cudnn._pygraph as made  # type: ignore[import-not-found]
 
@@ -156,11 +178,11 @@ def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
     for name in dir(cudnn.pygraph):
         spec = tables.get(name)
         written = (
-            _written_signature(getattr(backend.backend_graph, name).__doc__ or "", name)
+            _parse_help_text(getattr(backend.backend_graph, name).__doc__ or "", name)
             if hasattr(backend.backend_graph, name)
             else []
         )
-        if spec is None and ["args", "..."] not in _signature_or_none(getattr(cudnn.pygraph, name)):
+        if spec is None and ["args", "..."] not in _read_signature_if_callable(getattr(cudnn.pygraph, name)):
             continue
         if not written:
             continue
@@ -175,13 +197,13 @@ def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
     return found
 
 
-def _signature_or_none(value: Any) -> Signature:
-    return _signature(value, "") if callable(value) else []
+def _read_signature_if_callable(value: Any) -> Signature:
+    return _read_signature(value, "") if callable(value) else []
 
 
 def read_facts() -> dict[str, Any]:
-    """Return the stored facts."""
-    facts: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    """Return the stored facts about the public surface of cudnn-frontend."""
+    facts: dict[str, Any] = json.loads(FACTS_FILE.read_text(encoding="utf-8"))
     return facts
 
 
@@ -194,16 +216,18 @@ class Difference:
 
     area: str
     name: str
-    what: str
+    description: str
     reason: str
 
 
-def differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
+def find_differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
     """Return the differences between our module and the facts, without cudnn-frontend's own kernels."""
     found = [
-        Difference("module", name, "missing", REASONS.get(name, "")) for name in facts["names"] if not _has(ours, name)
+        Difference("module", name, "missing", DIFFERENCE_REASONS.get(name, ""))
+        for name in facts["names"]
+        if not _has_name(ours, name)
     ]
-    found += _module_differences(facts["modules"])
+    found += _find_module_differences(facts["modules"])
     for name, members in facts["enums"].items():
         kind = getattr(ours, name, None)
         mine = {} if kind is None else {key: item.value for key, item in kind.__members__.items()}
@@ -211,94 +235,102 @@ def differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
             if mine.get(member) != value:
                 found.append(Difference(name, member, f"{value}, here {mine.get(member)}", ""))
     for name, parameters in facts["signatures"].items():
-        found += _signature_differences(name, parameters, ours)
+        found += _find_signature_differences(name, parameters, ours)
     return found
 
 
-def _has(ours: ModuleType, name: str) -> bool:
+def _has_name(ours: ModuleType, name: str) -> bool:
     return hasattr(ours, name)
 
 
-def _module_differences(modules: list[str]) -> Iterator[Difference]:
+def _find_module_differences(modules: list[str]) -> Iterator[Difference]:
     from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
 
     for name in modules:
-        if name not in SUBMODULES or name in REASONS:
+        if name not in SUBMODULES or name in DIFFERENCE_REASONS:
             yield Difference("module", f"cudnn.{name}", "not whole" if name in SUBMODULES else "missing",
-                             REASONS.get(name, ""))  # fmt: skip
+                             DIFFERENCE_REASONS.get(name, ""))  # fmt: skip
 
 
-def _signature_differences(name: str, parameters: Signature | None, ours: ModuleType) -> Iterator[Difference]:
+def _find_signature_differences(name: str, parameters: Signature | None, ours: ModuleType) -> Iterator[Difference]:
     owner, _, member = name.partition(".")
-    target = _find(ours, owner, member)
-    if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member):
+    target = _find_member(ours, owner, member)
+    if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member):
         return  # exists, and is refused by name
-    if target is _ABSENT:
-        why = KERNELS if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member) else _reason(name)
+    if target is _MISSING:
+        why = KERNEL_REASON if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member) else _find_reason(name)
         yield Difference(owner, member or owner, "missing", why)
         return
-    if parameters is None or not callable(target) or KERNEL_OPERATIONS.fullmatch(member):
+    if parameters is None or not callable(target) or KERNEL_OPERATION_PATTERN.fullmatch(member):
         return
-    mine = _our_parameters(target)
+    mine = _read_our_parameters(target)
     where = name
     for parameter, default in parameters:
         assert parameter is not None
-        why = _reason(f"{where}({parameter})")
+        why = _find_reason(f"{where}({parameter})")
         if parameter in ("args", "kwargs") and parameter not in mine:
             if not why and parameter == "kwargs":
                 yield Difference(owner, f"{member}({parameter})", "missing", why)
             continue
         if parameter not in mine:
             yield Difference(owner, f"{member}({parameter})", "missing", why)
-        elif not _equal(default, mine[parameter]):
+        elif not _is_equivalent_default(default, mine[parameter]):
             yield Difference(owner, f"{member}({parameter})", f"default {default}, here {mine[parameter]}", why)
 
 
-_ABSENT = object()
+_MISSING = object()
 
 
-def _find(ours: ModuleType, owner: str, member: str) -> Any:
+def _find_member(ours: ModuleType, owner: str, member: str) -> Any:
     from cudnn_backend_py.frontend import handles, plan_list
 
     holder = getattr(ours, owner, None) or getattr(handles, owner, None) or getattr(plan_list, owner, None)
     if holder is None:
-        return _ABSENT
+        return _MISSING
     if not member:
         return holder
     fields = getattr(holder, "__dataclass_fields__", {})
     notes = getattr(holder, "__annotations__", {})
-    return getattr(holder, member, fields.get(member, notes.get(member, _ABSENT)))
+    return getattr(holder, member, fields.get(member, notes.get(member, _MISSING)))
 
 
-def _our_parameters(target: Any) -> dict[str, str | None]:
+def _read_our_parameters(target: Any) -> dict[str, str | None]:
     from cudnn_backend_py.frontend.ops.linear import WINDOW_PARAMETERS
 
     made = isinstance(target, type) and "__init__" in vars(target)  # a number is created by __new__
     function = target.__init__ if made else target
-    mine = {str(name): default for name, default in _signature(function, "")}
+    mine = {str(name): default for name, default in _read_signature(function, "")}
     operation = getattr(target, "operation", None)
     if operation is not None:
-        mine |= dict.fromkeys((*operation.kernels_only, "out_dims"), "None")
+        mine |= dict.fromkeys((*operation.kernel_only_arguments, "out_dims"), "None")
     if "arguments" in mine:  # a convolution, which has two signatures
         mine |= WINDOW_PARAMETERS
     return mine
 
 
-_NOTHING = {"None", "data_type.NOT_SET", "norm_forward_phase.NOT_SET", "tensor_reordering.NONE", "-1", "factory", "[]"}
+_EMPTY_DEFAULTS = {
+    "None",
+    "data_type.NOT_SET",
+    "norm_forward_phase.NOT_SET",
+    "tensor_reordering.NONE",
+    "-1",
+    "factory",
+    "[]",
+}
 
 
-def _equal(theirs: str | None, mine: str | None) -> bool:
+def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
     """Return whether two defaults are equivalent; a default of ours for their required parameter is no difference."""
-    return theirs is None or theirs == mine or {theirs, mine} <= _NOTHING or theirs == "..."
+    return theirs is None or theirs == mine or {theirs, mine} <= _EMPTY_DEFAULTS or theirs == "..."
 
 
 # The table of the docs
 
 
-def render(facts: Mapping[str, Any], ours: ModuleType) -> str:
-    """Return the page for the docs."""
-    found = differences(facts, ours)
-    total = _count(facts)
+def render_names_page(facts: Mapping[str, Any], ours: ModuleType) -> str:
+    """Return the Markdown page of the docs about missing and different names."""
+    found = find_differences(facts, ours)
+    total = _count_names(facts)
     lines = [
         f"# Names of cudnn-frontend {facts['version']}",
         "",
@@ -320,7 +352,7 @@ def render(facts: Mapping[str, Any], ours: ModuleType) -> str:
     for title, (count, belongs) in groups.items():
         lines.append(f"| {title} | {count} | {count - sum(belongs(one) and '.' not in one.name for one in found)} |")
     lines += ["", "## Differences", "", "| part | name | difference | reason |", "|---|---|---|---|"]
-    lines += [f"| {one.area} | `{one.name}` | {one.what} | {one.reason} |" for one in found]
+    lines += [f"| {one.area} | `{one.name}` | {one.description} | {one.reason} |" for one in found]
     lines += [
         "",
         "## Kernels of cudnn-frontend itself, refused by name",
@@ -331,6 +363,6 @@ def render(facts: Mapping[str, Any], ours: ModuleType) -> str:
     return "\n".join(lines)
 
 
-def _count(facts: Mapping[str, Any]) -> int:
+def _count_names(facts: Mapping[str, Any]) -> int:
     parameters = sum(1 + len(item or ()) for item in facts["signatures"].values())
     return len(facts["names"]) + sum(map(len, facts["enums"].values())) + parameters

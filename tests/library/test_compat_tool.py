@@ -14,17 +14,17 @@ import pytest
 from click.testing import CliRunner
 
 from tests.compat.__main__ import main
-from tests.compat.compare import MOST_IDS, compare, differences, read_run
+from tests.compat.compare import MAX_LISTED_IDS, compare_runs, find_differences, read_run
 from tests.compat.recorder import Recorder
-from tests.compat.run import Plan, missing_row, run_files
-from tests.compat.scope import FILES, LARGE, ON_PURPOSE
+from tests.compat.run import RunOptions, make_missing_row, run_files
+from tests.compat.scope import INTENDED_DIFFERENCES, LARGE_TEST_FILES, TEST_FILES
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def make_row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
     errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
-    made = missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
+    made = make_missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
     return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
 
 
@@ -51,32 +51,34 @@ def make_row(test: str = "test_a.py::test", outcome: str = "skipped", executes: 
     ],
 )
 def test_worse_results_of_ours_are_listed(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
-    assert differences(theirs, ours) == ways
+    assert find_differences(theirs, ours) == ways
 
 
 def test_intended_differences_are_counted_separately_with_the_reason() -> None:
-    (file, part), why = next(iter(ON_PURPOSE.items()))
+    (file, part), why = next(iter(INTENDED_DIFFERENCES.items()))
     test = f"{file}::TestIt::{part}[1]"
     theirs, ours = make_row(test, "passed", 0), make_row(test, "failed", 0)
-    data = compare(({}, {test: theirs}), ({}, {test: ours}))
+    data = compare_runs(({}, {test: theirs}), ({}, {test: ours}))
     assert (data["total"]["worse"], data["total"]["on purpose"]) == (0, 1)
     assert data["files"][theirs["file"]]["on purpose"] == {test: why}
-    assert {file for file, _ in ON_PURPOSE} <= set(FILES)
+    assert {file for file, _ in INTENDED_DIFFERENCES} <= set(TEST_FILES)
 
 
 def test_exceptions_can_be_left_out_of_the_comparison() -> None:
-    assert differences(make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), exceptions=False) == []
+    assert (
+        find_differences(make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), exceptions=False) == []
+    )
 
 
 def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> None:
-    theirs = {key: make_row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
+    theirs = {key: make_row(key) for key in [f"test_a.py::test[{n}]" for n in range(MAX_LISTED_IDS + 10)]}
     theirs["test_b.py::test"] = make_row("test_b.py::test", "passed")
     ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
-    data = compare(({}, theirs), ({}, ours))
-    assert [data["files"][name]["worse"] for name in ("test_a.py", "test_b.py")] == [MOST_IDS + 10, 0]
-    assert len(data["files"]["test_a.py"]["worse ids"]) == MOST_IDS
-    assert data["total"]["worse"] == MOST_IDS + 10
-    assert data["total"]["theirs"]["reach execute"] == MOST_IDS + 11
+    data = compare_runs(({}, theirs), ({}, ours))
+    assert [data["files"][name]["worse"] for name in ("test_a.py", "test_b.py")] == [MAX_LISTED_IDS + 10, 0]
+    assert len(data["files"]["test_a.py"]["worse ids"]) == MAX_LISTED_IDS
+    assert data["total"]["worse"] == MAX_LISTED_IDS + 10
+    assert data["total"]["theirs"]["reach execute"] == MAX_LISTED_IDS + 11
     assert data["total"]["ours"]["reach execute"] == 1
 
 
@@ -96,7 +98,7 @@ def test_runs_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     about = {"module": "cudnn", "cudnn": "9.19.0", "device": "described h100", "seed": 0}
     for name, value in {"cudnn": "9.28.0", "device": "described a100", "seed": 1}.items():
         with pytest.raises(click.UsageError, match=f"theirs and ours: {name} is .* and {value}, give runs of one"):
-            compare((about, {}), ({**about, "module": "frontend", name: value}, {}))
+            compare_runs((about, {}), ({**about, "module": "frontend", name: value}, {}))
     lines = [json.dumps({"run": {**about, "cudnn": version}}) for version in ("9.19.0", "9.28.0")]
     (tmp_path / "runs").write_text("\n".join(lines))
     with pytest.raises(click.UsageError, match=r"runs: cudnn is 9\.19\.0 and 9\.28\.0"):
@@ -136,12 +138,12 @@ OTHER = {**SHOWN, "tensors": {"a": {"dim": [1, 4, 8], "uid": 1}}}
     ],
 )
 def test_different_executed_graphs_are_reported(theirs: Any, ours: Any, ways: list[str]) -> None:
-    assert differences({**make_row(), "graphs": theirs}, {**make_row(), "graphs": ours}) == ways
+    assert find_differences({**make_row(), "graphs": theirs}, {**make_row(), "graphs": ours}) == ways
 
 
 def test_the_comparison_lists_the_differences_of_graphs() -> None:
     left, right = ({"test_a.py::test": {**make_row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
-    data = compare(({}, left), ({}, right))
+    data = compare_runs(({}, left), ({}, right))
     assert data["total"]["graphs compared"] == 1
     shown = data["files"]["test_a.py"]["worse ids"][0]["graphs"]
     assert shown == "/0/tensors/a/dim/1: 8 with theirs, 4 with ours"
@@ -271,7 +273,7 @@ def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     out = tmp_path / "out.jsonl"
-    plan = Plan(module="frontend", tests=tmp_path, out=out, files=("test_broken.py",), mark="", limit_s=60)
+    plan = RunOptions(module="frontend", tests=tmp_path, out=out, files=("test_broken.py",), mark="", limit_s=60)
     run_files(plan, Console(quiet=True))
     lines = [json.loads(line) for line in out.read_text().splitlines()[1:]]
     assert [(line["id"], line["outcome"]) for line in lines] == [("test_broken.py", "failed")]
@@ -279,5 +281,5 @@ def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
 
 
 def test_the_large_test_files_are_in_the_scope() -> None:
-    assert set(LARGE) < set(FILES)
-    assert len(set(FILES)) == len(FILES)
+    assert set(LARGE_TEST_FILES) < set(TEST_FILES)
+    assert len(set(TEST_FILES)) == len(TEST_FILES)

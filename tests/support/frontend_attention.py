@@ -23,9 +23,9 @@ class CheckContext:
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
-    io: data_type = HALF
-    intermediate: data_type = FLOAT
-    compute: data_type = FLOAT
+    io_type: data_type = HALF
+    intermediate_type: data_type = FLOAT
+    compute_type: data_type = FLOAT
     is_dynamic_shape_enabled: bool = False
 
 
@@ -47,9 +47,9 @@ class RecordingGraph(AttentionOps, PointwiseOps):
         for node in self._nodes:
             node.check(context)
             node.infer(context)
-            for item in node.tensors():
+            for item in node.iterate_tensors():
                 if item.data_type == data_type.NOT_SET:
-                    item.data_type = context.intermediate if item.virtual else context.io
+                    item.data_type = context.intermediate_type if item.virtual else context.io_type
 
     def graph(self) -> Graph:
         """Return the recorded graph as a `Graph`."""
@@ -58,7 +58,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
         self.emitter = Emitter(context, "recorded", nodes=self._nodes)
         for node in self._nodes:
             node.emit(self.emitter)
-        return self.emitter.graph()
+        return self.emitter.make_graph()
 
 
 def _make_scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tensor:

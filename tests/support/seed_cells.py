@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.frontend.notebooks import exported_cells
+from cudnn_backend_py.frontend.notebooks import split_exported_cells
 
 __all__ = ["NOTEBOOK_FOLDERS", "find_notebook", "join_cells", "run_notebook_cells"]
 
@@ -54,4 +54,4 @@ def run_notebook_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     seed, gpu = sys.argv[1:]
-    print(json.dumps(run_notebook_cells(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))
+    print(json.dumps(run_notebook_cells(split_exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))

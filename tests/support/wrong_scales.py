@@ -30,16 +30,16 @@ def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
     def compute_wrongly(run: Run, op: Op) -> None:
         first = next(iter(op.outputs().values())).uid
-        write = run.write
+        write = run.write_value
 
         def write_scaled(tensor: Tensor, values: ArrayLike) -> None:
             write(tensor, np.asarray(values) * (factor if tensor.uid == first else 1.0))
 
-        run.write = write_scaled  # type: ignore[method-assign]
+        run.write_value = write_scaled  # type: ignore[method-assign]
         try:
             right(run, op)
         finally:
-            del run.write  # type: ignore[method-assign]
+            del run.write_value  # type: ignore[method-assign]
 
     OPERATIONS[kind] = compute_wrongly
     try:

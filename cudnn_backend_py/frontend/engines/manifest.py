@@ -9,8 +9,8 @@ from .engine_ids import PYTHON_ENGINE_ID_BASE
 
 __all__ = ["MANIFEST", "EngineFamily", "opt_in_engines_enabled"]
 
-_BLOCK = 100  # numbers of one family
-_BLOCKS = {
+_NUMBERS_PER_FAMILY = 100  # numbers of one family
+_FAMILY_POSITIONS = {
     "gdn": 1,
     "kda": 2,
     "gdn2": 3,
@@ -35,7 +35,7 @@ class EngineFamily:
     @property
     def id_end(self) -> int:
         """The number after the family's last one."""
-        return self.engine_id + _BLOCK
+        return self.engine_id + _NUMBERS_PER_FAMILY
 
     @property
     def slots(self) -> Mapping[str, object]:
@@ -51,7 +51,9 @@ class EngineFamily:
         return {}
 
 
-MANIFEST = tuple(EngineFamily(PYTHON_ENGINE_ID_BASE + block * _BLOCK, name) for name, block in _BLOCKS.items())
+MANIFEST = tuple(
+    EngineFamily(PYTHON_ENGINE_ID_BASE + block * _NUMBERS_PER_FAMILY, name) for name, block in _FAMILY_POSITIONS.items()
+)
 
 
 def opt_in_engines_enabled() -> bool:

@@ -7,14 +7,14 @@ from typing import Any
 
 from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
-from ..errors import attribute_not_set, kernel_not_offered_error
+from ..errors import attribute_not_set_error, kernel_not_offered_error
 from ..graphs import pygraph
 from ..wrapper import get_default_handle
 
 __all__ = ["moe_grouped_matmul"]
 
-_KERNELS = ("layer_norm", "rms_norm", "swiglu_mlp")
-_MODES = {"none": (), "gather": ("token_index",), "scatter": ("token_index", "token_ks")}
+_KERNEL_NAMES = ("layer_norm", "rms_norm", "swiglu_mlp")
+_MODE_NAMES = {"none": (), "gather": ("token_index",), "scatter": ("token_index", "token_ks")}
 
 
 def moe_grouped_matmul(
@@ -75,11 +75,13 @@ def moe_grouped_matmul(
 
 
 def _check_mode(mode: str, given: dict[str, Any]) -> None:
-    if mode not in _MODES:
-        raise attribute_not_set(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODES)}")
-    missing = [name for name in _MODES[mode] if given[name] is None]
+    if mode not in _MODE_NAMES:
+        raise attribute_not_set_error(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODE_NAMES)}")
+    missing = [name for name in _MODE_NAMES[mode] if given[name] is None]
     if missing:
-        raise attribute_not_set(f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]")
+        raise attribute_not_set_error(
+            f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]"
+        )
 
 
 @graph_cache(lambda kinds, mode, top_k, out, device, handle: (kinds, mode, top_k, device))
@@ -102,6 +104,6 @@ def _build_graph(
 
 
 def __getattr__(name: str) -> Any:
-    if name in _KERNELS:
+    if name in _KERNEL_NAMES:
         raise kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,18 +7,18 @@ from typing import Any
 
 from ..arguments import to_float32
 from ..enums import attention_implementation, data_type, diagonal_alignment
-from ..errors import invalid_value
+from ..errors import invalid_value_error
 from ..tensors import tensor
-from .attention_node import AttentionNode, ScoreMod, port_name
+from .attention_node import AttentionNode, ScoreMod, get_port_name
 from .attention_rules import AttentionRequest, Kind
 from .base import OpsBase
-from .node import check_type
+from .node import check_data_type
 
 __all__ = ["AttentionOps"]
 
-_NOT_SET = data_type.NOT_SET
+_TYPE_NOT_SET = data_type.NOT_SET
 _TOP_LEFT, _BOTTOM_RIGHT = diagonal_alignment.TOP_LEFT, diagonal_alignment.BOTTOM_RIGHT
-_AUTO = attention_implementation.AUTO
+_AUTO_IMPLEMENTATION = attention_implementation.AUTO
 
 
 def _check_tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
@@ -28,7 +28,7 @@ def _check_tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> 
         if value is None and name in optional:
             continue
         if not isinstance(value, tensor):
-            raise TypeError(f"{port_name(name)} of attention is {value!r}, a cudnn.tensor is needed")
+            raise TypeError(f"{get_port_name(name)} of attention is {value!r}, a cudnn.tensor is needed")
         found[name] = value
     return found
 
@@ -37,18 +37,18 @@ def _check_int(name: str, value: Any) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int):
-        raise invalid_value(f"{name} must be an int (or None), got {value!r}: invalid")
+        raise invalid_value_error(f"{name} must be an int (or None), got {value!r}: invalid")
     return int(value)
 
 
 def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
     if (generate_stats is None) == (is_inference is None):
-        raise invalid_value(
+        raise invalid_value_error(
             "exactly one of generate_stats and is_inference must be set", fix="generate_stats=True or False"
         )
     for name, value in (("generate_stats", generate_stats), ("is_inference", is_inference)):
         if value is not None and not isinstance(value, bool):
-            raise invalid_value(f"{name} must be a bool, got {value!r}: invalid")
+            raise invalid_value_error(f"{name} must be a bool, got {value!r}: invalid")
     return bool(generate_stats) if is_inference is None else not is_inference
 
 
@@ -57,10 +57,10 @@ def _read_mask(
 ) -> tuple[diagonal_alignment, int | None]:
     """Return alignment and right bound; the older causal-mask flags exclude each other and a right bound."""
     if causal and corner:
-        raise invalid_value("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
+        raise invalid_value_error("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
     for flag, wanted in (("use_causal_mask", causal), ("use_causal_mask_bottom_right", corner)):
         if wanted and right is not None:
-            raise invalid_value(f"{flag} and {name} cannot be set at the same time")
+            raise invalid_value_error(f"{flag} and {name} cannot be set at the same time")
     if causal or corner:
         return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
     return diagonal_alignment(alignment), _check_int(name, right)
@@ -68,7 +68,7 @@ def _read_mask(
 
 def _read_left_bound(window: Any, left: Any, name: str) -> int | None:
     if window is not None and left is not None:
-        raise invalid_value("sliding window and left_bound cannot be set at the same time")
+        raise invalid_value_error("sliding window and left_bound cannot be set at the same time")
     return _check_int(name, left if window is None else window)
 
 
@@ -77,10 +77,10 @@ def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
         return to_float32("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
         return None, attn_scale
-    raise invalid_value(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
+    raise invalid_value_error(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
 
 
-_DROPOUT = (
+_DROPOUT_REQUIREMENT = (
     "dropout must be a tuple of (float probability, a seed tensor, and an offset tensor) or of mask and scale tensors"
 )
 
@@ -95,7 +95,7 @@ def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
-        raise invalid_value(f"{_DROPOUT}, got {dropout!r}: invalid")
+        raise invalid_value_error(f"{_DROPOUT_REQUIREMENT}, got {dropout!r}: invalid")
     if probability is not None:
         return probability, {"dropout_seed": parts[1], "dropout_offset": parts[2], "rng_dump": rng_dump}
     names = ("dropout_mask", "dropout_scale", "dropout_scale_inv") if backward else ("dropout_mask", "dropout_scale")
@@ -142,11 +142,11 @@ class AttentionOps(OpsBase):
         paged_attention_max_seq_len_kv: int | None = None,
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         score_mod: ScoreMod | None = None,
         generate_stats: bool | None = None,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         score_max: tensor | None = None,
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
@@ -208,7 +208,7 @@ class AttentionOps(OpsBase):
     def _add_forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         """Add a forward pass and return its outputs, None for statistics that are not requested."""
         wanted = [name for name in outputs if name != "stats" or request.stats]
-        self._add(AttentionNode(request, wanted, self))
+        self._add_node(AttentionNode(request, wanted, self))
         return [request.get(name) for name in outputs]
 
     def sdpa_backward(
@@ -237,7 +237,7 @@ class AttentionOps(OpsBase):
         dropout: tuple[Any, ...] | None = None,
         rng_dump: tensor | None = None,
         use_deterministic_algorithm: bool = False,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         score_mod: ScoreMod | None = None,
         score_mod_bprop: ScoreMod | None = None,
@@ -249,7 +249,7 @@ class AttentionOps(OpsBase):
         ``dropout`` is (probability, seed, offset) or (mask, scale, inverse of the scale). A bound that is given goes
         before the flags of causal masks, and the left bound before the length of the sliding window.
         """
-        alignment, right = _mask_from_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
+        alignment, right = _read_mask_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
         right_given = _check_int("diagonal_band_right_bound", diagonal_band_right_bound)
         window = _check_int("sliding window", sliding_window_length)
         left = _check_int("diagonal_band_left_bound", diagonal_band_left_bound)
@@ -279,7 +279,7 @@ class AttentionOps(OpsBase):
         return self._add_backward(request, ("dq", "dk", "dv"))
 
     def _add_backward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
-        self._add(AttentionNode(request, outputs, self))
+        self._add_node(AttentionNode(request, outputs, self))
         return [request.get(name) for name in outputs]
 
     def sdpa_fp8(
@@ -313,7 +313,7 @@ class AttentionOps(OpsBase):
         paged_attention_max_seq_len_kv: int | None = None,
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         fn: ScoreMod | None = None,
         generate_stats: bool | None = None,
@@ -321,7 +321,7 @@ class AttentionOps(OpsBase):
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         cu_seq_len_q: tensor | None = None,
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
@@ -390,12 +390,12 @@ class AttentionOps(OpsBase):
         diagonal_alignment: diagonal_alignment = _TOP_LEFT,
         diagonal_band_left_bound: int | None = None,
         diagonal_band_right_bound: int | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         generate_stats: bool | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
-        implementation: attention_implementation = _AUTO,
+        implementation: attention_implementation = _AUTO_IMPLEMENTATION,
         use_padding_mask: bool = False,
         seq_len_q: tensor | None = None,
         seq_len_kv: tensor | None = None,
@@ -416,7 +416,7 @@ class AttentionOps(OpsBase):
             "diagonal_band_right_bound",
         )
         if generate_stats is None:
-            raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
+            raise invalid_value_error("generate_stats must be provided", fix="generate_stats=True or False")
         stats = _read_stats(generate_stats, None)
         required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
         request = _make_request(
@@ -475,7 +475,7 @@ class AttentionOps(OpsBase):
         right_bound: int | None = None,
         use_deterministic_algorithm: bool = False,
         dropout: tuple[Any, ...] | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
@@ -551,7 +551,7 @@ class AttentionOps(OpsBase):
         right_bound: int | None = None,
         use_deterministic_algorithm: bool = False,
         dropout: tuple[Any, ...] | None = None,
-        compute_data_type: data_type = _NOT_SET,
+        compute_data_type: data_type = _TYPE_NOT_SET,
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
@@ -603,7 +603,7 @@ class AttentionOps(OpsBase):
     scaled_dot_product_flash_attention_backward = sdpa_backward
 
 
-def _mask_from_flags(
+def _read_mask_flags(
     causal: bool, corner: bool, alignment: diagonal_alignment
 ) -> tuple[diagonal_alignment, int | None]:
     """Return alignment and right bound for causal-mask flags; bottom-right wins over top-left."""
@@ -637,6 +637,6 @@ def _make_request(
         dropout=probability,
         max_total_seq_q=_check_int("max_total_seq_len_q", totals[0]),
         max_total_seq_kv=_check_int("max_total_seq_len_kv", totals[1]),
-        compute=check_type(compute),
+        compute=check_data_type(compute),
         **options,
     )

@@ -19,7 +19,7 @@ from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
-from ..errors import not_supported
+from ..errors import not_supported_error
 from ..recorded import GraphRecord
 from ..tensors import tensor, to_float32_hex
 from .attention_rules import AttentionRequest, Kind, check_request, check_softmax_outputs, is_deterministic, is_unified
@@ -29,13 +29,13 @@ from .node import Emitter, Node, check_and_infer, pack_strides
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["AttentionNode", "ScoreMod", "alibi_slopes", "port_name"]
+__all__ = ["AttentionNode", "ScoreMod", "get_port_name", "make_alibi_slopes"]
 
 ScoreMod = Callable[[Any, tensor], tensor]
 
-_PER_ROW = ("stats", "max", "sum_exp")
-_WRITTEN = frozenset({"max", "sum_exp", "rng_dump", "dbias", "dsink"})  # outputs that are given as arguments
-_TAGS: dict[tuple[Kind, bool], str] = {
+_ROW_STATISTICS = ("stats", "max", "sum_exp")
+_OUTPUT_ARGUMENTS = frozenset({"max", "sum_exp", "rng_dump", "dbias", "dsink"})  # outputs that are given as arguments
+_NODE_TAGS: dict[tuple[Kind, bool], str] = {
     ("half", False): "SDPA",
     ("fp8", False): "SDPA_FP8_FWD",
     ("mxfp8", False): "SDPA_MXFP8_FWD",
@@ -44,7 +44,7 @@ _TAGS: dict[tuple[Kind, bool], str] = {
     ("mxfp8", True): "SDPA_MXFP8_BWD",
 }
 # cudnn-frontend's names of ports, where they are not ours with the first letter capital.
-_PORTS = {
+_PORT_NAMES = {
     "do": "dO",
     "dq": "dQ",
     "dk": "dK",
@@ -66,7 +66,7 @@ _PORTS = {
 }
 
 
-def alibi_slopes(heads: int) -> list[float]:
+def make_alibi_slopes(heads: int) -> list[float]:
     """Return the ALiBi slopes, one per head, to store with the graph."""
     from ...interpreter.reference import alibi_slopes as slopes
 
@@ -80,21 +80,21 @@ class AttentionNode(Node):
         self.request = request
         self._context = graph.context
         self.graph = weakref.ref(graph)  # which holds its nodes
-        given = {name for name in request.tensors if name in _WRITTEN}
+        given = {name for name in request.tensors if name in _OUTPUT_ARGUMENTS}
         super().__init__(
             request.name,
             request.compute,
-            {port_name(name): item for name, item in request.tensors.items() if name not in given},
-            {port_name(name): request.tensors[name] for name in given},
+            {get_port_name(name): item for name, item in request.tensors.items() if name not in given},
+            {get_port_name(name): request.tensors[name] for name in given},
         )
         for port, item in self.inputs.items():
             if not item.name:
                 item.set_name(f"{self.name}::{port}")
         for name in outputs:
-            request.tensors[name] = self.add_output(port_name(name))
-        self.tag = _TAGS[request.kind, request.backward]
+            request.tensors[name] = self.add_output(get_port_name(name))
+        self.tag = _NODE_TAGS[request.kind, request.backward]
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         r = self.request
         return {
             "alibi_mask": r.alibi,
@@ -122,7 +122,7 @@ class AttentionNode(Node):
             ),
         }
 
-    def required_ranks(self) -> dict[tensor, int]:
+    def list_required_ranks(self) -> dict[tensor, int]:
         items = self.request.tensors.items()
         lengths = [item for name, item in items if name.startswith(("seq_len_", "cu_seq_len_"))]
         return dict.fromkeys([*lengths, *(item.ragged_offset for _, item in items if item.ragged_offset)], 4)
@@ -136,7 +136,7 @@ class AttentionNode(Node):
         r = self.request
         b, h, s_q, _ = r.tensors["q"].dim
         for name, item in r.tensors.items():
-            if name in _PER_ROW and not (name == "stats" and r.backward):
+            if name in _ROW_STATISTICS and not (name == "stats" and r.backward):
                 _fill_output(item, [b, h, s_q, 1], data_type.FLOAT)
             elif name.startswith("amax_"):
                 _fill_output(item, [1, 1, 1, 1], data_type.FLOAT)
@@ -152,14 +152,16 @@ class AttentionNode(Node):
 
     def emit(self, to: Emitter) -> None:
         r, context = self.request, to.context
-        to.compute_type(self)
+        to.get_compute_type(self)
         unified = is_unified(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
-            raise not_supported(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
+            raise not_supported_error(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.to_problem(to)
-        frame = AttentionBuilder(problem, "sdpa", context.version, ExistingGraph(to.g, self._graph_tensors(to)))
+        frame = AttentionBuilder(
+            problem, "sdpa", context.version, ExistingGraph(to.builder, self._map_graph_tensors(to))
+        )
         if r.backward:
             add_composite_backward(frame)
         elif unified:
@@ -167,25 +169,25 @@ class AttentionNode(Node):
         else:
             add_composite_forward(frame)
         if r.alibi:
-            to.constants[frame.get_per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
+            to.constants[frame.get_per_head_tensor("alibi_slopes").uid] = make_alibi_slopes(problem.heads)
 
-    def _graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
+    def _map_graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
         """Return the graph values of the user's tensors, by their names in the attention problem."""
         r = self.request
-        values = {name: to.tensor(item) for name, item in r.tensors.items()}
+        values = {name: to.emit_tensor(item) for name, item in r.tensors.items()}
         if r.kind == "mxfp8" and r.backward:
             values["o_f16"] = values["o"]
             for name in ("q", "k"):
-                values[f"descale_{name}_t"] = _with_frontend_strides(values[f"descale_{name}_t"], values[name].dims)
+                values[f"descale_{name}_t"] = _use_frontend_strides(values[f"descale_{name}_t"], values[name].dims)
         return values
 
     def to_problem(self, to: Emitter) -> UncheckedAttention:
         """Return the node as an attention problem for ``graph.attention``."""
         r, context = self.request, to.context
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
-        kind = to.tensor(q).data_type
+        kind = to.emit_tensor(q).data_type
         if (kind in FP8_TYPES) != (r.kind != "half"):
-            raise not_supported(
+            raise not_supported_error(
                 f"attention node {r.name!r} has Q of {kind.name}, which is not supported by this method",
                 fix="use sdpa and sdpa_backward for 16-bit floats, sdpa_fp8 and sdpa_mxfp8 with their backward for fp8",
             )
@@ -203,9 +205,9 @@ class AttentionNode(Node):
             kv_heads=k.dim[1],
             v_heads=v.dim[1],
             data_type=kind,
-            output_type=to.tensor(r.tensors["dq" if r.backward else "o"]).data_type,
+            output_type=to.emit_tensor(r.tensors["dq" if r.backward else "o"]).data_type,
             mx=r.kind == "mxfp8",
-            layout=self._strides_by_name(),
+            layout=self._read_strides_by_name(),
             scale=r.scale if r.scale is not None else "tensor" if r.has("scale") else "none",
             left_bound=r.left_bound,
             right_bound=r.right_bound,
@@ -235,7 +237,7 @@ class AttentionNode(Node):
             deterministic=is_deterministic(r, context),
         )
 
-    def _strides_by_name(self) -> dict[str, tuple[int, ...]]:
+    def _read_strides_by_name(self) -> dict[str, tuple[int, ...]]:
         names = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats")
         return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
 
@@ -245,7 +247,7 @@ class AttentionNode(Node):
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
         return context.version >= (9, 6, 0) and whole and not small
 
-    def engine_choice(self, context: Context) -> EngineChoice | None:
+    def choose_engine(self, context: Context) -> EngineChoice | None:
         """Return the engine config that heuristics do not list: deterministic backward passes on sm_10x.
 
         Raises
@@ -255,7 +257,7 @@ class AttentionNode(Node):
         """
         r = self.request
         if r.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
-            raise not_supported(
+            raise not_supported_error(
                 f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
                 "earlier versions read uninitialized memory where the first block of keys is masked",
                 fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
@@ -268,16 +270,16 @@ class AttentionNode(Node):
         return None if known is None else EngineChoice(*known)
 
 
-def port_name(name: str) -> str:
+def get_port_name(name: str) -> str:
     """Return cudnn-frontend's name for the port of a tensor: ``Amax_dQ``, ``Descale_K_T``, ``Stats``."""
-    known = _PORTS.get(name)
+    known = _PORT_NAMES.get(name)
     if known is not None:
         return known
     first, _, rest = name.partition("_")
     if first in ("descale", "scale", "amax"):
-        return f"{first.capitalize()}_{port_name(rest)}"
+        return f"{first.capitalize()}_{get_port_name(rest)}"
     if rest in ("t", "f16"):
-        return f"{port_name(first)}_{rest.replace('t', 'T')}"
+        return f"{get_port_name(first)}_{rest.replace('t', 'T')}"
     return name.capitalize()
 
 
@@ -286,7 +288,7 @@ def _to_rank_4(dims: list[int]) -> tuple[int, int, int, int]:
     return b, h, s_q, s_kv
 
 
-def _with_frontend_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _use_frontend_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return block scales along s with the strides that cudnn-frontend uses, instead of the user's."""
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
@@ -330,4 +332,4 @@ class _ScoreModifier:
         for node in inner._nodes:
             check_and_infer(node, context)
             node.emit(to)
-        return to.tensor(result)
+        return to.emit_tensor(result)

@@ -14,7 +14,7 @@ from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
-from ..errors import attribute_not_set, not_supported
+from ..errors import attribute_not_set_error, not_supported_error
 from ..tensors import tensor
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ __all__ = [
     "is_unified",
 ]
 
-_SHORT = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
+_NARROW_FLOAT_TYPES = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
 
 Kind = Literal["half", "fp8", "mxfp8"]
 
-_MX_BLOCK = 32
-_ONLY_RAGGED = "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)"
+_MX_BLOCK_SIZE = 32
+_RAGGED_ONLY_MESSAGE = (
+    "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)"
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -78,7 +80,7 @@ class AttentionRequest:
         return any(name in self.tensors for name in names)
 
     def has_types(self, kinds: Container[data_type]) -> bool:
-        """Return whether those of q, k, v and o that have a type have one of these types."""
+        """Return whether q, k, v and o have one of these types, ignoring tensors without a type."""
         given = (self.tensors[name].data_type for name in ("q", "k", "v", "o") if name in self.tensors)
         return all(kind == data_type.NOT_SET or kind in kinds for kind in given)
 
@@ -130,7 +132,7 @@ class AttentionRequest:
 
     @property
     def has_lengths(self) -> tuple[bool, bool]:
-        """Whether there are lengths of Q, and of K and V, each as lengths or as running sums."""
+        """Whether the sequence lengths of Q and of K and V are given, as lengths or as running sums."""
         return self.has("seq_len_q", "cu_seq_len_q"), self.has("seq_len_kv", "cu_seq_len_kv")
 
     @property
@@ -152,11 +154,11 @@ class _RuleChecker:
 
     def refuse_unsupported(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise not_supported(headline, where=self.where, fix=fix)
+            raise not_supported_error(headline, where=self.where, fix=fix)
 
     def refuse_unset(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise attribute_not_set(headline, where=self.where, fix=fix)
+            raise attribute_not_set_error(headline, where=self.where, fix=fix)
 
 
 def check_request(request: AttentionRequest, context: Context) -> None:
@@ -210,7 +212,7 @@ def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | 
     needs: tuple[tuple[bool, VersionTuple | None, str], ...] = (
         (True, (9, 13, 1), "it"),
         (context.is_dynamic_shape_enabled, None, "dynamic shapes"),
-        (not request.has_types(_SHORT), None, "elements of other types than fp16, bf16 and fp8"),
+        (not request.has_types(_NARROW_FLOAT_TYPES), None, "elements of other types than fp16, bf16 and fp8"),
         (has("block_mask"), (9, 14, 0), "a block mask"),
         (has("page_table_k", "page_table_v", "seq_len_q", "seq_len_kv"), (9, 15, 0), "page tables and lengths"),
         (has("bias", "dropout_seed", "dropout_offset", "sink"), (9, 21, 0), "bias, seed, offset and sink"),
@@ -230,7 +232,7 @@ def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | 
         (request.score_mod is not None, (9, 21, 0), "a score modifier"),
         (request.kind != "half", (9, 25, 0), "types other than fp16 and bf16"),
         (request.compute not in (data_type.NOT_SET, data_type.FLOAT), None, "compute types other than FLOAT"),
-        (context.compute != data_type.FLOAT, None, "graph compute types other than FLOAT"),
+        (context.compute_type != data_type.FLOAT, None, "graph compute types other than FLOAT"),
     )
     for wanted, since, what in needs:
         if wanted and since is None:
@@ -462,7 +464,7 @@ def _check_running_lengths(request: AttentionRequest, version: Version, say: _Ru
         "a length of Q and one of K and V must be provided together, as lengths or as running sums",
     )
     totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
-    say.refuse_unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    say.refuse_unsupported(totals and not request.is_ragged, _RAGGED_ONLY_MESSAGE)
     say.refuse_unsupported(
         request.stats_log2 and request.stats and version < (9, 27, 0),
         f"stats_use_log2 is not supported before cuDNN 9.27, this is {version_text(version)}",
@@ -480,7 +482,7 @@ def _check_implementation(request: AttentionRequest, context: Context, say: _Rul
         what = "a ragged offset multiplier" if request.has_offset_multiplier else "running sums of lengths (cu_seq_len)"
         lacks = find_unified_obstacle(request, context)
         say.refuse_unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
-    elif not is_unified(request, context) and not request.has_types((*_SHORT, data_type.FLOAT)):
+    elif not is_unified(request, context) and not request.has_types((*_NARROW_FLOAT_TYPES, data_type.FLOAT)):
         say.refuse_unsupported(
             True, "attention is not supported with elements of other types than fp16, bf16, fp8 and fp32"
         )
@@ -670,7 +672,7 @@ def _check_mx_scale_tensor(
 
 
 def _count_mx_blocks(size: int) -> int:
-    return -(-size // _MX_BLOCK)
+    return -(-size // _MX_BLOCK_SIZE)
 
 
 def _check_mx_forward(version: Version, major: int, say: _RuleChecker) -> None:
@@ -726,7 +728,7 @@ def _check_backward(request: AttentionRequest, context: Context, say: _RuleCheck
     _check_padding(request, say)
     say.refuse_unsupported(
         (request.max_total_seq_q is not None or request.max_total_seq_kv is not None) and not request.is_ragged,
-        _ONLY_RAGGED,
+        _RAGGED_ONLY_MESSAGE,
     )
     _check_bottom_right(request, version, say)
     _check_backward_bounds(request, version, major, say)
@@ -842,7 +844,7 @@ def _check_backward_fp8(request: AttentionRequest, context: Context, say: _RuleC
     _check_heads(request, say)
     _check_scale(request, say)
     totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
-    say.refuse_unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    say.refuse_unsupported(totals and not request.is_ragged, _RAGGED_ONLY_MESSAGE)
     _check_ragged_sink(request, version, say)
     _check_padding(request, say, modifier_may=False)
     _check_dropout(request, say)

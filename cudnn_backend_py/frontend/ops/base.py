@@ -22,7 +22,7 @@ class OpsBase:
     record: GraphRecord
     context: Context
 
-    def _add(self, node: AnyNode) -> AnyNode:
+    def _add_node(self, node: AnyNode) -> AnyNode:
         """Append a node and return it.
 
         Raises

@@ -12,10 +12,10 @@ from ...graph.shapes import compute_expert_output_dims, infer_convolution_input_
 from ...graph.strides import column_major
 from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set, invalid_value, kernel_not_offered_error
+from ..errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, infer_matmul, require_version
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, infer_matmul, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Matmul(OpNode):
     needs = ("A", "B")
 
     def __init__(self, name: str, compute: Any, a: tensor, b: tensor, padding: float) -> None:
-        super().__init__(name, check_type(compute), {"A": a, "B": b}, {})
+        super().__init__(name, check_data_type(compute), {"A": a, "B": b}, {})
         if not hasattr(padding, "__float__"):
             raise TypeError(f"padding is {padding!r}, a number is needed")
         self.padding = float(padding)
@@ -38,21 +38,21 @@ class _Matmul(OpNode):
                 item.set_name(f"{name}::{port}")
         self.add_output("C")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"padding_value": self.padding}
 
     def infer_shapes(self) -> None:
         infer_matmul(self.name, self.inputs, self.outputs["C"])
 
     def emit(self, to: Emitter) -> None:
-        c = to.tensor(self.outputs["C"])
-        to.g.ops.append(
+        c = to.emit_tensor(self.outputs["C"])
+        to.builder.ops.append(
             Matmul(
                 name=c.name,
-                a=to.tensor(self.inputs["A"]),
-                b=to.tensor(self.inputs["B"]),
+                a=to.emit_tensor(self.inputs["A"]),
+                b=to.emit_tensor(self.inputs["B"]),
                 c=c,
-                compute_type=to.compute_type(self),
+                compute_type=to.get_compute_type(self),
                 padding_value=self.padding or None,
             )
         )
@@ -78,7 +78,7 @@ class MatmulOps(OpsBase):
         tensor
             C: [..., M, N], row-major.
         """
-        return self._add(_Matmul(name, compute_data_type, A, B, padding)).outputs["C"]
+        return self._add_node(_Matmul(name, compute_data_type, A, B, padding)).outputs["C"]
 
 
 class _Reduction(OpNode):
@@ -88,13 +88,13 @@ class _Reduction(OpNode):
     def __init__(
         self, name: str, compute: Any, x: tensor, mode: reduction_mode, group_offset: tensor | None = None
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x, "GROUP_OFFSET": group_offset}, {})
+        super().__init__(name, check_data_type(compute), {"X": x, "GROUP_OFFSET": group_offset}, {})
         if not isinstance(mode, reduction_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
         self.mode = mode
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"mode": self.mode.name, "is_deterministic": False}
 
     def infer_shapes(self) -> None:
@@ -102,37 +102,37 @@ class _Reduction(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.mode is reduction_mode.NOT_SET:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"reduction {self.name!r} has an invalid mode, NOT_SET", fix="give a mode: ADD, MAX ..."
             )
         deterministic = False if to.context.version >= (9, 11) else None
         if "GROUP_OFFSET" in self.inputs:
             self._emit_groups(to, deterministic)
             return
-        to.g.reduction(
+        to.builder.reduction(
             ReduceTensorOp[self.mode.name],
-            to.tensor(self.inputs["X"]),
+            to.emit_tensor(self.inputs["X"]),
             tuple(self.outputs["Y"].dim),
-            compute_type=to.compute_type(self),
+            compute_type=to.get_compute_type(self),
             deterministic=deterministic,
-            out=to.tensor(self.outputs["Y"]),
+            out=to.emit_tensor(self.outputs["Y"]),
         )
 
     def _emit_groups(self, to: Emitter, deterministic: bool | None) -> None:
         require_version(to, (9, 24), "a reduction of groups")
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         parameters = {
             "operator": ReduceTensorOp[self.mode.name],
-            "comp_type": to.compute_type(self),
+            "comp_type": to.get_compute_type(self),
             "is_deterministic": deterministic,
         }
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_REDUCTION,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
             reduction=Parameters(DescriptorType.REDUCTION, parameters),
-            group_offset=to.tensor(self.inputs["GROUP_OFFSET"]),
+            group_offset=to.emit_tensor(self.inputs["GROUP_OFFSET"]),
         )
 
 
@@ -152,21 +152,21 @@ class ReductionOps(OpsBase):
         Its strides are channels last unless set. `group_offset` says where each group of rows begins, which is reduced
         by itself; cuDNN 9.24.
         """
-        return self._add(_Reduction(name, compute_data_type, input, mode, group_offset)).outputs["Y"]
+        return self._add_node(_Reduction(name, compute_data_type, input, mode, group_offset)).outputs["Y"]
 
 
-_CONVOLUTIONS = {
+_DESCRIPTORS_BY_TAG = {
     "CONV_FPROP": DescriptorType.OPERATION_CONVOLUTION_FORWARD,
     "CONV_DGRAD": DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
     "CONV_WGRAD": DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
 }
-_WINDOW = ("pre_padding", "post_padding", "stride", "dilation")
-_REST = ("convolution_mode", "compute_data_type", "name")
-_SAME_PADDING = ("padding", "stride", "dilation", *_REST)
-_TWO_PADDINGS = (*_WINDOW, *_REST)
+_WINDOW_NAMES = ("pre_padding", "post_padding", "stride", "dilation")
+_OTHER_PARAMETERS = ("convolution_mode", "compute_data_type", "name")
+_SYMMETRIC_PADDING_PARAMETERS = ("padding", "stride", "dilation", *_OTHER_PARAMETERS)
+_TWO_PADDINGS_PARAMETERS = (*_WINDOW_NAMES, *_OTHER_PARAMETERS)
 #: What a convolution takes next to its two tensors, in both of its signatures, with the defaults.
 WINDOW_PARAMETERS = {
-    **dict.fromkeys(("padding", *_WINDOW), "[]"),
+    **dict.fromkeys(("padding", *_WINDOW_NAMES), "[]"),
     "convolution_mode": "convolution_mode.CROSS_CORRELATION",
     "compute_data_type": "data_type.NOT_SET",
     "name": "''",
@@ -178,28 +178,28 @@ class _Convolution(OpNode):
         mode = options.get("convolution_mode", convolution_mode.CROSS_CORRELATION)
         if not isinstance(mode, convolution_mode):
             raise TypeError(f"convolution_mode is {mode!r}, a cudnn.convolution_mode is needed")
-        super().__init__(options["name"], check_type(options.get("compute_data_type", NOT_SET)), inputs, {})
+        super().__init__(options["name"], check_data_type(options.get("compute_data_type", NOT_SET)), inputs, {})
         self.tag = tag
-        self.kind = _CONVOLUTIONS[tag]
+        self.kind = _DESCRIPTORS_BY_TAG[tag]
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
         self.needs = tuple(inputs)
         self.mode = mode
-        self.window = {side: to_int_list(side, options.get(side, ())) for side in _WINDOW}
+        self.window = {side: to_int_list(side, options.get(side, ())) for side in _WINDOW_NAMES}
         self.add_output(self.result)
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {**self.window, "math_mode": self.mode.name}
 
     def check(self, context: Context) -> None:
         super().check(context)
         for side, values in self.window.items():
             if not values:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"{side.replace('_', ' ')} of {self.tag.lower()} {self.name!r} is not set",
                     fix=f"{side}=[...], one int for each spatial dim",
                 )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
                 fix="give one int for each spatial dim",
@@ -210,40 +210,40 @@ class _Convolution(OpNode):
         dims: Sequence[int] | None = None
         if self.tag == "CONV_FPROP":
             if 0 in self.window["stride"]:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
-            dims = infer_convolution_output_dims(*self._checked_input_dims(), window)
+            dims = infer_convolution_output_dims(*self._check_input_dims(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
-            dims = infer_convolution_input_dims(*self._checked_input_dims(), window, groups=1)
+            dims = infer_convolution_input_dims(*self._check_input_dims(), window, groups=1)
         fill_dims_and_strides(result, dims)
 
-    def _checked_input_dims(self) -> tuple[list[int], list[int]]:
+    def _check_input_dims(self) -> tuple[list[int], list[int]]:
         """Return the dims of both inputs, after checking that each has the spatial dims and two more."""
         rank = len(self.window["stride"]) + 2
         one, other = ((port, item.dim) for port, item in self.inputs.items())
         for port, dims in (one, other):
             if len(dims) != rank:
-                raise invalid_value(
+                raise invalid_value_error(
                     f"dims of {self.tag.lower()} {self.name!r} mismatch: {port} is {dims}, {rank} dims are needed",
                     where=f"{rank - 2} spatial dims, by the stride",
                     fix=f"give {port} {rank} dims, or padding, stride and dilation {len(dims) - 2} ints each",
                 )
             if min(dims) < 1:
-                raise attribute_not_set(
+                raise attribute_not_set_error(
                     f"dims of {self.tag.lower()} {self.name!r} are not positive: {port} is {dims}",
                     fix="give at least 1 for each dim",
                 )
         return one[1], other[1]
 
     def emit(self, to: Emitter) -> None:
-        fields = {port.lower(): to.tensor(item) for port, item in self.inputs.items()}
-        result = to.tensor(self.outputs[self.result])
+        fields = {port.lower(): to.emit_tensor(item) for port, item in self.inputs.items()}
+        result = to.emit_tensor(self.outputs[self.result])
         convolution = Parameters(
             DescriptorType.CONVOLUTION,
             {
-                "comp_type": to.compute_type(self),
+                "comp_type": to.get_compute_type(self),
                 "conv_mode": ConvolutionMode[self.mode.name],
                 "spatial_dims": len(self.window["stride"]),
                 "pre_paddings": self.window["pre_padding"],
@@ -252,7 +252,7 @@ class _Convolution(OpNode):
                 "filter_strides": self.window["stride"],
             },
         )
-        to.g.operation(
+        to.builder.operation(
             self.kind,
             result.name,
             alpha=1.0,
@@ -262,7 +262,7 @@ class _Convolution(OpNode):
         )
 
 
-def _convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def _read_convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return a convolution's options by name, for either of its signatures; None means not given.
 
     Raises
@@ -273,12 +273,13 @@ def _convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict
     keywords = {name: value for name, value in keywords.items() if value is not None or name not in WINDOW_PARAMETERS}
     fourth_is_list = len(arguments) > 3 and not isinstance(arguments[3], convolution_mode)
     two = fourth_is_list or not {"pre_padding", "post_padding"}.isdisjoint(keywords)
-    names = _TWO_PADDINGS if two else _SAME_PADDING
+    names = _TWO_PADDINGS_PARAMETERS if two else _SYMMETRIC_PADDING_PARAMETERS
     given = dict(zip(names, arguments, strict=False))
     wrong = sorted(set(keywords) - set(names)) + sorted(set(keywords) & set(given))
     if wrong or len(arguments) > len(names):
         raise TypeError(
-            f"{method}() accepts {', '.join(_SAME_PADDING)}, or pre_padding and post_padding instead of padding; "
+            f"{method}() accepts {', '.join(_SYMMETRIC_PADDING_PARAMETERS)}, "
+            "or pre_padding and post_padding instead of padding; "
             f"{', '.join(wrong) or f'{len(arguments)} arguments'} do not fit"
         )
     options = {"name": "", **given, **keywords}
@@ -327,8 +328,8 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_fprop", arguments, keywords)
-        return self._add(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
+        options = _read_convolution_options("conv_fprop", arguments, keywords)
+        return self._add_node(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
 
     @overload
     def conv_dgrad(
@@ -365,8 +366,8 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_dgrad", arguments, keywords)
-        return self._add(_Convolution("CONV_DGRAD", {"DY": loss, "W": filter}, options)).outputs["DX"]
+        options = _read_convolution_options("conv_dgrad", arguments, keywords)
+        return self._add_node(_Convolution("CONV_DGRAD", {"DY": loss, "W": filter}, options)).outputs["DX"]
 
     @overload
     def conv_wgrad(
@@ -400,8 +401,8 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
-        options = _convolution_options("conv_wgrad", arguments, keywords)
-        return self._add(_Convolution("CONV_WGRAD", {"X": image, "DY": loss}, options)).outputs["DW"]
+        options = _read_convolution_options("conv_wgrad", arguments, keywords)
+        return self._add_node(_Convolution("CONV_WGRAD", {"X": image, "DY": loss}, options)).outputs["DW"]
 
 
 class _MoeMatmul(OpNode):
@@ -411,14 +412,14 @@ class _MoeMatmul(OpNode):
     def __init__(
         self, name: str, compute: Any, inputs: dict[str, Any], mode: moe_grouped_matmul_mode, top_k: int
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
         self.top_k = to_int("top_k", top_k)
         self.add_output("Output")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"mode": self.mode.name, "top_k": self.top_k}
 
     def check(self, context: Context) -> None:
@@ -431,7 +432,7 @@ class _MoeMatmul(OpNode):
         }
         for port in routed.get(self.mode, ()):
             if port not in self.inputs:
-                raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
+                raise attribute_not_set_error(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
 
     def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
@@ -443,20 +444,20 @@ class _MoeMatmul(OpNode):
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 15), "moe grouped matmul")
-        out = to.tensor(self.outputs["Output"])
+        out = to.emit_tensor(self.outputs["Output"])
         routed = self.mode is not moe_grouped_matmul_mode.NONE
         scattered = self.mode is moe_grouped_matmul_mode.SCATTER
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
             out.name,
             mode=MoeGroupedMatmulMode[self.mode.name],
-            math_prec=to.compute_type(self),
-            token=to.tensor(self.inputs["Token"]),
-            weight=to.tensor(self.inputs["Weight"]),
-            first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),
+            math_prec=to.get_compute_type(self),
+            token=to.emit_tensor(self.inputs["Token"]),
+            weight=to.emit_tensor(self.inputs["Weight"]),
+            first_token_offset=to.emit_tensor(self.inputs["FirstTokenOffset"]),
             output=out,
-            token_index=to.tensor(self.inputs["TokenIndex"]) if routed else None,
-            token_ks=to.tensor(self.inputs["TokenKs"]) if scattered else None,
+            token_index=to.emit_tensor(self.inputs["TokenIndex"]) if routed else None,
+            token_ks=to.emit_tensor(self.inputs["TokenKs"]) if scattered else None,
             top_k=self.top_k if scattered else None,
         )
 
@@ -466,7 +467,7 @@ class _MoeBackward(OpNode):
     needs = ("DOutput", "Token", "FirstTokenOffset")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.add_output("DWeight")
 
     def infer_shapes(self) -> None:
@@ -478,15 +479,15 @@ class _MoeBackward(OpNode):
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "moe grouped matmul backward")
-        out = to.tensor(self.outputs["DWeight"])
-        to.g.operation(
+        out = to.emit_tensor(self.outputs["DWeight"])
+        to.builder.operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
             out.name,
-            math_prec=to.compute_type(self),
-            token=to.tensor(self.inputs["Token"]),
+            math_prec=to.get_compute_type(self),
+            token=to.emit_tensor(self.inputs["Token"]),
             dweight=out,
-            first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),
-            doutput=to.tensor(self.inputs["DOutput"]),
+            first_token_offset=to.emit_tensor(self.inputs["FirstTokenOffset"]),
+            doutput=to.emit_tensor(self.inputs["DOutput"]),
         )
 
 
@@ -539,7 +540,7 @@ class MoeOps(OpsBase):
             "TopKScores": top_k_scores,
         }
         node = _MoeMatmul(name, compute_data_type, inputs, mode, top_k)
-        return self._add(node).outputs["Output"]
+        return self._add_node(node).outputs["Output"]
 
     def moe_grouped_matmul_bwd(
         self,
@@ -555,4 +556,4 @@ class MoeOps(OpsBase):
         """
         inputs = {"DOutput": doutput, "Token": token, "FirstTokenOffset": first_token_offset}
         node = _MoeBackward(name, compute_data_type, inputs)
-        return self._add(node).outputs["DWeight"]
+        return self._add_node(node).outputs["DWeight"]

@@ -13,7 +13,7 @@ from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...known_issues import KnownIssueWarning, find_known_issues, warn_of, warn_once
 from ..enums import data_type, to_data_type
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ __all__ = [
     "add_dims_to_errors",
     "broadcast_dims",
     "check_and_infer",
-    "check_type",
-    "fill_type",
+    "check_data_type",
+    "fill_data_type",
     "pack_strides",
-    "warn_of_graph",
+    "warn_about_known_issues",
 ]
 
 
@@ -39,7 +39,7 @@ class FrontendKnownIssueWarning(KnownIssueWarning):
     """Warns about a graph that cuDNN is known to compute wrong, with cudnn-frontend's or usual buffers."""
 
 
-def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
+def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
     """Warn about each known issue of a graph, and about boolean buffers."""
     warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
@@ -67,17 +67,17 @@ class Node:
         self.outputs[port] = made
         return made
 
-    def tensors(self) -> Iterable[UserTensor]:
+    def iterate_tensors(self) -> Iterable[UserTensor]:
         """Yield all input and output tensors of the node."""
         yield from self.inputs.values()
         yield from self.outputs.values()
 
-    def required_ranks(self) -> dict[UserTensor, int]:
+    def list_required_ranks(self) -> dict[UserTensor, int]:
         """Return the rank that cuDNN requires of tensors given with fewer dims, which are extended by 1."""
         return {}
 
     def check(self, context: Context) -> None:
-        """Raise for what cudnn-frontend refuses before cuDNN is queried, with the same type of exception."""
+        """Raise the exception with which cudnn-frontend refuses this operation before it queries cuDNN."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
@@ -86,11 +86,11 @@ class Node:
         """Add the node's operations to the graph value under construction."""
         raise NotImplementedError
 
-    def engine_choice(self, context: Context) -> EngineChoice | None:
+    def choose_engine(self, context: Context) -> EngineChoice | None:
         """Return the engine that the graph needs if heuristics do not list it, else None."""
         return None
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         """Return the node's parameters other than tensors, as plain data."""
         return {}
 
@@ -102,19 +102,19 @@ class Node:
             "compute_data_type": None if self.compute == data_type.NOT_SET else self.compute.name,
             "inputs": {port: item.uid for port, item in self.inputs.items()},
             "outputs": {port: item.uid for port, item in self.outputs.items()},
-            **self.parameters(),
+            **self.list_parameters(),
         }
 
 
 @contextmanager
 def add_dims_to_errors(node: Node) -> Iterator[None]:
-    """Convert errors about unexpected ranks or empty dims into one that shows the dims of the node's inputs."""
+    """Convert index errors of shape inference into an error that shows the dims of the node's inputs."""
     try:
         yield
     except CudnnBackendError:
         raise
     except (LookupError, ArithmeticError, ValueError) as error:
-        raise attribute_not_set(
+        raise attribute_not_set_error(
             f"{node.tag.lower()} {node.name!r} does not fit the dims of its inputs",
             fix="give tensors of the rank that the operation needs: "
             + ", ".join(f"{port} has {list(item.dim)}" for port, item in node.inputs.items()),
@@ -126,58 +126,58 @@ def check_and_infer(node: Node, context: Context) -> None:
     node.check(context)
     with add_dims_to_errors(node):
         node.infer(context)
-    for item in node.tensors():
-        fill_type(item, context)
+    for item in node.iterate_tensors():
+        fill_data_type(item, context)
         if item.ragged_offset is not None:
-            fill_type(item.ragged_offset, context)
+            fill_data_type(item.ragged_offset, context)
 
 
-def fill_type(item: UserTensor, context: Context) -> None:
+def fill_data_type(item: UserTensor, context: Context) -> None:
     """Set a missing data type of a tensor to the graph's default for virtual tensors or for those in memory."""
     if item.data_type == data_type.NOT_SET:
-        item.data_type = context.intermediate if item.virtual else context.io
+        item.data_type = context.intermediate_type if item.virtual else context.io_type
 
 
 class Emitter:
     """Converts nodes into operations of one :class:`~cudnn_backend_py.GraphBuilder`.
 
-    ``g`` is the builder; ``context`` the types, version and architecture of the graph; ``tensors`` what each tensor
-    of the user became. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
+    ``context`` has the types, version and architecture of the graph; ``tensors`` maps each user tensor to its graph
+    tensor. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
     ALiBi), by uid; ``slices`` are parts of other tensors: uid to (uid of the whole, bytes from its start).
     """
 
     def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = (), nodes: Iterable[Node] = ()) -> None:
         self.context = context
-        self._ranks = {item: rank for node in nodes for item, rank in node.required_ranks().items()}
+        self._ranks = {item: rank for node in nodes for item, rank in node.list_required_ranks().items()}
         self._own = {item for item in own if item.uid}
-        self.g = GraphBuilder(
+        self.builder = GraphBuilder(
             name,
             first_uid=1 + max((item.uid for item in self._own if not item.uid_given), default=0),
-            io_type=context.io.backend or DataType.FLOAT,
-            intermediate_type=context.intermediate.backend or DataType.FLOAT,
-            compute_type=context.compute.backend or DataType.FLOAT,
+            io_type=context.io_type.backend or DataType.FLOAT,
+            intermediate_type=context.intermediate_type.backend or DataType.FLOAT,
+            compute_type=context.compute_type.backend or DataType.FLOAT,
         )
         self.tensors: dict[UserTensor, Tensor] = {}
         self.constants: dict[int, Sequence[float]] = {}
         self.slices: dict[int, tuple[int, int]] = {}
 
-    def graph(self) -> Graph:
-        """Return the graph value, after warning as :func:`warn_of_graph`."""
-        made = self.g.graph()
-        warn_of_graph(made, self.context.sm, self.context.version)
+    def make_graph(self) -> Graph:
+        """Return the graph value, and warn about its known issues."""
+        made = self.builder.graph()
+        warn_about_known_issues(made, self.context.sm, self.context.version)
         return made
 
-    def tensor(self, source: UserTensor) -> Tensor:
-        """Return the graph value of a user's tensor, created on the first call."""
+    def emit_tensor(self, source: UserTensor) -> Tensor:
+        """Return the graph tensor of a user's tensor, created on the first call."""
         made = self.tensors.get(source)
         if made is None:
             kind = source.data_type.backend
             if kind is None:
-                raise invalid_value(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
-            offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
+                raise invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+            offset = None if source.ragged_offset is None else self.emit_tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
-            made = self.g.tensor(
-                self.g.make_unused_name(source.name or "tensor"),
+            made = self.builder.tensor(
+                self.builder.make_unused_name(source.name or "tensor"),
                 (*source.dim, *ones),
                 kind,
                 strides=(*source.stride, *ones),
@@ -196,17 +196,17 @@ class Emitter:
             source.uid = made.uid
         return made
 
-    def optional_tensor(self, source: UserTensor | None) -> Tensor | None:
-        """Return the graph value of a user's tensor, None for None."""
-        return None if source is None else self.tensor(source)
+    def emit_optional_tensor(self, source: UserTensor | None) -> Tensor | None:
+        """Return the graph tensor of a user's tensor; None if there is no tensor."""
+        return None if source is None else self.emit_tensor(source)
 
-    def compute_type(self, node: Node) -> DataType:
+    def get_compute_type(self, node: Node) -> DataType:
         """Return a node's compute type: its own, else the graph's."""
-        kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
+        kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute_type
         return kind.backend or DataType.FLOAT
 
 
-def check_type(value: Any) -> data_type:
+def check_data_type(value: Any) -> data_type:
     """Return a data type argument, given as a ``cudnn.data_type`` or a torch dtype.
 
     Raises
@@ -239,5 +239,5 @@ def broadcast_dims(*shapes: Sequence[int]) -> list[int]:
     full = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
     for sizes in zip(*full, strict=True):
         if len(set(sizes) - {1}) > 1:
-            raise attribute_not_set(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
+            raise attribute_not_set_error(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
     return [max(sizes) for sizes in zip(*full, strict=True)]

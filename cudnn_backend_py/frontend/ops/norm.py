@@ -9,10 +9,10 @@ from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, Ge
 from ...graph.shapes import infer_statistics_dims, make_per_channel_dims
 from ...graph.strides import channels_last, preserve_order
 from ..enums import data_type, norm_forward_phase
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["NormOps"]
 
 # Ports, and the fields of the operations they go to.
-_FORWARD = {
+_FORWARD_FIELDS = {
     "X": "x",
     "MEAN": "mean",
     "INV_VARIANCE": "inv_variance",
@@ -35,7 +35,7 @@ _FORWARD = {
     "NEXT_RUNNING_VAR": "output_running_var",
     "Y": "y",
 }
-_BACKWARD = {
+_BACKWARD_FIELDS = {
     "X": "x",
     "DY": "dy",
     "SCALE": "scale",
@@ -45,7 +45,7 @@ _BACKWARD = {
     "DBIAS": "dbias",
     "DX": "dx",
 }
-_BN_FINALIZE = {
+_BN_FINALIZE_FIELDS = {
     "SUM": "y_sum",
     "SQ_SUM": "y_sq_sum",
     "SCALE": "scale",
@@ -62,21 +62,21 @@ _BN_FINALIZE = {
     "NEXT_RUNNING_MEAN": "updated_running_mean",
     "NEXT_RUNNING_VAR": "updated_running_var",
 }
-_RUNNING = ("PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "MOMENTUM")
-_NEXT_RUNNING = ("NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR")
-_TAGS = {NormMode.BATCH_NORM: ("BATCHNORM", "DBN")}
-_PEER = "peer_stat"
-_STATISTICS = ("MEAN", "INV_VARIANCE")
-_WITHOUT_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
+_RUNNING_STATISTICS_INPUTS = ("PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "MOMENTUM")
+_RUNNING_STATISTICS_OUTPUTS = ("NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR")
+_BATCH_NORM_TAGS = {NormMode.BATCH_NORM: ("BATCHNORM", "DBN")}
+_PEER_STATISTICS_PREFIX = "peer_stat"
+_STATISTICS_PORTS = ("MEAN", "INV_VARIANCE")
+_MODES_WITH_OPTIONAL_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
 
 
-def _json_tags(mode: NormMode) -> tuple[str, str]:
+def _get_json_tags(mode: NormMode) -> tuple[str, str]:
     """Return cudnn-frontend's JSON names of the forward and the backward pass."""
-    return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
+    return _BATCH_NORM_TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
 
-def _peer_stats_by_port(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
-    return {f"{_PEER}[{number}]": item for number, item in enumerate(peer_stats)}
+def _map_peer_stats(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
+    return {f"{_PEER_STATISTICS_PREFIX}[{number}]": item for number, item in enumerate(peer_stats)}
 
 
 class _Norm(OpNode):
@@ -89,28 +89,28 @@ class _Norm(OpNode):
         shown = super().to_json()
         if self.tag not in ("BATCHNORM", "DBN"):
             return shown
-        own = {port: uid for port, uid in shown["inputs"].items() if not port.startswith(_PEER)}
+        own = {port: uid for port, uid in shown["inputs"].items() if not port.startswith(_PEER_STATISTICS_PREFIX)}
         return {**shown, "inputs": own, "peer_stats": [uid for port, uid in shown["inputs"].items() if port not in own]}
 
     def _emit_operation(
         self, to: Emitter, kind: DescriptorType, ports: dict[str, str], result: str, **more: Any
     ) -> None:
         every = {**self.inputs, **self.outputs}
-        fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in ports.items() if port in every}
-        peers = [to.tensor(item) for port, item in self.inputs.items() if port.startswith(_PEER)]
-        to.g.operation(kind, fields[result].name, **fields, **more, peer_stat=peers or None)
+        fields: dict[str, Any] = {field: to.emit_tensor(every[port]) for port, field in ports.items() if port in every}
+        peers = [to.emit_tensor(item) for port, item in self.inputs.items() if port.startswith(_PEER_STATISTICS_PREFIX)]
+        to.builder.operation(kind, fields[result].name, **fields, **more, peer_stat=peers or None)
 
 
 class _NormForward(_Norm):
     def __init__(
         self, name: str, compute: Any, mode: NormMode, phase: norm_forward_phase, inputs: dict[str, Any]
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         if not isinstance(phase, norm_forward_phase):
             raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
-        self.tag = _json_tags(mode)[0]
+        self.tag = _get_json_tags(mode)[0]
         self.mode, self.phase = mode, phase
-        scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
+        scale = () if mode in _MODES_WITH_OPTIONAL_SCALE else ("SCALE",)
         bias = ("BIAS",) if mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM) else ()
         self.needs = ("X", *scale, "EPSILON", *bias)
         self.add_output("Y")
@@ -118,18 +118,18 @@ class _NormForward(_Norm):
             for port in ("INV_VARIANCE",) if mode is NormMode.RMS_NORM else ("MEAN", "INV_VARIANCE"):
                 self.add_output(port)
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"forward_phase": self.phase.name}
 
     def check(self, context: Context) -> None:
         super().check(context)
         if self.phase is norm_forward_phase.NOT_SET:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"the forward phase of {self.tag.lower()} {self.name!r} is not set",
                 fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
             )
         if "BIAS" in self.inputs and "SCALE" not in self.inputs:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has a bias but no scale; a bias needs a scale",
                 fix="give a scale of ones",
             )
@@ -140,12 +140,12 @@ class _NormForward(_Norm):
         if self.mode in (NormMode.LAYER_NORM, NormMode.ADA_LAYER_NORM):
             self._infer_scale_and_bias(x)
         by_channel = self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
-        if self.mode in _WITHOUT_SCALE and "SCALE" not in self.inputs:
+        if self.mode in _MODES_WITH_OPTIONAL_SCALE and "SCALE" not in self.inputs:
             self._check_normalized_dims(x.dim)
-        for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
+        for port in ("MEAN", "INV_VARIANCE", *_RUNNING_STATISTICS_OUTPUTS):
             if port in self.outputs:
                 item = self.outputs[port]
-                dims = item.dim or self._statistics_dims()
+                dims = item.dim or self._infer_statistics_dims()
                 fill_dims_and_strides(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
 
     def _infer_scale_and_bias(self, x: tensor) -> None:
@@ -157,27 +157,27 @@ class _NormForward(_Norm):
         ones = [1] * len(x.dim)
         fill_dims_and_strides(self.inputs["EPSILON"], ones, ones)
 
-    def _given_statistics_dims(self) -> list[int]:
+    def _get_given_statistics_dims(self) -> list[int]:
         """Return the dims that the user gave mean or inverse variance, empty if none."""
-        return next((item.dim for port in _STATISTICS if (item := self.outputs.get(port)) and item.dim), [])
+        return next((item.dim for port in _STATISTICS_PORTS if (item := self.outputs.get(port)) and item.dim), [])
 
     def _check_normalized_dims(self, x: list[int]) -> None:
         """Raise if neither a scale nor the statistics determine the normalized dims."""
-        if sum(size != 1 for size in x[1:]) > 1 and not self._given_statistics_dims():
-            raise invalid_value(
+        if sum(size != 1 for size in x[1:]) > 1 and not self._get_given_statistics_dims():
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: the normalized dims are unknown",
                 fix="give a scale, or give x the dims [rows, hidden, 1, 1], or (training) set the statistics dims",
             )
 
-    def _statistics_dims(self) -> tuple[int, ...]:
+    def _infer_statistics_dims(self) -> tuple[int, ...]:
         """Return the dims of mean and inverse variance: one number per normalized group."""
-        known = self._given_statistics_dims()
+        known = self._get_given_statistics_dims()
         if "SCALE" not in self.inputs and known:
             return tuple(known)
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
         dims = infer_statistics_dims(self.mode, x, scale)
         if dims is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
                 fix=f"give a scale of {len(x)} dims",
             )
@@ -185,16 +185,18 @@ class _NormForward(_Norm):
 
     def emit(self, to: Emitter) -> None:
         phase = NormFwdPhase[self.phase.name]
-        self._emit_operation(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=self.mode, phase=phase)
+        self._emit_operation(
+            to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD_FIELDS, "y", mode=self.mode, phase=phase
+        )
 
 
 class _BatchNormTraining(_NormForward):
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any], running: dict[str, Any]) -> None:
-        kept = running if any(running[port] is not None for port in _RUNNING[:2]) else {}
+        kept = running if any(running[port] is not None for port in _RUNNING_STATISTICS_INPUTS[:2]) else {}
         super().__init__(name, compute, NormMode.BATCH_NORM, norm_forward_phase.TRAINING, {**inputs, **kept})
         self.needs = (*self.needs, *kept)
-        if all(port in self.inputs for port in _RUNNING):
-            for port in _NEXT_RUNNING:
+        if all(port in self.inputs for port in _RUNNING_STATISTICS_INPUTS):
+            for port in _RUNNING_STATISTICS_OUTPUTS:
                 self.add_output(port)
 
 
@@ -203,7 +205,7 @@ class _BatchNormInference(_Norm):
     needs = ("X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.add_output("Y")
 
     def infer_shapes(self) -> None:
@@ -212,16 +214,16 @@ class _BatchNormInference(_Norm):
 
     def emit(self, to: Emitter) -> None:
         mode, phase = NormMode.BATCH_NORM, NormFwdPhase.INFERENCE
-        self._emit_operation(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=mode, phase=phase)
+        self._emit_operation(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD_FIELDS, "y", mode=mode, phase=phase)
 
 
 class _NormBackward(_Norm):
     def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
-        self.tag = _json_tags(mode)[1]
+        super().__init__(name, check_data_type(compute), inputs, {})
+        self.tag = _get_json_tags(mode)[1]
         self.mode = mode
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
-        scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
+        scale = () if mode in _MODES_WITH_OPTIONAL_SCALE else ("SCALE",)
         self.needs = ("DY", "X", *scale, *mean, "INV_VARIANCE")
         self.add_output("DX")
         self.has_dbias = has_dbias and mode is NormMode.RMS_NORM
@@ -230,7 +232,7 @@ class _NormBackward(_Norm):
             if has_dbias:
                 self.add_output("DBIAS")
 
-    def gradients(self) -> list[tensor | None]:
+    def list_gradients(self) -> list[tensor | None]:
         """Return the gradients, None for a missing scale or bias."""
         return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
@@ -238,7 +240,7 @@ class _NormBackward(_Norm):
         """Raise if an input is missing, and leave out gradients that are not requested."""
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="has_dbias=False"
             )
         if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
@@ -254,7 +256,7 @@ class _NormBackward(_Norm):
             if port not in every or (port == "DY" and self.mode is NormMode.BATCH_NORM):
                 continue
             item = every[port]
-            size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
+            size = item.dim or (self._get_scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
                 fill_dims_and_strides(
                     item,
@@ -265,13 +267,13 @@ class _NormBackward(_Norm):
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM
                 fill_dims_and_strides(item, size, pack_strides(size) if adaptive else channels_last(size))
 
-    def _scale_dims(self) -> list[int]:
+    def _get_scale_dims(self) -> list[int]:
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
             return list(make_per_channel_dims(self.inputs["X"].dim))
         return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
-        self._emit_operation(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
+        self._emit_operation(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD_FIELDS, "dx", mode=self.mode)
 
 
 class _Genstats(OpNode):
@@ -279,7 +281,7 @@ class _Genstats(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.add_output("SUM").set_name(f"{name}_sum_output")
         self.add_output("SQ_SUM").set_name(f"{name}_sq_sum_output")
 
@@ -288,25 +290,25 @@ class _Genstats(OpNode):
             fill_dims_and_strides(item, make_per_channel_dims(self.inputs["X"].dim))
 
     def emit(self, to: Emitter) -> None:
-        x, total = to.tensor(self.inputs["X"]), to.tensor(self.outputs["SUM"])
-        to.g.operation(
+        x, total = to.emit_tensor(self.inputs["X"]), to.emit_tensor(self.outputs["SUM"])
+        to.builder.operation(
             DescriptorType.OPERATION_GEN_STATS,
             total.name,
             mode=GenStatsMode.SUM_SQSUM,
-            math_prec=to.compute_type(self),
+            math_prec=to.get_compute_type(self),
             x=x,
             sum=total,
-            sqsum=to.tensor(self.outputs["SQ_SUM"]),
+            sqsum=to.emit_tensor(self.outputs["SQ_SUM"]),
         )
 
 
 class _BnFinalize(OpNode):
     tag = "BN_FINALIZE"
-    needs = ("SUM", "SQ_SUM", "SCALE", "BIAS", "EPSILON", "ACCUM_COUNT", *_RUNNING)
+    needs = ("SUM", "SQ_SUM", "SCALE", "BIAS", "EPSILON", "ACCUM_COUNT", *_RUNNING_STATISTICS_INPUTS)
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
-        for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
+        super().__init__(name, check_data_type(compute), inputs, {})
+        for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_RUNNING_STATISTICS_OUTPUTS):
             self.add_output(port)
 
     def infer_shapes(self) -> None:
@@ -315,8 +317,8 @@ class _BnFinalize(OpNode):
 
     def emit(self, to: Emitter) -> None:
         every = {**self.inputs, **self.outputs}
-        fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in _BN_FINALIZE.items()}
-        to.g.operation(
+        fields: dict[str, Any] = {field: to.emit_tensor(every[port]) for port, field in _BN_FINALIZE_FIELDS.items()}
+        to.builder.operation(
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
             fields["eq_scale"].name,
             **fields,
@@ -342,7 +344,7 @@ class NormOps(OpsBase):
         name: str,
     ) -> list[tensor | None]:
         inputs = dict(zip(("X", "SCALE", "BIAS", "EPSILON"), tensors, strict=True))
-        node = self._add(_NormForward(name, compute, mode, phase, inputs))
+        node = self._add_node(_NormForward(name, compute, mode, phase, inputs))
         ports = ("Y", "INV_VARIANCE") if mode is NormMode.RMS_NORM else ("Y", "MEAN", "INV_VARIANCE")
         return [node.outputs.get(port) for port in ports]
 
@@ -432,10 +434,10 @@ class NormOps(OpsBase):
         list
             [Y, mean, inv_variance, next_running_mean, next_running_var], statistics [1, c, 1 ...].
         """
-        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_peer_stats_by_port(peer_stats)}
-        running = dict(zip(_RUNNING, (in_running_mean, in_running_var, momentum), strict=True))
-        outputs = self._add(_BatchNormTraining(name, compute_data_type, inputs, running)).outputs
-        return [outputs.get(port) for port in ("Y", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING)]
+        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_map_peer_stats(peer_stats)}
+        running = dict(zip(_RUNNING_STATISTICS_INPUTS, (in_running_mean, in_running_var, momentum), strict=True))
+        outputs = self._add_node(_BatchNormTraining(name, compute_data_type, inputs, running)).outputs
+        return [outputs.get(port) for port in ("Y", "MEAN", "INV_VARIANCE", *_RUNNING_STATISTICS_OUTPUTS)]
 
     def batchnorm_inference(
         self,
@@ -449,7 +451,7 @@ class NormOps(OpsBase):
     ) -> tensor:
         """Normalize each c with given statistics; return Y."""
         inputs = {"X": input, "MEAN": mean, "INV_VARIANCE": inv_variance, "SCALE": scale, "BIAS": bias}
-        return self._add(_BatchNormInference(name, compute_data_type, inputs)).outputs["Y"]
+        return self._add_node(_BatchNormInference(name, compute_data_type, inputs)).outputs["Y"]
 
     def _add_norm_backward(
         self,
@@ -461,9 +463,9 @@ class NormOps(OpsBase):
         has_dbias: bool = True,
     ) -> list[tensor | None]:
         inputs = dict(zip(("DY", "X", "SCALE", "MEAN", "INV_VARIANCE"), tensors, strict=True))
-        return self._add(
-            _NormBackward(name, compute, mode, {**inputs, **_peer_stats_by_port(peer_stats)}, has_dbias)
-        ).gradients()
+        return self._add_node(
+            _NormBackward(name, compute, mode, {**inputs, **_map_peer_stats(peer_stats)}, has_dbias)
+        ).list_gradients()
 
     def batchnorm_backward(
         self,
@@ -538,7 +540,7 @@ class NormOps(OpsBase):
 
     def genstats(self, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> list[tensor]:
         """Return [sum, sum of squares] over each channel: dims [1, c, 1 ...]."""
-        return list(self._add(_Genstats(name, compute_data_type, input)).outputs.values())
+        return list(self._add_node(_Genstats(name, compute_data_type, input)).outputs.values())
 
     def bn_finalize(
         self,
@@ -574,7 +576,7 @@ class NormOps(OpsBase):
         """
         tensors = (sum, sq_sum, scale, bias, epsilon, accum_count, in_running_mean, in_running_var, momentum)
         inputs = dict(zip(_BnFinalize.needs, tensors, strict=True))
-        return list(self._add(_BnFinalize(name, compute_data_type, inputs)).outputs.values())
+        return list(self._add_node(_BnFinalize(name, compute_data_type, inputs)).outputs.values())
 
 
 def _require_epsilon(method: str, epsilon: tensor | None) -> tensor:

@@ -10,24 +10,24 @@ from ..arguments import to_float32, to_int
 from ..enums import data_type
 from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, infer_pointwise
+from .infer import NOT_SET, OpNode, check_data_type, infer_pointwise
 from .node import Emitter
 
 __all__ = ["PointwiseOps"]
 
 _FLOAT_MAX = 3.4028234663852886e38
 _DOUBLE_MAX = 1.7976931348623157e308
-_PORTS = ("IN_0", "IN_1", "IN_2")
+_INPUT_PORTS = ("IN_0", "IN_1", "IN_2")
 
 
 # What cudnn-frontend's JSON calls numbers of activations.
-_TERMS = {
+_JSON_NUMBER_NAMES = {
     "lower_clip": "relu_lower_clip",
     "upper_clip": "relu_upper_clip",
     "negative_slope": "relu_lower_clip_slope",
 }
 #: What cudnn-frontend's text of such a node has, given or not.
-_NUMBERS = dict.fromkeys((*_TERMS.values(), "elu_alpha", "softplus_beta", "swish_beta"))
+_JSON_NUMBERS = dict.fromkeys((*_JSON_NUMBER_NAMES.values(), "elu_alpha", "softplus_beta", "swish_beta"))
 
 
 class _Pointwise(OpNode):
@@ -42,9 +42,9 @@ class _Pointwise(OpNode):
         numbers: dict[str, float | None] | None = None,
         axis: int | None = None,
     ) -> None:
-        super().__init__(name, check_type(compute), dict(zip(_PORTS, inputs, strict=False)), {})
+        super().__init__(name, check_data_type(compute), dict(zip(_INPUT_PORTS, inputs, strict=False)), {})
         self.mode = mode
-        self.needs = _PORTS[: len(inputs)]
+        self.needs = _INPUT_PORTS[: len(inputs)]
         given = (numbers or {}).items()
         self.numbers = {name: None if value is None else to_float32(name, value) for name, value in given}
         self.axis = None if axis is None else to_int("axis", axis)
@@ -53,18 +53,18 @@ class _Pointwise(OpNode):
                 item.set_name(f"{name}::{port}")
         self.add_output("OUT_0")
 
-    def parameters(self) -> dict[str, Any]:
-        given = {_TERMS.get(name, name): to_float32_hex(value) for name, value in self.numbers.items()}
-        return {"mode": self.mode.name, **_NUMBERS, **given, "axis": self.axis}
+    def list_parameters(self) -> dict[str, Any]:
+        given = {_JSON_NUMBER_NAMES.get(name, name): to_float32_hex(value) for name, value in self.numbers.items()}
+        return {"mode": self.mode.name, **_JSON_NUMBERS, **given, "axis": self.axis}
 
     def infer_shapes(self) -> None:
         infer_pointwise(self.name, list(self.inputs.values()), self.outputs["OUT_0"])
 
     def emit(self, to: Emitter) -> None:
-        inputs = [to.tensor(item) for item in self.inputs.values()]
+        inputs = [to.emit_tensor(item) for item in self.inputs.values()]
         backward = self.mode in BACKWARD_MODES
-        compute = to.compute_type(self)
-        to.g.pointwise(
+        compute = to.get_compute_type(self)
+        to.builder.pointwise(
             self.mode,
             inputs[1] if backward else inputs[0],
             None if backward or len(inputs) < 2 else inputs[1],
@@ -72,11 +72,11 @@ class _Pointwise(OpNode):
             dy=inputs[0] if backward else None,
             compute_type=compute,
             axis=self.axis,
-            parameters=self._activation_parameters(compute),
-            out=to.tensor(self.outputs["OUT_0"]),
+            parameters=self._get_activation_parameters(compute),
+            out=to.emit_tensor(self.outputs["OUT_0"]),
         )
 
-    def _activation_parameters(self, compute: DataType) -> dict[str, float]:
+    def _get_activation_parameters(self, compute: DataType) -> dict[str, float]:
         """Return the activation's parameters; without a value from the user, cuDNN's default applies."""
         family = self.mode.name.rpartition("_")[0]
         if family == "RELU":
@@ -192,7 +192,7 @@ class PointwiseOps(OpsBase):
         axis: int | None = None,
     ) -> tensor:
         node = _Pointwise(name, compute, mode, inputs, numbers, axis)
-        return self._add(node).outputs["OUT_0"]
+        return self._add_node(node).outputs["OUT_0"]
 
     abs = _make_unary_method("abs", PointwiseMode.ABS, "the absolute value")
     ceil = _make_unary_method("ceil", PointwiseMode.CEIL, "the smallest integer not below")

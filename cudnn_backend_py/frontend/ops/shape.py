@@ -19,11 +19,11 @@ from ...graph.shapes import compute_concatenated_dims, compute_pooled_size, comp
 from ...graph.strides import make_strides_in_order, preserve_order
 from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, require_version
-from .node import Emitter, fill_type
+from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, require_version
+from .node import Emitter, fill_data_type
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -39,7 +39,7 @@ def _require_same_type(node: OpNode) -> None:
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
     if y.data_type != x.data_type:
-        raise invalid_value(
+        raise invalid_value_error(
             f"data types of {node.tag.lower()} {node.name!r} mismatch: x {x.data_type.name}, y {y.data_type.name}",
             fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
         )
@@ -56,7 +56,7 @@ class _Reshape(OpNode):
         self.mode = mode
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         y = self.outputs["Y"]
         return {"reshape_mode": self.mode.name, "dim": list(y.dim), "stride": list(y.stride)}
 
@@ -72,9 +72,11 @@ class _Reshape(OpNode):
         logical = self.mode is reshape_mode.LOGICAL
         if logical:
             require_version(to, (9, 22), "a LOGICAL reshape")
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         mode = ReshapeMode.LOGICAL if logical else None
-        to.g.operation(DescriptorType.OPERATION_RESHAPE, y.name, x=to.tensor(self.inputs["X"]), y=y, mode=mode)
+        to.builder.operation(
+            DescriptorType.OPERATION_RESHAPE, y.name, x=to.emit_tensor(self.inputs["X"]), y=y, mode=mode
+        )
 
 
 class _Transpose(OpNode):
@@ -82,19 +84,21 @@ class _Transpose(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, permutation: list[int]) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.permutation = permutation
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"permutation": self.permutation}
 
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if not self.permutation:
-            raise attribute_not_set(f"transpose {self.name!r} has no permutation", fix="give one int for each dim")
+            raise attribute_not_set_error(
+                f"transpose {self.name!r} has no permutation", fix="give one int for each dim"
+            )
         if sorted(self.permutation) != list(range(len(x.dim))):
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the permutation {self.permutation} of transpose {self.name!r} is invalid",
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
@@ -104,9 +108,9 @@ class _Transpose(OpNode):
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "transpose")
-        y = to.tensor(self.outputs["Y"])
-        x = to.tensor(self.inputs["X"])
-        to.g.operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=self.permutation)
+        y = to.emit_tensor(self.outputs["Y"])
+        x = to.emit_tensor(self.inputs["X"])
+        to.builder.operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=self.permutation)
 
 
 class _Slice(OpNode):
@@ -116,7 +120,7 @@ class _Slice(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.slices = [*to_list("slices", slices, "a list of slices")]
         for item in self.slices:
             check_instance("a part of slices", item, slice, "a slice for each dim")
@@ -124,7 +128,7 @@ class _Slice(OpNode):
 
     def infer(self, context: Context) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
-        fill_type(x, context)
+        fill_data_type(x, context)
         if y.data_type == NOT_SET:
             y.data_type = x.data_type  # of the input, before that of virtual tensors
         super().infer(context)
@@ -134,7 +138,7 @@ class _Slice(OpNode):
         """Start, stop and step of each dim."""
         return [one.indices(size) for one, size in zip(self.slices, self.inputs["X"].dim, strict=False)]
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {
             "slices": [[start, stop] for start, stop, _ in self.ranges],
             "slice_strides": [step for _, _, step in self.ranges],
@@ -143,12 +147,12 @@ class _Slice(OpNode):
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if len(self.slices) != len(x.dim):
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"slice {self.name!r} has {len(self.slices)} slices for {len(x.dim)} dims", fix="give one for each dim"
             )
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
-                raise invalid_value(
+                raise invalid_value_error(
                     f"slice {self.name!r} has an invalid step of {step} in dim {axis}: it must be at least 1"
                 )
         dims = list(compute_sliced_dims(self.ranges))
@@ -156,7 +160,7 @@ class _Slice(OpNode):
             y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
         )
         if list(y.dim) != dims:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the result of slice {self.name!r} has dims {list(y.dim)}, but its slices have dims {dims}",
                 fix="give it these dims, or none",
             )
@@ -164,10 +168,10 @@ class _Slice(OpNode):
         y.in_memory = y.virtual and (x.in_memory or not x.virtual)
         if y.in_memory:
             # An address that is less aligned than the whole tensor's must be called so.
-            while self._byte_offset() % y.alignment:
+            while self._compute_byte_offset() % y.alignment:
                 y.alignment //= 2
 
-    def _byte_offset(self) -> int:
+    def _compute_byte_offset(self) -> int:
         """Return the bytes from the start of the whole tensor to the start of the slice."""
         x = self.inputs["X"]
         elements = sum(start * stride for (start, _, _), stride in zip(self.ranges, x.stride, strict=True))
@@ -178,18 +182,18 @@ class _Slice(OpNode):
         if not self.outputs["Y"].in_memory:
             self._emit_operation(to)
             return
-        x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
+        x, y = to.emit_tensor(self.inputs["X"]), to.emit_tensor(self.outputs["Y"])
         memory, before = to.slices.get(x.uid, (x.uid, 0))
-        to.slices[y.uid] = (memory, before + self._byte_offset())
+        to.slices[y.uid] = (memory, before + self._compute_byte_offset())
 
     def _emit_operation(self, to: Emitter) -> None:
         require_version(to, (9, 22), "a slice of a virtual tensor, or one that is an output,")
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         starts, stops, steps = zip(*self.ranges, strict=True)
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_SLICE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
             start_indices=starts,
             limit_indices=stops,
@@ -207,27 +211,27 @@ class _Concatenate(OpNode):
         self.in_place_index = None if in_place_index is None else to_int("in_place_index", in_place_index)
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"axis": self.axis, "in_place_index": self.in_place_index}
 
     def check(self, context: Context) -> None:
         if not self.inputs:
-            raise invalid_value(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
+            raise invalid_value_error(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
 
     def infer_shapes(self) -> None:
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
-            raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
+            raise invalid_value_error(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
         dims = compute_concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
         fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_CONCAT,
             y.name,
             axis=self.axis,
-            input=[to.tensor(item) for item in self.inputs.values()],
+            input=[to.emit_tensor(item) for item in self.inputs.values()],
             inplace_index=self.in_place_index,
             output=y,
         )
@@ -244,7 +248,7 @@ class _Rng(OpNode):
         self.distribution, self.probability = distribution, probability
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"distribution": self.distribution.name, "bernoulli_probability": self.probability}
 
     def infer_shapes(self) -> None:
@@ -252,22 +256,22 @@ class _Rng(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.distribution is not rng_distribution.BERNOULLI or self.probability is None:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}; "
                 "only BERNOULLI with a probability is supported"
             )
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         parameters = {
             "distribution": RngDistribution.BERNOULLI,
             "bernoulli_dist_probability": float(self.probability),
         }
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_RNG,
             y.name,
             y=y,
             rng=Parameters(DescriptorType.RNG, parameters),
-            seed=to.tensor(self.inputs["Seed"]),
-            offset=to.tensor(self.inputs["Offset"]),
+            seed=to.emit_tensor(self.inputs["Seed"]),
+            offset=to.emit_tensor(self.inputs["Offset"]),
         )
 
 
@@ -284,25 +288,25 @@ class _Resample(OpNode):
         window: dict[str, list[int]],
         generate_index: bool,
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.mode, self.padding = modes
         self.window = window
         self.add_output("Y")
         if generate_index and self.mode is resample_mode.MAXPOOL:
             self.add_output("Index")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         modes = {"resample_mode": self.mode.name, "padding_mode": self.padding.name}
         return {**modes, **self.window, "generate_index": "Index" in self.outputs}
 
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is resample_mode.NOT_SET or self.padding is padding_mode.NOT_SET:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"resample {self.name!r} has an invalid mode: {self.mode.name}, padding {self.padding.name}"
             )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"window, stride and padding of resample {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
             )
@@ -319,7 +323,7 @@ class _Resample(OpNode):
             fill_dims_and_strides(self.outputs["Index"], y.dim)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
+        y = to.emit_tensor(self.outputs["Y"])
         fields = {
             "window_dims": "window",
             "strides": "stride",
@@ -328,18 +332,18 @@ class _Resample(OpNode):
         }
         parameters = {
             "mode": ResampleMode[self.mode.name],
-            "comp_type": to.compute_type(self),
+            "comp_type": to.get_compute_type(self),
             "nan_propagation": NanPropagation.PROPAGATE_NAN,
             "padding_mode": PaddingMode[self.padding.name],
             "spatial_dims": len(self.window["window"]),
             **{field: tuple(self.window[side]) for field, side in fields.items()},
         }
-        to.g.operation(
+        to.builder.operation(
             DescriptorType.OPERATION_RESAMPLE_FWD,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
-            idx=to.optional_tensor(self.outputs.get("Index")),
+            idx=to.emit_optional_tensor(self.outputs.get("Index")),
             alpha=1.0,
             beta=0.0,
             resample=Parameters(DescriptorType.RESAMPLE, parameters),
@@ -357,7 +361,7 @@ class _PagedCacheLoad(OpNode):
     def infer(self, context: Context) -> None:
         y, container = self.outputs["yOut"], self.inputs["container"]
         if y.data_type == NOT_SET:
-            y.data_type = container.data_type if container.data_type != NOT_SET else context.io
+            y.data_type = container.data_type if container.data_type != NOT_SET else context.io_type
         super().infer(context)
 
     def infer_shapes(self) -> None:
@@ -366,25 +370,25 @@ class _PagedCacheLoad(OpNode):
         sequence = y.dim[3 if y.stride[2] == 1 else 2]
         needed = -(-sequence // container.dim[2])
         if table.ragged_offset is None and needed != table.dim[2]:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"page table of {self.name!r} has {table.dim[2]} pages, but {needed} are needed: a mismatch",
                 where=f"{sequence} positions in blocks of {container.dim[2]}",
             )
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["yOut"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["yOut"])
+        to.builder.operation(
             DescriptorType.OPERATION_PAGED_CACHE_LOAD,
             y.name,
-            container=to.tensor(self.inputs["container"]),
+            container=to.emit_tensor(self.inputs["container"]),
             y=y,
-            sequence=to.tensor(self.inputs["seqLen"]),
-            page_table=to.tensor(self.inputs["pageTable"]),
+            sequence=to.emit_tensor(self.inputs["seqLen"]),
+            page_table=to.emit_tensor(self.inputs["pageTable"]),
         )
 
 
 # Tag -> operation, where it reads and writes, its version, and the ports' names
-_ROPES = {
+_ROPE_DESCRIPTORS = {
     "ROPE": (DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), (9, 24), ("INPUT", "OUTPUT")),
     "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 24), ("DY", "DX")),
 }
@@ -394,31 +398,31 @@ class _Rope(OpNode):
     def __init__(
         self, tag: str, name: str, compute: Any, inputs: dict[str, Any], output_scale: float, rope_dim: int
     ) -> None:
-        super().__init__(name, check_type(compute), inputs, {})
+        super().__init__(name, check_data_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
         self.output_scale, self.rope_dim = to_float("output_scale", output_scale), to_int("rope_dim", rope_dim)
-        self.add_output(_ROPES[tag][3][1]).in_memory = True
+        self.add_output(_ROPE_DESCRIPTORS[tag][3][1]).in_memory = True
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"output_scale": to_float32_hex(self.output_scale), "rope_dim": self.rope_dim}
 
     def infer_shapes(self) -> None:
         source, target = (
-            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPES[self.tag][3], strict=True)
+            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPE_DESCRIPTORS[self.tag][3], strict=True)
         )
         fill_dims_and_strides(target, source.dim, source.stride)
 
     def emit(self, to: Emitter) -> None:
-        kind, fields, version, (source, target) = _ROPES[self.tag]
+        kind, fields, version, (source, target) = _ROPE_DESCRIPTORS[self.tag]
         require_version(to, version, self.tag.lower())
-        y = to.tensor(self.outputs[target])
-        tensors = dict(zip(fields, (to.tensor(self.inputs[source]), y), strict=True))
-        to.g.operation(
+        y = to.emit_tensor(self.outputs[target])
+        tensors = dict(zip(fields, (to.emit_tensor(self.inputs[source]), y), strict=True))
+        to.builder.operation(
             kind,
             y.name,
             **tensors,
-            freqs=to.tensor(self.inputs["FREQS"]),
+            freqs=to.emit_tensor(self.inputs["FREQS"]),
             output_scale=None if self.output_scale == 1.0 else self.output_scale,
             rope_dim=self.rope_dim or None,
         )
@@ -432,14 +436,14 @@ class ShapeOps(OpsBase):
 
         VIEW_ONLY looks at the same memory, LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
         """
-        return self._add(_Reshape(name, input, reshape_mode)).outputs["Y"]
+        return self._add_node(_Reshape(name, input, reshape_mode)).outputs["Y"]
 
     def transpose(
         self, input: tensor, permutation: Sequence[int], compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         """Return `input` with dim i of the result being dim ``permutation[i]``; needs cuDNN 9.22."""
         node = _Transpose(name, compute_data_type, input, to_int_list("permutation", permutation))
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def slice(
         self, input: tensor, slices: Slices = (), compute_data_type: data_type = NOT_SET, name: str = ""
@@ -449,7 +453,7 @@ class ShapeOps(OpsBase):
         A part of a tensor in memory is that memory from an offset on, and costs nothing. One of a virtual tensor is
         an operation, and needs cuDNN 9.22.
         """
-        return self._add(_Slice(name, compute_data_type, input, slices)).outputs["Y"]
+        return self._add_node(_Slice(name, compute_data_type, input, slices)).outputs["Y"]
 
     def concatenate(
         self, inputs: Sequence[tensor], axis: int, in_place_index: int | None = None, name: str = ""
@@ -459,7 +463,7 @@ class ShapeOps(OpsBase):
         `in_place_index` says which of them is in the memory of the result already.
         """
         node = _Concatenate(name, inputs, axis, in_place_index)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def rng(
         self,
@@ -483,7 +487,7 @@ class ShapeOps(OpsBase):
         cudnn-frontend has it in C++ only.
         """
         node = _Rng(name, {"Seed": seed, "Offset": offset}, distribution, bernoulli_probability)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]
 
     def resample(
         self,
@@ -515,7 +519,7 @@ class ShapeOps(OpsBase):
             {side: to_int_list(side, values) for side, values in sides.items()},
             generate_index,
         )
-        outputs = self._add(node).outputs
+        outputs = self._add_node(node).outputs
         return [outputs["Y"], outputs.get("Index")]
 
     def paged_cache_load(self, container: tensor, seq_len: tensor, page_table: tensor, name: str = "") -> tensor:
@@ -535,7 +539,7 @@ class ShapeOps(OpsBase):
         cudnn-frontend has it in C++ only; its attention adds it where it is given page tables.
         """
         inputs = {"container": container, "seqLen": seq_len, "pageTable": page_table}
-        return self._add(_PagedCacheLoad(name, inputs)).outputs["yOut"]
+        return self._add_node(_PagedCacheLoad(name, inputs)).outputs["yOut"]
 
     def rope(
         self,
@@ -561,7 +565,7 @@ class ShapeOps(OpsBase):
         cuDNN 9.24.
         """
         node = _Rope("ROPE", name, compute_data_type, {"INPUT": input, "FREQS": freqs}, output_scale, rope_dim)
-        return self._add(node).outputs["OUTPUT"]
+        return self._add_node(node).outputs["OUTPUT"]
 
     def rope_backward(
         self,
@@ -577,12 +581,12 @@ class ShapeOps(OpsBase):
         C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
         node = _Rope("ROPE_BWD", name, compute_data_type, {"DY": dY, "FREQS": freqs}, output_scale, rope_dim)
-        return self._add(node).outputs["DX"]
+        return self._add_node(node).outputs["DX"]
 
 
 def _check_block_size(node: OpNode, sizes: Sequence[int]) -> None:
     if min(sizes) < 1:
-        raise invalid_value(
+        raise invalid_value_error(
             f"block size {list(sizes)} of {node.tag.lower()} {node.name!r} is not positive", fix="give at least 1"
         )
 
@@ -592,14 +596,14 @@ class _Quantize(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+        super().__init__(name, check_data_type(compute), {"X": x}, {})
         self.block_size = to_int("block_size", block_size)
         self.axis = None if axis is None else to_int("axis", axis)
         self.transpose = bool(transpose)
         self.add_output("Y")
         self.add_output("scale")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
 
     def check(self, context: Context) -> None:
@@ -607,7 +611,7 @@ class _Quantize(OpNode):
         _check_block_size(self, [self.block_size])
         rank = len(self.inputs["X"].dim)
         if self.axis is not None and not -rank <= self.axis < rank:
-            raise attribute_not_set(
+            raise attribute_not_set_error(
                 f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range for the input of {rank} dims",
                 fix=f"give one of 0 to {rank - 1}",
             )
@@ -615,17 +619,17 @@ class _Quantize(OpNode):
     def infer_shapes(self) -> None:
         x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
         fill_dims_and_strides(
-            y, y.dim or x.dim, self._transpose_strides(y.dim or x.dim) if self.transpose else x.stride
+            y, y.dim or x.dim, self._make_transposed_strides(y.dim or x.dim) if self.transpose else x.stride
         )
         dims = scale.dim
         if not dims:
             dims = list(x.dim)
             dims[-1 if self.axis is None else self.axis] //= self.block_size
         fill_dims_and_strides(
-            scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride)
+            scale, dims, self._make_transposed_strides(dims) if self.transpose else preserve_order(dims, x.stride)
         )
 
-    def _transpose_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
+    def _make_transposed_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Return strides in the order of x's strides, rotated so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
@@ -636,14 +640,14 @@ class _Quantize(OpNode):
         return make_strides_in_order(dims, order)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
+            x=to.emit_tensor(self.inputs["X"]),
             y=y,
-            scale=to.tensor(self.outputs["scale"]),
-            math_prec=to.compute_type(self),
+            scale=to.emit_tensor(self.outputs["scale"]),
+            math_prec=to.get_compute_type(self),
             block_size=self.block_size,
         )
 
@@ -655,20 +659,20 @@ class _Dequantize(OpNode):
     def __init__(
         self, name: str, compute: Any, x: tensor, scale: tensor, block_size: list[int], negative: bool
     ) -> None:
-        super().__init__(name, check_type(compute), {"X": x, "scale": scale}, {})
+        super().__init__(name, check_data_type(compute), {"X": x, "scale": scale}, {})
         self.block_size, self.negative = block_size, bool(negative)
         self.add_output("Y")
 
-    def parameters(self) -> dict[str, Any]:
+    def list_parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "is_negative_scale": self.negative}
 
     def check(self, context: Context) -> None:
         super().check(context)
         if not self.block_size:
-            raise attribute_not_set(f"block_scale_dequantize {self.name!r} has no block size")
+            raise attribute_not_set_error(f"block_scale_dequantize {self.name!r} has no block size")
         _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
-            raise invalid_value(
+            raise invalid_value_error(
                 f"the result of block_scale_dequantize {self.name!r} is an output, but must be virtual",
                 fix="use it in another operation, such as identity, and make that operation's result the output",
             )
@@ -678,14 +682,14 @@ class _Dequantize(OpNode):
         fill_dims_and_strides(self.outputs["Y"], x.dim, x.stride)
 
     def emit(self, to: Emitter) -> None:
-        y = to.tensor(self.outputs["Y"])
-        to.g.operation(
+        y = to.emit_tensor(self.outputs["Y"])
+        to.builder.operation(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
             y.name,
-            x=to.tensor(self.inputs["X"]),
-            scale=to.tensor(self.inputs["scale"]),
+            x=to.emit_tensor(self.inputs["X"]),
+            scale=to.emit_tensor(self.inputs["scale"]),
             y=y,
-            math_prec=to.compute_type(self),
+            math_prec=to.get_compute_type(self),
             block_size=self.block_size,
             neg_scale=self.negative if to.context.version >= (9, 14) else None,
         )
@@ -708,7 +712,7 @@ class BlockScaleOps(OpsBase):
         The dims of Y are those of `input`, the scale's are divided by the block size along the axis. With
         `transpose` the axis has stride 1 in both.
         """
-        node = self._add(_Quantize(name, compute_data_type, input, block_size, axis, transpose))
+        node = self._add_node(_Quantize(name, compute_data_type, input, block_size, axis, transpose))
         return [node.outputs["Y"], node.outputs["scale"]]
 
     def block_scale_dequantize(
@@ -723,4 +727,4 @@ class BlockScaleOps(OpsBase):
         """Return `input` multiplied by its block scales: a virtual tensor with the dims and strides of `input`."""
         sizes = to_int_list("block_size", block_size)
         node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
-        return self._add(node).outputs["Y"]
+        return self._add_node(node).outputs["Y"]

@@ -8,7 +8,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import Floats, check_outputs, floats
+from .checks import Floats, check_outputs, read_floats
 from .forward_pass import replace_infinity
 from .problem import Options, ScoreTiles, repeat_heads, sum_groups
 
@@ -72,9 +72,9 @@ def backward(
     whose value is 0, so that its dP is 0 and its gradient is -P_sink * D.
     """
     p = ScoreTiles(q, k, v, **options)
-    o, d_o, stats = floats("O", o), floats("dO", d_o), floats("Stats", stats)
+    o, d_o, stats = read_floats("O", o), read_floats("dO", d_o), read_floats("Stats", stats)
     check_outputs(p.q, p.v, o, d_o, stats)
-    real = p.mask.within_q()
+    real = p.mask.find_rows_within_q_lengths()
     d_o = np.where(real, d_o, 0.0)
     alive = real & (stats != -np.inf)
     row_sum = (d_o * np.where(alive, o, 0.0)).sum(axis=3, keepdims=True)
@@ -86,7 +86,7 @@ def backward(
     for rows, cols in p.iterate_tiles(tile):
         scaled = p.scale_scores(rows, cols)
         prob = p.modify_scores(scaled, rows, cols) - stats[:, :, rows]
-        keep = p.mask.keep(rows, cols)
+        keep = p.mask.make_keep_mask(rows, cols)
         if keep is not None:
             prob = np.where(keep, prob, -np.inf)
         np.exp(prob, out=prob)
@@ -96,7 +96,7 @@ def backward(
         d_prob = p.apply_dropout(d_out @ np.swapaxes(repeat_heads(p.v[:, :, cols], heads), 2, 3), rows, cols)
         d_score = prob * (d_prob - row_sum[:, :, rows])
         if dbias is not None:
-            _add_broadcast(dbias, d_score, rows, cols)
+            _add_summed_gradient(dbias, d_score, rows, cols)
         d_score = p.scale * p.modify_gradient(d_score, scaled)
         dq[:, :, rows] += d_score @ repeat_heads(p.k[:, :, cols], heads)
         dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
@@ -107,7 +107,7 @@ def backward(
     return Backward(dq, dk, dv, dbias, dsink)
 
 
-def _add_broadcast(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
+def _add_summed_gradient(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
     """Add a tile of score gradients to a tensor that broadcasts to the scores, summing over its broadcast dims."""
     single = tuple(axis for axis, dim in enumerate(total.shape) if dim == 1)
     everything = slice(None)

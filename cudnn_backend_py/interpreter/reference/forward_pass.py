@@ -67,12 +67,12 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     # The sink is a first column without a value: exp(sink - max) is 1.
     running_max = np.full((batch, heads, seq_q, 1), -np.inf)
     if p.sink is not None:
-        running_max = np.where(p.mask.within_q(), p.sink, running_max)
+        running_max = np.where(p.mask.find_rows_within_q_lengths(), p.sink, running_max)
     running_sum = np.where(running_max > -np.inf, 1.0, 0.0)
 
     for rows, cols in p.iterate_tiles(tile):
         score = p.modify_scores(p.scale_scores(rows, cols), rows, cols)
-        keep = p.mask.keep(rows, cols)
+        keep = p.mask.make_keep_mask(rows, cols)
         if keep is not None:
             score = np.where(keep, score, -np.inf)
         old_max = running_max[:, :, rows]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import Ints, ints, per_batch, refuse, refuse_option, refuse_type
+from .checks import Ints, read_ints, read_lengths, refuse_option, refuse_shape, refuse_type
 
 __all__ = ["alibi_slopes", "gather_pages", "ragged_pack", "ragged_unpack", "unpack_block_mask"]
 
@@ -43,7 +43,7 @@ def ragged_pack(
         f"dense has element type {dense.dtype}, a NumPy floating-point type is needed: there are NaN between sequences",
         "convert the dense tensor first and the buffer afterwards",
     )
-    refuse(dense.ndim != 4, f"dense must have 4 dims, got {dense.ndim}: {dense.shape}", "give b, h, s, d")
+    refuse_shape(dense.ndim != 4, f"dense must have 4 dims, got {dense.ndim}: {dense.shape}", "give b, h, s, d")
     buffer = np.full(size, np.nan, dense.dtype)
     for entry, length, index in _iterate_positions(dense.shape, lengths, offsets, strides, size):
         buffer[index] = dense[entry, :, :length]
@@ -55,8 +55,8 @@ def ragged_unpack(
 ) -> NDArray[Any]:
     """Return [b, h, s, d] from a ragged buffer: the inverse of :func:`ragged_pack`, with 0 beyond the lengths."""
     buffer = np.asarray(buffer)
-    refuse(buffer.ndim != 1, f"buffer must have 1 dim, got {buffer.ndim}: {buffer.shape}", "give it flat")
-    refuse(len(dims) != 4, f"dims {tuple(dims)} hold {len(dims)} numbers, 4 are needed", "give b, h, s, d")
+    refuse_shape(buffer.ndim != 1, f"buffer must have 1 dim, got {buffer.ndim}: {buffer.shape}", "give it flat")
+    refuse_shape(len(dims) != 4, f"dims {tuple(dims)} hold {len(dims)} numbers, 4 are needed", "give b, h, s, d")
     dense = np.zeros(tuple(dims), buffer.dtype)
     for entry, length, index in _iterate_positions(dense.shape, lengths, offsets, strides, buffer.size):
         dense[entry, :, :length] = buffer[index]
@@ -68,16 +68,18 @@ def _iterate_positions(
 ) -> Iterator[tuple[int, int, Ints]]:
     """Yield each batch entry, its length, and the positions of its elements [h, length, d] in the buffer."""
     batch, heads, seq, dim = dims
-    refuse(len(strides) != 4, f"strides {tuple(strides)} hold {len(strides)} numbers, 4 are needed", "give b, h, s, d")
-    all_lengths = per_batch("lengths", lengths, batch, seq)
-    starts = ints("offsets", offsets, batch + 1)
+    refuse_shape(
+        len(strides) != 4, f"strides {tuple(strides)} hold {len(strides)} numbers, 4 are needed", "give b, h, s, d"
+    )
+    all_lengths = read_lengths("lengths", lengths, batch, seq)
+    starts = read_ints("offsets", offsets, batch + 1)
     _, over_h, over_s, over_d = strides
     for entry in range(batch):
         length = int(all_lengths[entry])
         h, s, d = np.ogrid[:heads, :length, :dim]
         index = starts[entry] + h * over_h + s * over_s + d * over_d
         low, high = (int(index.min()), int(index.max())) if index.size else (0, 0)
-        refuse(
+        refuse_shape(
             index.size > 0 and (low < 0 or high >= size),
             f"batch entry {entry} of offset {starts[entry]} and length {length} reaches elements {low} to {high}, "
             f"the buffer has {size}",
@@ -104,12 +106,12 @@ def gather_pages(container: NDArray[Any], table: NDArray[Any], seq_kv: int) -> N
         [b, h, seq_kv, d].
     """
     container, table = np.asarray(container), np.asarray(table)
-    refuse(
+    refuse_shape(
         container.ndim != 4,
         f"container must have 4 dims, got {container.ndim}: {container.shape}",
         "give pages, h, page_size, d",
     )
-    refuse(
+    refuse_shape(
         table.ndim != 4 or table.shape[1] != 1 or table.shape[3] != 1,
         f"table dims {table.shape} differ from (b, 1, n, 1)",
         "give one page number per page_size tokens of a sequence",
@@ -117,14 +119,14 @@ def gather_pages(container: NDArray[Any], table: NDArray[Any], seq_kv: int) -> N
     refuse_type(table.dtype.kind not in "iu", f"table has element type {table.dtype}, integers are needed", "use int32")
     pages, heads, page_size, dim = container.shape
     held = table.shape[2] * page_size
-    refuse(
+    refuse_shape(
         not 0 < seq_kv <= held,
         f"seq_kv is {seq_kv}, table dims {table.shape} and pages of {page_size} hold 1 to {held}",
         "give a table with ceil(seq_kv / page_size) entries per sequence",
     )
     wanted = table[:, 0, : -(-seq_kv // page_size), 0]
     wrong = wanted[(wanted < 0) | (wanted >= pages)]
-    refuse(
+    refuse_shape(
         wrong.size > 0,
         f"table names pages {wrong[:4].tolist()}, the container has 0 to {pages - 1}",
         "fill the table up to seq_kv",
@@ -170,7 +172,7 @@ def unpack_block_mask(bits: NDArray[np.uint8], blocks: int) -> NDArray[np.bool_]
     """
     bits = np.asarray(bits)
     refuse_type(bits.dtype != np.uint8, f"bits have element type {bits.dtype}, uint8 is needed", "pack 8 blocks a byte")
-    refuse(
+    refuse_shape(
         bits.ndim != 4 or bits.shape[3] != -(-blocks // 8),
         f"bits dims {bits.shape} do not end in ceil(blocks / 8) = {-(-blocks // 8)} for {blocks} blocks",
         "give b, h, ceil(s_q / 128), ceil(ceil(s_kv / 128) / 8)",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import BLOCK, Ints
+from .checks import MASK_BLOCK_SIZE, Ints
 
 __all__ = ["Mask"]
 
@@ -39,7 +39,7 @@ class Mask:
     right_bound: int | None = None
     blocks: NDArray[np.bool_] | None = None
 
-    def rows(self, cols: slice) -> slice:
+    def find_rows(self, cols: slice) -> slice:
         """Return the range of rows that have unmasked scores in these columns; it may be empty."""
         start, stop = 0, int(self.lengths_q.max())
         if self.right_bound is not None:  # the first column is the first one a row reaches
@@ -48,8 +48,8 @@ class Mask:
             stop = min(stop, cols.stop - 1 + self.left_bound - int(self.shift.min()))
         return slice(start, max(start, stop))
 
-    def keep(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
-        """Return which scores of these rows and columns take part, [b, 1 or h, rows, cols]; None if all do."""
+    def make_keep_mask(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
+        """Return which scores in these rows and columns are unmasked, [b, 1 or h, rows, cols]; None if all are."""
         i = np.arange(rows.start, rows.stop)[:, None]
         j = np.arange(cols.start, cols.stop)
 
@@ -64,13 +64,13 @@ class Mask:
             kept &= j + self.left_bound > row
         kept = kept[:, None]
         if self.blocks is not None:
-            kept = kept & self.blocks[:, :, i // BLOCK, j // BLOCK]
+            kept = kept & self.blocks[:, :, i // MASK_BLOCK_SIZE, j // MASK_BLOCK_SIZE]
         return None if kept.all() else kept
 
-    def within_q(self) -> NDArray[np.bool_]:
+    def find_rows_within_q_lengths(self) -> NDArray[np.bool_]:
         """Return which rows are not padding, [b, 1, seq_q, 1]."""
         return (np.arange(self.seq_q) < self.lengths_q[:, None])[:, None, :, None]
 
-    def within_kv(self) -> NDArray[np.bool_]:
+    def find_rows_within_kv_lengths(self) -> NDArray[np.bool_]:
         """Return which rows of K and V are not padding, [b, 1, seq_kv, 1]."""
         return (np.arange(self.seq_kv) < self.lengths_kv[:, None])[:, None, :, None]

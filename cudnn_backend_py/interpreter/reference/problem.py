@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .checks import (
-    BLOCK,
+    MASK_BLOCK_SIZE,
     Floats,
     check_qkv,
-    floats,
-    per_batch,
-    per_head,
-    refuse,
+    read_floats,
+    read_head_values,
+    read_lengths,
     refuse_option,
+    refuse_shape,
     refuse_type,
 )
 from .masks import Mask
@@ -102,7 +102,7 @@ class ScoreTiles:
         sink: ArrayLike | None = None,
         block_mask: ArrayLike | None = None,
     ) -> None:
-        self.q, self.k, self.v = floats("Q", q), floats("K", k), floats("V", v)
+        self.q, self.k, self.v = read_floats("Q", q), read_floats("K", k), read_floats("V", v)
         check_qkv(self.q, self.k, self.v)
         batch, heads, seq_q, dim = self.q.shape
         seq_kv = self.k.shape[2]
@@ -110,16 +110,16 @@ class ScoreTiles:
         self.scale = 1 / math.sqrt(dim) if scale is None else float(scale)
         self.score_modifier = score_modifier
         self.dropout_scale = float(dropout_scale)
-        self.alibi_slopes = per_head("alibi_slopes", alibi_slopes, heads)
-        self.sink = per_head("sink", sink, heads)
+        self.alibi_slopes = read_head_values("alibi_slopes", alibi_slopes, heads)
+        self.sink = read_head_values("sink", sink, heads)
         self.bias = self._check_bias(bias)
         refuse_option(
             alignment not in ("top_left", "bottom_right"),
             f"alignment is {alignment!r}, neither 'top_left' nor 'bottom_right'",
             "name the corner the diagonal starts from",
         )
-        lengths_q = per_batch("seq_len_q", seq_len_q, batch, seq_q)
-        lengths_kv = per_batch("seq_len_kv", seq_len_kv, batch, seq_kv)
+        lengths_q = read_lengths("seq_len_q", seq_len_q, batch, seq_q)
+        lengths_kv = read_lengths("seq_len_kv", seq_len_kv, batch, seq_kv)
         self.mask = Mask(
             seq_q=seq_q,
             seq_kv=seq_kv,
@@ -130,16 +130,16 @@ class ScoreTiles:
             right_bound=right_bound,
             blocks=self._check_block_mask(block_mask),
         )
-        self.q = np.where(self.mask.within_q(), self.q, 0.0)
-        self.k = np.where(self.mask.within_kv(), self.k, 0.0)
-        self.v = np.where(self.mask.within_kv(), self.v, 0.0)
-        self.dropout = self._dropout_factors(dropout_mask)
+        self.q = np.where(self.mask.find_rows_within_q_lengths(), self.q, 0.0)
+        self.k = np.where(self.mask.find_rows_within_kv_lengths(), self.k, 0.0)
+        self.v = np.where(self.mask.find_rows_within_kv_lengths(), self.v, 0.0)
+        self.dropout = self._compute_dropout_factors(dropout_mask)
 
     def _check_bias(self, bias: ArrayLike | None) -> Floats | None:
         if bias is None:
             return None
-        array = floats("bias", bias)
-        refuse(
+        array = read_floats("bias", bias)
+        refuse_shape(
             any(dim not in (1, whole) for dim, whole in zip(array.shape, self.dims, strict=True)),
             f"bias dims {array.shape} do not broadcast to the scores' dims {self.dims}",
             "give each dim as 1 or as that of the scores",
@@ -156,25 +156,25 @@ class ScoreTiles:
             "unpack bits with unpack_block_mask",
         )
         batch, heads, seq_q, seq_kv = self.dims
-        needed = (batch, heads, -(-seq_q // BLOCK), -(-seq_kv // BLOCK))
-        refuse(
+        needed = (batch, heads, -(-seq_q // MASK_BLOCK_SIZE), -(-seq_kv // MASK_BLOCK_SIZE))
+        refuse_shape(
             array.shape != needed,
             f"block_mask dims {array.shape} differ from {needed}, one entry per 128 x 128 block of {self.dims}",
             "give b, h, ceil(s_q / 128), ceil(s_kv / 128)",
         )
         return array
 
-    def _dropout_factors(self, dropout_mask: ArrayLike | None) -> Floats | None:
+    def _compute_dropout_factors(self, dropout_mask: ArrayLike | None) -> Floats | None:
         """Return the dropout factors of the probabilities, with 0 in padding."""
         if dropout_mask is None:
             return None
         array = np.asarray(dropout_mask, np.float64)
-        refuse(
+        refuse_shape(
             array.shape != self.dims,
             f"dropout_mask dims {array.shape} differ from the scores' dims {self.dims}",
             "give b, h, s_q, s_kv",
         )
-        real = self.mask.within_q() & np.swapaxes(self.mask.within_kv(), 2, 3)
+        real = self.mask.find_rows_within_q_lengths() & np.swapaxes(self.mask.find_rows_within_kv_lengths(), 2, 3)
         return np.where(real, array * self.dropout_scale, 0.0)
 
     def iterate_tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
@@ -182,7 +182,7 @@ class ScoreTiles:
         refuse_option(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
         for start in range(0, int(self.mask.lengths_kv.max()), size):
             cols = slice(start, min(start + size, self.dims[3]))
-            rows = self.mask.rows(cols)
+            rows = self.mask.find_rows(cols)
             if rows.start < rows.stop:
                 yield rows, cols
 
@@ -211,7 +211,7 @@ class ScoreTiles:
 
     @staticmethod
     def _check_modifier_result(name: str, result: Floats, scaled: Floats) -> Floats:
-        refuse(
+        refuse_shape(
             result.shape != scaled.shape,
             f"score_modifier.{name} returned dims {result.shape} for scores of dims {scaled.shape}",
             "change the scores element by element",

@@ -57,7 +57,7 @@ from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
 from ...graph.formats import get_largest_finite, is_integer, round_to_data_type
-from ...interpreter.arithmetic import mask_below
+from ...interpreter.arithmetic import make_length_mask
 from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import is_unordered
 from ...known_issues import AttentionUse
@@ -388,7 +388,7 @@ def _find_unwritten_elements(graph: Graph, tensor: Tensor, inputs: Mapping[str |
         for length, axis in ((op.m_override, -2), (op.n_override, -1)):
             held = None if length is None else inputs.get(length.uid, inputs.get(length.name))
             if held is not None:
-                found |= ~mask_below(tensor.dims, tensor.rank + axis, np.asarray(held))
+                found |= ~make_length_mask(tensor.dims, tensor.rank + axis, np.asarray(held))
     return found
 
 
@@ -408,7 +408,7 @@ def _find_unwritten_mask_elements(run: PerturbedRun, tensor: Tensor) -> NDArray[
         if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
             pair = {op.x.uid: op.b, op.b.uid: op.x}
             if tensor.uid in pair and pair[tensor.uid].dims == tensor.dims:
-                return np.asarray(~(run.read(pair[tensor.uid]) > 0))  # probabilities
+                return np.asarray(~(run.read_value(pair[tensor.uid]) > 0))  # probabilities
     return none
 
 

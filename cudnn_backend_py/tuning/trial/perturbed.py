@@ -93,7 +93,7 @@ class PerturbedRun(Run):
         self._factor_uids: set[int] = set()
         self._op: Op | None = None
 
-    def operation(self, op: Op) -> None:
+    def run_operation(self, op: Op) -> None:
         before = self._rule, self._perturbed_inputs, self._factor_uids, self._op
         self._rule = (
             make_perturbation_rule(op, self._arithmetic, self._copied_types)
@@ -104,17 +104,17 @@ class PerturbedRun(Run):
         self._factor_uids = {tensor.uid for port, tensor in op.ports() if port in FACTOR_PORTS}
         if self._rule.summed_terms and not self._arithmetic.transformed and self._is_exact(op):
             self._rule = PerturbationRule(narrow_type=self._rule.narrow_type)
-        super().operation(op)
+        super().run_operation(op)
         self._rule, self._perturbed_inputs, self._factor_uids, self._op = before
 
-    def without_rounding(self) -> Run:
-        other = super().without_rounding()
+    def copy_without_rounding(self) -> Run:
+        other = super().copy_without_rounding()
         assert isinstance(other, PerturbedRun)
         other._noise, other._rule = None, PerturbationRule()
         return other
 
-    def floats(self, tensor: Tensor) -> FloatArray:
-        values = super().floats(tensor)
+    def read_floats(self, tensor: Tensor) -> FloatArray:
+        values = super().read_floats(tensor)
         if (
             not self._computes_in_float32
             or not isinstance(self._op, Pointwise)
@@ -123,15 +123,15 @@ class PerturbedRun(Run):
             return values
         return values.astype(np.float32) if self._rule.absolute_change else values
 
-    def read(self, tensor: Tensor) -> NumberArray:
-        values = super().read(tensor)
+    def read_value(self, tensor: Tensor) -> NumberArray:
+        values = super().read_value(tensor)
         if self._noise is None or not is_float(tensor.data_type):
             return values
         if tensor.uid not in self._perturbed_inputs:
             self._perturbed_inputs[tensor.uid] = self._perturb_input(tensor, values)
         return self._perturbed_inputs[tensor.uid]
 
-    def write(self, tensor: Tensor, values: ArrayLike) -> None:
+    def write_value(self, tensor: Tensor, values: ArrayLike) -> None:
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _MIN_AND_MAX:
             given = np.clip(
@@ -150,11 +150,11 @@ class PerturbedRun(Run):
             and not kept
         ):
             given = self._perturb_rounding(given, tensor.data_type)
-        super().write(tensor, given)
+        super().write_value(tensor, given)
 
     def _compute_reordered_product(self, op: Reduction, values: NumberArray) -> NumberArray:
         """Return products computed in another order, which may overflow or underflow in float32."""
-        size = np.abs(self.read(op.x))
+        size = np.abs(self.read_value(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
         return np.where(
@@ -172,12 +172,12 @@ class PerturbedRun(Run):
             )
         return super().round_to_type(values, data_type)
 
-    def round_undivided(self, values: FloatArray, sums: FloatArray, data_type: DataType) -> FloatArray:
+    def round_numerators(self, values: FloatArray, sums: FloatArray, data_type: DataType) -> FloatArray:
         """Return quotients rounded as if scores had small errors, which change the rounding of exponentials."""
         if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
             values = self._perturb_rounding(values * sums, data_type) / sums
-        return super().round_undivided(values, sums, data_type)
+        return super().round_numerators(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all sums are of integers within the exact range of their type."""
@@ -185,7 +185,7 @@ class PerturbedRun(Run):
         for tensor in op.inputs().values():
             if not is_float(tensor.data_type):
                 continue
-            values = Run.read(self, tensor)
+            values = Run.read_value(self, tensor)
             if not np.isfinite(values).all() or (values != np.trunc(values)).any():
                 return False
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
@@ -248,7 +248,7 @@ class PerturbedRun(Run):
             )  # all of them alike: a kernel has one rule
         return moved
 
-    def computed(self, op: Op, values: FloatArray) -> FloatArray:
+    def adjust_result(self, op: Op, values: FloatArray) -> FloatArray:
         """Return the result of a pointwise operation as another kernel might round it; some exact zeros stay zero."""
         if self._noise is None and self.rounding:
             self._unperturbed_results |= {tensor.uid: values for tensor in op.outputs().values()}
@@ -262,7 +262,7 @@ class PerturbedRun(Run):
         rule = self._rule
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
-            x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
+            x, dy = (np.asarray(self.read_value(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute_change * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), np.nan if self._has_zero_slopes else dy, values)
             values = np.where(flat & np.isfinite(values) & self._has_zero_slopes, 0.0, values)
@@ -291,14 +291,14 @@ class PerturbedRun(Run):
     def _compute_error_scale(self, op: Pointwise, values: FloatArray) -> FloatArray:
         """Return the scale of a function's absolute error, as measured (``BOUNDS``)."""
         assert op.x is not None
-        x = np.nan_to_num(np.abs(self.read(op.x)))
+        x = np.nan_to_num(np.abs(self.read_value(op.x)))
         if op.mode in (PointwiseMode.DIV, PointwiseMode.POW):
             return np.zeros(1)
         if op.b is not None and op.mode in (PointwiseMode.MOD, PointwiseMode.FLOOR_MOD):
-            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read(op.b))))
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read_value(op.b))))
         size = np.clip(x, 1.0, 64.0)
         if op.dy is not None:
-            size = size * np.abs(self.read(op.dy))
+            size = size * np.abs(self.read_value(op.dy))
         return np.asarray(size * (1 + np.square(values)) if op.mode is PointwiseMode.TAN else size)
 
     def _perturb_output(self, values: FloatArray, data_type: DataType) -> FloatArray:
@@ -332,11 +332,11 @@ class _Float32Run(Run):
 
     flushes_denormals = False
 
-    def floats(self, tensor: Tensor) -> FloatArray:
-        values = super().floats(tensor)
+    def read_floats(self, tensor: Tensor) -> FloatArray:
+        values = super().read_floats(tensor)
         return values if tensor.data_type is DataType.DOUBLE else self._round_to_float32(values)
 
-    def computed(self, op: Op, values: FloatArray) -> FloatArray:
+    def adjust_result(self, op: Op, values: FloatArray) -> FloatArray:
         if not isinstance(op, Pointwise) or op.compute_type is not DataType.FLOAT:
             return values
         return np.asarray(self._round_to_float32(np.asarray(values)), np.float64)
@@ -358,8 +358,8 @@ def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[
         run.flushes_denormals = flushes
         with np.errstate(all="ignore"):
             for op in graph.ops:
-                run.operation(op)
-        found.append({tensor.name: run.result(tensor).astype(np.float64) for tensor in graph.outputs})
+                run.run_operation(op)
+        found.append({tensor.name: run.get_result(tensor).astype(np.float64) for tensor in graph.outputs})
     return found
 
 
@@ -368,11 +368,11 @@ def run_perturbed(run: PerturbedRun) -> dict[int, FloatArray]:
     found: dict[int, FloatArray] = {}
     with np.errstate(all="ignore"):
         for op in run.graph.ops:
-            run.operation(op)
+            run.run_operation(op)
         for tensor in run.graph.outputs:
             if tensor.ragged_offset is not None:
                 run._values[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
-                found[tensor.uid] = run.result(tensor).astype(np.float64)
+                found[tensor.uid] = run.get_result(tensor).astype(np.float64)
             else:
                 found[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
     return found

@@ -15,9 +15,9 @@ from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSuppor
 from ...generated.enums import HeurMode
 from ...graph import Graph
 from ...interpreter.data import (
-    KINDS,
+    DATA_KINDS,
     check_arrays,
-    check_given,
+    check_given_inputs,
     from_memory,
     load_arrays,
     make_inputs,
@@ -251,8 +251,8 @@ def run_graph(
     """
     began = clock.monotonic()
     _check_configs(configs)
-    check_given(graph, {name: np.shape(numbers) for name, numbers in (given or {}).items()})
-    if data not in KINDS:
+    check_given_inputs(graph, {name: np.shape(numbers) for name, numbers in (given or {}).items()})
+    if data not in DATA_KINDS:
         check_arrays(data, graph)
     live = shared_target(target)
     named = target if isinstance(target, str) else live.name  # which may be a file
@@ -336,7 +336,7 @@ class _GraphRun:
 
     def set_inputs(self, data: str, given: Mapping[str, ArrayLike]) -> None:
         """Make the inputs from a kind of data, or from a file with missing ones `uniform`; `given` has precedence."""
-        if data in KINDS:
+        if data in DATA_KINDS:
             self.inputs = make_inputs(self.graph, data, self.seed, given)
         else:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})

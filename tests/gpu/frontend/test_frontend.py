@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import library
-from cudnn_backend_py.frontend.notebooks import exported_cells
+from cudnn_backend_py.frontend.notebooks import split_exported_cells
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
 from tests.support.gpus import assert_program_succeeded
@@ -35,7 +35,7 @@ def test_the_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
-    cells = exported_cells(path.read_text(encoding="utf-8"))
+    cells = split_exported_cells(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"
     script.write_text(join_cells([*cells, PROGRAM_END]), encoding="utf-8")

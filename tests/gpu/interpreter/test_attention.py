@@ -41,7 +41,7 @@ def gpu() -> Any:
 
 
 @pytest.fixture(scope="module")
-def runs_of_random_problems() -> list[AttentionRun]:
+def random_problem_runs() -> list[AttentionRun]:
     """Run every random problem, forward and backward, in each form that this cuDNN has for it."""
     found = run_attention_cases(
         [(number, backward, None, False) for number in range(CASE_COUNT) for backward in (False, True)]
@@ -64,8 +64,8 @@ def runs_of_random_problems() -> list[AttentionRun]:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_random_problems_agree_with_float64(runs_of_random_problems: list[AttentionRun], backward: bool) -> None:
-    mine = [run for run in runs_of_random_problems if run.backward is backward]
+def test_random_problems_agree_with_float64(random_problem_runs: list[AttentionRun], backward: bool) -> None:
+    mine = [run for run in random_problem_runs if run.backward is backward]
     wrong = [run for run in mine if run.outcome in WRONG_OUTCOMES]
     assert not wrong, "\n".join(
         f"{run.number} {run.form} {run.engine} {run.words} {run.errors} {run.problem}" for run in wrong
@@ -77,10 +77,10 @@ def test_random_problems_agree_with_float64(runs_of_random_problems: list[Attent
     assert {DataType[run.data_type] for run in composite} == set(MAX_FROBENIUS_ERRORS) or not is_measured_here()
 
 
-def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_problems: list[AttentionRun]) -> None:
+def test_the_composite_and_the_unified_form_both_run_and_agree(random_problem_runs: list[AttentionRun]) -> None:
     """Each form's result of a problem is compared with the same float64 result."""
     agreeing = defaultdict(set)
-    for run in runs_of_random_problems:
+    for run in random_problem_runs:
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]

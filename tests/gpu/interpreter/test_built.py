@@ -17,7 +17,7 @@ from ...support.gpus import get_current_sm, get_least_expected_count
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, dict[str, Any]]:
+def outcomes_by_graph() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
         found = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
@@ -25,26 +25,26 @@ def outcomes() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_supported_graphs_agree_with_the_interpreter(outcomes: dict[str, dict[str, Any]]) -> None:
-    others = {name: item for name, item in outcomes.items() if item["said"] not in (AGREES, REFUSED)}
+def test_supported_graphs_agree_with_the_interpreter(outcomes_by_graph: dict[str, dict[str, Any]]) -> None:
+    others = {name: item for name, item in outcomes_by_graph.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
-    assert sum(item["said"] == AGREES for item in outcomes.values()) >= get_least_expected_count(
+    assert sum(item["said"] == AGREES for item in outcomes_by_graph.values()) >= get_least_expected_count(
         "graphs of operations that agree"
     )
 
 
-def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes: dict[str, dict[str, Any]]) -> None:
+def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes_by_graph: dict[str, dict[str, Any]]) -> None:
     where = read_gpu_and_version(collect_info())
     record = read_records().get(where)
     if record is None:
         pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")
-    both = record.keys() & outcomes.keys()
-    assert {name: outcomes[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
+    both = record.keys() & outcomes_by_graph.keys()
+    assert {name: outcomes_by_graph[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
 
 
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
 def test_operation_kinds_for_other_gpus_are_not_supported_on_hopper(
-    outcomes: dict[str, dict[str, Any]], name: str
+    outcomes_by_graph: dict[str, dict[str, Any]], name: str
 ) -> None:
     """Such graphs are refused before they run; a kind newer than the library is reported as newer."""
     if get_current_sm() != 90:
@@ -52,6 +52,6 @@ def test_operation_kinds_for_other_gpus_are_not_supported_on_hopper(
             f"did not run: {TYPICAL_GRAPHS[name].kind.name} may run here, "
             f"it needs {KINDS_FOR_OTHER_GPUS[TYPICAL_GRAPHS[name].kind]}"
         )
-    assert outcomes[name]["said"] == REFUSED
-    words = outcomes[name]["words"]
+    assert outcomes_by_graph[name]["said"] == REFUSED
+    words = outcomes_by_graph[name]["words"]
     assert "CUDNN_STATUS_NOT_SUPPORTED" in words or words.startswith("descriptor-newer-than-library"), words

@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.interpreter.data import KINDS
+from cudnn_backend_py.interpreter.data import DATA_KINDS
 from cudnn_backend_py.known_issues import find_ending_problems
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
@@ -43,7 +43,7 @@ def make_scaled_matmul(factor: float) -> Graph:
     return g.graph()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATA_KINDS)
 @pytest.mark.parametrize("name", GRAPH_NAMES)
 def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
     trial = run_supported_trial(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)

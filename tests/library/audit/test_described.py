@@ -13,7 +13,7 @@ from cudnn_backend_py import frontend as cudnn
 from cudnn_backend_py.audit import examine
 from cudnn_backend_py.audit.case import CaseFolder
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.frontend.graphs import launch_arguments
+from cudnn_backend_py.frontend.graphs import make_launch_arguments
 from tests.pure.audit.test_case import make_case
 
 
@@ -66,7 +66,7 @@ def test_a_frontend_execution_is_recorded_with_its_plan_and_addresses() -> None:
     x = graph.tensor(name="x", dim=[1, 96, 24], stride=[2304, 24, 1])
     y = graph.relu(input=x).set_output(True)
     graph.build([cudnn.heur_mode.A])
-    plan, where, stream = launch_arguments(graph, {x: 4096, y: 8192}, 1 << 20)
+    plan, where, stream = make_launch_arguments(graph, {x: 4096, y: 8192}, 1 << 20)
     assert sorted(where.values()) == [4096, 8192]
     assert {plan.graph.tensor(uid).name for uid in where} == {"x", plan.graph.outputs[0].name}
     assert stream == 0

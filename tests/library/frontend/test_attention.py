@@ -42,7 +42,7 @@ def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None
 
 
 @pytest.fixture
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -52,7 +52,7 @@ def new_graph(kind: cudnn.data_type = HALF) -> cudnn.pygraph:
     return cudnn.pygraph(io_data_type=kind, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
 
 
-def qkv(g: cudnn.pygraph, s: int = 256, d: int = 64, names: str = "qkv") -> list[cudnn.tensor]:
+def make_qkv(g: cudnn.pygraph, s: int = 256, d: int = 64, names: str = "qkv") -> list[cudnn.tensor]:
     return [g.tensor(dim=[2, 4, s, d], stride=[4 * s * d, d, 4 * d, 1], name=name) for name in names]
 
 
@@ -79,17 +79,17 @@ def apply_causal_mask(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> c
     return g.binary_select(input0=score, input1=otherwise, mask=keep.set_data_type(cudnn.data_type.BOOLEAN))
 
 
-def by_value_tensor(g: cudnn.pygraph, name: str) -> cudnn.tensor:
+def add_by_value_tensor(g: cudnn.pygraph, name: str) -> cudnn.tensor:
     return g.tensor(dim=[1] * 4, stride=[1] * 4, data_type=FLOAT, is_pass_by_value=True, name=name)
 
 
 @pytest.mark.parametrize("implementation", cudnn.attention_implementation)
 def test_a_score_modifier_is_planned_in_both_implementations(
-    h100: None, implementation: cudnn.attention_implementation
+    target_h100: None, implementation: cudnn.attention_implementation
 ) -> None:
     g = new_graph()
-    q, k, v = qkv(g)
-    cap = by_value_tensor(g, "cap")
+    q, k, v = make_qkv(g)
+    cap = add_by_value_tensor(g, "cap")
     o, stats = g.sdpa(
         q, k, v, generate_stats=True, score_mod=lambda g, x: apply_softcap(g, x, cap), implementation=implementation
     )
@@ -99,12 +99,12 @@ def test_a_score_modifier_is_planned_in_both_implementations(
     assert cap.get_uid() in {tensor.uid for tensor in g.graph().variant_pack_tensors}
 
 
-def test_a_score_modifier_reads_tensors_of_the_outer_graph(h100: None) -> None:
+def test_a_score_modifier_reads_tensors_of_the_outer_graph(target_h100: None) -> None:
     """Uids in the modifier count from 1, so that some equal uids of the outer graph."""
     for count in range(8):
         g = new_graph()
-        q, k, v = qkv(g)
-        low = by_value_tensor(g, "low")
+        q, k, v = make_qkv(g)
+        low = add_by_value_tensor(g, "low")
 
         def modify_score(inner: Any, score: cudnn.tensor, count: int = count, low: cudnn.tensor = low) -> cudnn.tensor:
             for _ in range(count):
@@ -119,11 +119,11 @@ def test_a_score_modifier_reads_tensors_of_the_outer_graph(h100: None) -> None:
         assert low.owner is q.owner
 
 
-def test_masks_written_as_score_modifiers_are_planned_for_backward(h100: None) -> None:
+def test_masks_written_as_score_modifiers_are_planned_for_backward(target_h100: None) -> None:
     g = new_graph()
-    q, k, v, o, d_o = qkv(g, names="qkvop")
+    q, k, v, o, d_o = make_qkv(g, names="qkvop")
     stats = g.tensor(dim=[2, 4, 256, 1], stride=[1024, 256, 1, 1], data_type=FLOAT)
-    low, zero = by_value_tensor(g, "low"), by_value_tensor(g, "zero")
+    low, zero = add_by_value_tensor(g, "low"), add_by_value_tensor(g, "zero")
     gradients = g.sdpa_backward(
         q,
         k,
@@ -153,7 +153,7 @@ def test_one_graph_may_contain_two_attention_nodes() -> None:
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 
-def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(h100: None) -> None:
+def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(target_h100: None) -> None:
     code = "unaligned-strides"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -170,7 +170,7 @@ def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(h100: None) -
     assert sum(code in str(item.message) for item in caught) == 1
 
 
-def test_workspace_of_the_backward_pass_equals_that_of_cudnn_frontend(h100: None) -> None:
+def test_workspace_of_the_backward_pass_equals_that_of_cudnn_frontend(target_h100: None) -> None:
     """cudnn-frontend needs this workspace for b 2, h 6, s 384 and 512, d 64 and 128, in both measured versions."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
@@ -198,17 +198,17 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
         context: Any = SimpleNamespace(sm=sm, version=version)
         if refused:
             with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"requires cuDNN 9\.26\.0"):
-                g._nodes[-1].engine_choice(context)
+                g._nodes[-1].choose_engine(context)
         else:
-            assert g._nodes[-1].engine_choice(context) is None
+            assert g._nodes[-1].choose_engine(context) is None
     finally:
         set_default_target(None)
 
 
-def test_a_key_tensor_computed_in_the_graph_is_refused(h100: None) -> None:
+def test_a_key_tensor_computed_in_the_graph_is_refused(target_h100: None) -> None:
     """Attention reads K transposed; cudnn-frontend reports that no engine supports it."""
     g = new_graph()
-    q, k, v = qkv(g)
+    q, k, v = make_qkv(g)
     o, _ = g.sdpa(q=q, k=g.relu(k, name="positive"), v=v, attn_scale=0.1, generate_stats=False)
     o.set_output(True)
     with pytest.raises(

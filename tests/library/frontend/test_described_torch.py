@@ -11,7 +11,7 @@ from tests.support.child import run_python
 
 pytest.importorskip("torch")
 
-CELLS = """
+NOTEBOOK_CELLS = """
 import torch, cudnn
 assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 assert torch.cuda.get_device_properties(0).multi_processor_count == 132
@@ -36,7 +36,7 @@ print("built", graph.get_workspace_size())
 """
 
 
-THREADS = """
+THREAD_PROGRAM = """
 import threading, torch
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,13 +64,13 @@ except RuntimeError as error:
 
 def test_threads_of_a_program_see_the_described_gpu(tmp_path: Path) -> None:
     path = tmp_path / "threads.py"
-    path.write_text(THREADS)
+    path.write_text(THREAD_PROGRAM)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert done.code == 0, done.stderr
     assert done.stdout == "threads can only be started once\n"
 
 
-MASKS = """
+MASK_PROGRAM = """
 import torch
 
 few = torch.arange(10, device="cuda")
@@ -84,7 +84,7 @@ assert torch.nonzero(many).shape == (40000, 2)
 
 def test_boolean_masks_select_all_elements_if_values_are_unknown(tmp_path: Path) -> None:
     path = tmp_path / "masks.py"
-    path.write_text(MASKS)
+    path.write_text(MASK_PROGRAM)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert done.code == 0, done.stderr
 
@@ -101,14 +101,14 @@ def test_boolean_masks_select_all_elements_if_values_are_unknown(tmp_path: Path)
 )
 def test_a_notebook_runs_up_to_its_first_result(tmp_path: Path, last: str, end: str) -> None:
     path = tmp_path / "sample.ipynb"
-    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in (CELLS, last)]}))
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in (NOTEBOOK_CELLS, last)]}))
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert done.code == 0, done.stderr
     assert done.stdout.startswith("built ")
     assert done.stderr.rstrip().endswith(end)
 
 
-ANSWERS = """
+DEVICE_PROPERTIES_PROGRAM = """
 import torch, io
 x = torch.ones(300, 300, device="cuda")
 assert f"{torch.ones(2, device='cuda').sum():.2f}" == "2.00"
@@ -151,7 +151,7 @@ torch.unique(torch.ones(3000, 3000, device="cuda"))
 
 def test_torch_gets_the_properties_of_the_described_gpu_or_an_error(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
-    path.write_text(ANSWERS)
+    path.write_text(DEVICE_PROPERTIES_PROGRAM)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert (done.code, done.stdout.strip()) == (0, "all answered"), done.stderr
     assert "reached the size of what unique gives, which only a GPU computes" in done.stderr
@@ -159,7 +159,7 @@ def test_torch_gets_the_properties_of_the_described_gpu_or_an_error(tmp_path: Pa
 
 # Uses of torch next to tensors, each as a program that exits with 0 on a GPU.
 
-AUTOCAST = """
+AUTOCAST_PROGRAM = """
 import torch
 from torch.cuda.amp import GradScaler
 
@@ -182,7 +182,7 @@ scaler.update()
 assert x.grad.dtype == torch.float32 and x.grad.is_cuda
 """
 
-STREAMS = """
+STREAM_PROGRAM = """
 import torch
 
 one, two = torch.cuda.Stream(), torch.cuda.Stream(device="cuda:0", priority=-1)
@@ -223,7 +223,7 @@ for refused in (lambda: torch.cuda.set_device(1), lambda: cpu.to("cuda:1"), lamb
         raise AssertionError
 """
 
-BACKWARD = """
+BACKWARD_PROGRAM = """
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -270,7 +270,7 @@ library.impl("add", lambda x: [places.append("kernel"), x + 1][1], "CUDA")
 assert torch.ops.of_a_program_too.add(x).is_cuda and places.count("kernel") == 2, places
 """
 
-FILES = """
+FILE_PROGRAM = """
 import copy, io, pickle, torch
 
 model = torch.nn.Linear(2, 2).cuda()
@@ -297,7 +297,7 @@ assert not load(map_location="cpu").is_cuda and not load(map_location={"cuda:0":
 assert torch.nn.Parameter(torch.ones(2, device="cuda")).tolist() == [1, 1]
 """
 
-DEVICES = """
+DEVICE_PROGRAM = """
 import torch
 
 half = torch.cuda.HalfTensor(2, 3)
@@ -341,7 +341,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("program", [AUTOCAST, STREAMS, BACKWARD, FILES, DEVICES])
+@pytest.mark.parametrize("program", [AUTOCAST_PROGRAM, STREAM_PROGRAM, BACKWARD_PROGRAM, FILE_PROGRAM, DEVICE_PROGRAM])
 def test_a_program_runs_to_its_end_as_on_a_gpu(tmp_path: Path, program: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(program + "\nprint('to its end')")

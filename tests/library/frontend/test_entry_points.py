@@ -26,17 +26,17 @@ from tests.support.issue_warnings import list_issue_warning_categories
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
-FOLDER = Path(cudnn.__file__).parent
+FRONTEND_FOLDER = Path(cudnn.__file__).parent
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
 
 
-def unbuilt_matmul(**options: Any) -> cudnn.pygraph:
+def make_matmul_graph(**options: Any) -> cudnn.pygraph:
     """Return a matmul graph that cuDNN supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options)
     a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -45,27 +45,27 @@ def unbuilt_matmul(**options: Any) -> cudnn.pygraph:
     return g
 
 
-def built_matmul(**options: Any) -> cudnn.pygraph:
-    g = unbuilt_matmul(**options)
+def build_matmul(**options: Any) -> cudnn.pygraph:
+    g = make_matmul_graph(**options)
     g.build([A, FALLBACK])
     return g
 
 
-def matmul_with_plans() -> cudnn.pygraph:
-    g = unbuilt_matmul()
+def make_matmul_with_plans() -> cudnn.pygraph:
+    g = make_matmul_graph()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([A, FALLBACK])
     return g
 
 
-def graph_without_dims() -> cudnn.pygraph:
+def make_graph_without_dims() -> cudnn.pygraph:
     g = cudnn.pygraph(io_data_type=HALF, compute_data_type=FLOAT)
     g.relu(g.tensor(name="x", dim=[], stride=[])).set_output(True)
     return g
 
 
-def unsupported_attention() -> cudnn.pygraph:
+def make_unsupported_attention() -> cudnn.pygraph:
     """Return attention with a head dim that no engine supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, 63], stride=[16128, 8064, 63, 1]) for name in "qkv")
@@ -76,9 +76,9 @@ def unsupported_attention() -> cudnn.pygraph:
     return g
 
 
-def graph_with_deselected_plans() -> cudnn.pygraph:
+def deselect_all_plans() -> cudnn.pygraph:
     """Return a graph and deselect all its plans."""
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     g.deselect_engines([f"eng{number}" for number in range(200)])
     return g
 
@@ -88,43 +88,45 @@ def corrupt_data(data: bytes) -> bytes:
 
 
 #: A rule names the value needed in its headline, as cudnn-frontend does, and the value found.
-RULE = re.compile(r"should be .*, got ")
-PACK = {1: 4096, 2: 4096, 3: 4096}
+EXPECTED_VALUE_PATTERN = re.compile(r"should be .*, got ")
+VARIANT_PACK = {1: 4096, 2: 4096, 3: 4096}
 #: A call that fails, by the method of a graph.
-GRAPH_CALLS: dict[str, Callable[[], Any]] = {
-    "autotune": lambda: unbuilt_matmul().autotune(PACK, 0),
-    "build": lambda: unsupported_attention().build([A]),
+FAILING_GRAPH_CALLS: dict[str, Callable[[], Any]] = {
+    "autotune": lambda: make_matmul_graph().autotune(VARIANT_PACK, 0),
+    "build": lambda: make_unsupported_attention().build([A]),
     "build_operation_graph": lambda: cudnn.pygraph().build_operation_graph(),
-    "build_plan_at_index": lambda: matmul_with_plans().build_plan_at_index(10**6),
-    "build_plans": lambda: graph_with_deselected_plans().build_plans(),
-    "check_support": lambda: graph_with_deselected_plans().check_support(),
-    "create_execution_plan": lambda: unbuilt_matmul().create_execution_plan(0),
-    "create_execution_plans": lambda: unsupported_attention().create_execution_plans([A]),
-    "deserialize": lambda: unbuilt_matmul().deserialize(corrupt_data(built_matmul().serialize(as_bytes=True))),
-    "execute": lambda: built_matmul().execute(PACK, 0),
-    "execute_plan_at_index": lambda: built_matmul().execute_plan_at_index(PACK, 0, 0),
-    "find_tensor": lambda: _graph_with_duplicate_names().find_tensor("x"),
-    "get_autotune_workspace_size": lambda: unbuilt_matmul().get_autotune_workspace_size(),
-    "get_behavior_notes": lambda: unbuilt_matmul().get_behavior_notes(),
-    "get_behavior_notes_for_plan_at_index": lambda: matmul_with_plans().get_behavior_notes_for_plan_at_index(10**6),
-    "get_engine_and_knobs_at_index": lambda: matmul_with_plans().get_engine_and_knobs_at_index(10**6),
-    "get_engine_count": lambda: unbuilt_matmul().get_engine_count(),
-    "get_knobs_for_engine": lambda: matmul_with_plans().get_knobs_for_engine(10**6),
-    "get_plan_name_at_index": lambda: matmul_with_plans().get_plan_name_at_index(10**6),
-    "get_workspace_size": lambda: unbuilt_matmul().get_workspace_size(),
-    "get_workspace_size_plan_at_index": lambda: matmul_with_plans().get_workspace_size_plan_at_index(10**6),
-    "graph": lambda: graph_without_dims().graph(),
-    "operation_graph": lambda: unbuilt_matmul().operation_graph,
-    "populate_cuda_graph": lambda: built_matmul().populate_cuda_graph(None, PACK, 0, 0),
-    "query_tensor_attributes_of_uid": lambda: unbuilt_matmul().query_tensor_attributes_of_uid(10**6),
-    "select_plan": lambda: unbuilt_matmul().select_plan(0),
-    "serialize": lambda: unbuilt_matmul().serialize(),
-    "tensor_like": lambda: unbuilt_matmul().tensor_like(object()),
-    "update_cuda_graph": lambda: built_matmul().update_cuda_graph(None, PACK, 0, 0),
-    "validate": lambda: graph_without_dims().validate(),
+    "build_plan_at_index": lambda: make_matmul_with_plans().build_plan_at_index(10**6),
+    "build_plans": lambda: deselect_all_plans().build_plans(),
+    "check_support": lambda: deselect_all_plans().check_support(),
+    "create_execution_plan": lambda: make_matmul_graph().create_execution_plan(0),
+    "create_execution_plans": lambda: make_unsupported_attention().create_execution_plans([A]),
+    "deserialize": lambda: make_matmul_graph().deserialize(corrupt_data(build_matmul().serialize(as_bytes=True))),
+    "execute": lambda: build_matmul().execute(VARIANT_PACK, 0),
+    "execute_plan_at_index": lambda: build_matmul().execute_plan_at_index(VARIANT_PACK, 0, 0),
+    "find_tensor": lambda: _find_duplicate_tensor_name().find_tensor("x"),
+    "get_autotune_workspace_size": lambda: make_matmul_graph().get_autotune_workspace_size(),
+    "get_behavior_notes": lambda: make_matmul_graph().get_behavior_notes(),
+    "get_behavior_notes_for_plan_at_index": lambda: make_matmul_with_plans().get_behavior_notes_for_plan_at_index(
+        10**6
+    ),
+    "get_engine_and_knobs_at_index": lambda: make_matmul_with_plans().get_engine_and_knobs_at_index(10**6),
+    "get_engine_count": lambda: make_matmul_graph().get_engine_count(),
+    "get_knobs_for_engine": lambda: make_matmul_with_plans().get_knobs_for_engine(10**6),
+    "get_plan_name_at_index": lambda: make_matmul_with_plans().get_plan_name_at_index(10**6),
+    "get_workspace_size": lambda: make_matmul_graph().get_workspace_size(),
+    "get_workspace_size_plan_at_index": lambda: make_matmul_with_plans().get_workspace_size_plan_at_index(10**6),
+    "graph": lambda: make_graph_without_dims().graph(),
+    "operation_graph": lambda: make_matmul_graph().operation_graph,
+    "populate_cuda_graph": lambda: build_matmul().populate_cuda_graph(None, VARIANT_PACK, 0, 0),
+    "query_tensor_attributes_of_uid": lambda: make_matmul_graph().query_tensor_attributes_of_uid(10**6),
+    "select_plan": lambda: make_matmul_graph().select_plan(0),
+    "serialize": lambda: make_matmul_graph().serialize(),
+    "tensor_like": lambda: make_matmul_graph().tensor_like(object()),
+    "update_cuda_graph": lambda: build_matmul().update_cuda_graph(None, VARIANT_PACK, 0, 0),
+    "validate": lambda: make_graph_without_dims().validate(),
 }
 #: Methods that only read a program's settings, or accept any argument.
-GRAPH_CANNOT_FAIL = frozenset(
+GRAPH_METHODS_THAT_NEVER_FAIL = frozenset(
     (
         *("backend_plan_entries", "cache", "deselect_behavior_notes", "deselect_engines", "deselect_numeric_notes"),
         *(
@@ -138,24 +140,26 @@ GRAPH_CANNOT_FAIL = frozenset(
         "to_json",
     )
 )
-FORMER = frozenset(("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_backward"))  # operations
+OLD_OPERATION_NAMES = frozenset(
+    ("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_backward")
+)  # operations
 #: A call that fails, by the name in the module.
-MODULE_CALLS: dict[str, Callable[[], Any]] = {
+FAILING_MODULE_CALLS: dict[str, Callable[[], Any]] = {
     "Graph": lambda: _build_graph_with_unknown_output(),
     "create_device_properties": lambda: cudnn.create_device_properties('{"deviceVer": 900}'),
-    "create_handle": lambda: _call_without_target(cudnn.create_handle),
+    "create_handle": lambda: _call_without_gpu(cudnn.create_handle),
     "install": lambda: cudnn.install("no-such-gpu"),
-    "jit": lambda: cudnn.jit(A)(lambda: (unsupported_attention(), []))(),
+    "jit": lambda: cudnn.jit(A)(lambda: (make_unsupported_attention(), []))(),
     "kernel_cache": lambda: handles.create_kernel_cache().serialize(),
     "part": lambda: as_cudnn._SubmoduleFinder().find_spec("cudnn.no_such_part", None),
-    "pygraph": lambda: _call_without_target(cudnn.pygraph),
+    "pygraph": lambda: _call_without_gpu(cudnn.pygraph),
     "tensor": lambda: cudnn.tensor().validate(),
     "tensor value": lambda: cudnn.tensor().set_alignment_value(0),
 }
 
 
-def _graph_with_duplicate_names() -> cudnn.pygraph:
-    g = unbuilt_matmul()
+def _find_duplicate_tensor_name() -> cudnn.pygraph:
+    g = make_matmul_graph()
     for _ in range(2):
         g.tensor(name="x", dim=[1, 1, 1], stride=[1, 1, 1])
     return g
@@ -166,13 +170,15 @@ def _build_graph_with_unknown_output() -> None:
         g.relu(g.tensor(name="x", dim=[1, 8, 8], stride=[64, 8, 1]), name="r").set_output(True)
 
 
-def _call_without_target(call: Callable[[], Any]) -> Any:
+def _call_without_gpu(call: Callable[[], Any]) -> Any:
     set_default_target(None)
     return call()
 
 
 #: Functions that convert to one of ours at the entry point, or pass the fix on.
-BELOW = frozenset(("GraphError", "say.refuse_unset", "say.refuse_unsupported", "convert_errors", "convert_error"))
+ERRORS_WITH_FIX_ELSEWHERE = frozenset(
+    ("GraphError", "say.refuse_unset", "say.refuse_unsupported", "convert_errors", "convert_error")
+)
 
 
 def catch_exception(call: Callable[[], Any]) -> Exception:
@@ -186,31 +192,33 @@ def check_error_text(error: Exception) -> None:
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
-    assert error.sections.get("fix") or RULE.search(text), f"the error must have a fix: {error.render()}"
+    assert error.sections.get("fix") or EXPECTED_VALUE_PATTERN.search(text), (
+        f"the error must have a fix: {error.render()}"
+    )
     assert error.sections.get("fix", "") in text
     if words := error.sections.get("cudnn", "").strip():
         assert words.splitlines()[-1].strip() in text
 
 
-@pytest.mark.parametrize("name", GRAPH_CALLS)
+@pytest.mark.parametrize("name", FAILING_GRAPH_CALLS)
 def test_every_graph_method_raises_an_error_with_its_fix(name: str) -> None:
-    check_error_text(catch_exception(GRAPH_CALLS[name]))
+    check_error_text(catch_exception(FAILING_GRAPH_CALLS[name]))
 
 
-@pytest.mark.parametrize("name", MODULE_CALLS)
+@pytest.mark.parametrize("name", FAILING_MODULE_CALLS)
 def test_every_module_function_raises_an_error_with_its_fix(name: str) -> None:
-    check_error_text(catch_exception(MODULE_CALLS[name]))
+    check_error_text(catch_exception(FAILING_MODULE_CALLS[name]))
 
 
-def test_every_method_of_a_graph_is_in_the_table() -> None:
+def test_every_graph_method_has_a_failing_call_or_never_fails() -> None:
     public = {name for name in dir(cudnn.pygraph) if not name.startswith("_")}
-    assert public - set(OPERATIONS) - FORMER == {*GRAPH_CALLS, *GRAPH_CANNOT_FAIL}
+    assert public - set(OPERATIONS) - OLD_OPERATION_NAMES == {*FAILING_GRAPH_CALLS, *GRAPH_METHODS_THAT_NEVER_FAIL}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_errors_of_operations_name_what_is_needed(name: str) -> None:
     """Every operation of cudnn-frontend 1.32 is called with an arbitrary object for each required argument."""
-    g = unbuilt_matmul()
+    g = make_matmul_graph()
     parameters = [
         item
         for item in inspect.signature(getattr(g, name)).parameters.values()
@@ -233,7 +241,7 @@ def test_kernels_of_cudnn_frontend_are_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(KERNEL_OPERATIONS))
 def test_kernel_operations_of_cudnn_frontend_are_refused_by_name(name: str) -> None:
-    error = catch_exception(lambda: getattr(unbuilt_matmul(), name)())
+    error = catch_exception(lambda: getattr(make_matmul_graph(), name)())
     assert f"pygraph.{name}" in str(error)
     check_error_text(error)
 
@@ -241,7 +249,7 @@ def test_kernel_operations_of_cudnn_frontend_are_refused_by_name(name: str) -> N
 def test_every_error_of_the_frontend_shows_its_fix() -> None:
     """Every exception that the frontend's source gives a fix has the fix in its text."""
     raised: dict[str, str] = {}
-    for path in FOLDER.rglob("*.py"):
+    for path in FRONTEND_FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and any(item.arg == "fix" for item in node.keywords):
                 raised[ast.unparse(node.func)] = f"{path.name}:{node.lineno}"
@@ -251,7 +259,7 @@ def test_every_error_of_the_frontend_shows_its_fix() -> None:
 
 def _has_fix_in_text(name: str) -> bool:
     """Return whether a callable of that name raises or returns an exception with all parts in its text."""
-    if name in BELOW:
+    if name in ERRORS_WITH_FIX_ELSEWHERE:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)
     if inspect.isfunction(kind):
@@ -263,7 +271,7 @@ def _has_fix_in_text(name: str) -> bool:
 
 # known issues
 
-ROW = KnownIssue(
+MADE_UP_ISSUE = KnownIssue(
     "made-up",
     what="64 rows",
     effect="nothing",
@@ -278,13 +286,13 @@ ROW = KnownIssue(
 @pytest.fixture
 def made_up_issue(monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Add a made-up known issue to the table."""
-    monkeypatch.setattr(find, "FAULTS", (*FAULTS, ROW))
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, MADE_UP_ISSUE))
     monkeypatch.setattr(find, "_warned", set())
-    return ROW
+    return MADE_UP_ISSUE
 
 
 def _build_with_jit() -> Any:
-    return cudnn.jit(A)(lambda: (unbuilt_matmul(), []))()
+    return cudnn.jit(A)(lambda: (make_matmul_graph(), []))()
 
 
 def _build_with_graph_function() -> None:
@@ -302,7 +310,7 @@ def _build_with_graph_class() -> None:
 
 def _build_from_json() -> None:
     g = cudnn.pygraph()
-    g.deserialize(json.dumps(unbuilt_matmul().to_json()))
+    g.deserialize(json.dumps(make_matmul_graph().to_json()))
     g.build([A, FALLBACK])
 
 
@@ -314,14 +322,14 @@ def make_deserialize_call(data: bytes) -> Callable[[], None]:
 
 
 #: Ways to build a graph; each ends where cuDNN has it.
-CONSTRUCTIONS: dict[str, Callable[[], Any]] = {
-    "build": lambda: built_matmul(),
-    "step by step": lambda: matmul_with_plans(),
-    "described properties": lambda: built_matmul(
-        device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+WAYS_TO_BUILD: dict[str, Callable[[], Any]] = {
+    "build": lambda: build_matmul(),
+    "step by step": lambda: make_matmul_with_plans(),
+    "described properties": lambda: build_matmul(
+        device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known_properties))
     ),
-    "kernel cache": lambda: built_matmul(kernel_cache=cudnn.create_kernel_cache()),
-    "override shapes": lambda: built_matmul(is_override_shape_enabled=True),
+    "kernel cache": lambda: build_matmul(kernel_cache=cudnn.create_kernel_cache()),
+    "override shapes": lambda: build_matmul(is_override_shape_enabled=True),
     "jit": _build_with_jit,
     "with cudnn.graph": _build_with_graph_function,
     "with cudnn.Graph": _build_with_graph_class,
@@ -329,21 +337,21 @@ CONSTRUCTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@pytest.mark.parametrize("construction", WAYS_TO_BUILD)
 def test_a_known_issue_is_reported_for_every_construction_of_a_graph(
     construction: str, made_up_issue: KnownIssue
 ) -> None:
-    assert list_issue_warning_categories(CONSTRUCTIONS[construction], made_up_issue.code) == [
+    assert list_issue_warning_categories(WAYS_TO_BUILD[construction], made_up_issue.code) == [
         cudnn.FrontendKnownIssueWarning
     ]
 
 
 def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = built_matmul().serialize(as_bytes=True)
+    data = build_matmul().serialize(as_bytes=True)
     assert isinstance(data, bytes)
-    monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(MADE_UP_ISSUE, code="made-up-2")))
     assert list_issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_no_issue_is_reported_without_the_made_up_one() -> None:
-    assert not any(list_issue_warning_categories(call, ROW.code) for call in CONSTRUCTIONS.values())
+    assert not any(list_issue_warning_categories(call, MADE_UP_ISSUE.code) for call in WAYS_TO_BUILD.values())

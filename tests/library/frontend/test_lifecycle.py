@@ -32,7 +32,7 @@ HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -43,7 +43,7 @@ def new_graph(**options: Any) -> cudnn.pygraph:
     return cudnn.pygraph(**(types | options))
 
 
-def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
+def make_matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
     g = new_graph(**options)
     a = g.tensor(name="A", dim=[1, n, 64], stride=[n * 64, 64, 1])
     b = g.tensor(name="B", dim=[1, 64, n], stride=[n * 64, n, 1])
@@ -52,7 +52,7 @@ def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
     return g, c
 
 
-def causal_attention(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
+def make_causal_attention(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     """Return a forward pass that cuDNN refuses for an odd head dim, and supports otherwise."""
     d = options.pop("d", 64)
     g = new_graph(**options)
@@ -64,7 +64,7 @@ def causal_attention(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
 
 
 def test_a_built_graph_has_plan_names_notes_and_knobs() -> None:
-    g, c = matmul()
+    g, c = make_matmul()
     assert g.get_execution_plan_count() == 0
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     count = g.get_execution_plan_count()
@@ -85,7 +85,7 @@ def test_a_built_graph_has_plan_names_notes_and_knobs() -> None:
 
 def test_build_steps_run_the_earlier_steps_and_queries_name_the_missing_step() -> None:
     """As in cudnn-frontend 1.32: plans need an operation graph, and an execution needs a built plan."""
-    g, _ = matmul()
+    g, _ = make_matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
         g.get_workspace_size()
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="nothing to serialize"):
@@ -97,17 +97,17 @@ def test_build_steps_run_the_earlier_steps_and_queries_name_the_missing_step() -
     g.build()
     assert g.get_execution_plan_count() == count
     for step in ("check_support", "build_plans"):
-        fresh, _ = matmul()
+        fresh, _ = make_matmul()
         getattr(fresh, step)()
         assert fresh.get_execution_plan_count() >= count
-    run, _ = matmul()
+    run, _ = make_matmul()
     with pytest.raises(RuntimeError, match="cannot run"):
         run.execute({1: 1024, 2: 2048, 3: 4096}, 0)
     assert run.get_workspace_size() == g.get_workspace_size()
 
 
 def test_execute_names_missing_buffers_on_a_described_device_too() -> None:
-    g, c = matmul()
+    g, c = make_matmul()
     g.build()
     with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
         g.execute({1: 1024, c: 4096}, 0)
@@ -118,7 +118,7 @@ def test_execute_names_missing_buffers_on_a_described_device_too() -> None:
 
 
 def test_a_deserialized_graph_has_its_plan_and_tensors() -> None:
-    g, c = matmul()
+    g, c = make_matmul()
     g.build()
     again = new_graph()
     again.deserialize(g.serialize())
@@ -131,8 +131,8 @@ def test_a_deserialized_graph_has_its_plan_and_tensors() -> None:
 @pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
 def test_build_steps_keep_a_deserialized_plan(step: str) -> None:
     """A program may run the same build steps for a new graph and for a deserialized one."""
-    saved = _build_graph(matmul).serialize(as_bytes=True)
-    for g in (new_graph(), matmul()[0], _build_graph(lambda: matmul(32))):
+    saved = _build_graph(make_matmul).serialize(as_bytes=True)
+    for g in (new_graph(), make_matmul()[0], _build_graph(lambda: make_matmul(32))):
         g.deserialize(saved)
         getattr(g, step)()
         assert g.serialize(as_bytes=True) == saved
@@ -142,8 +142,8 @@ def test_build_steps_keep_a_deserialized_plan(step: str) -> None:
 
 
 def test_a_graph_with_a_deserialized_plan_accepts_no_operations() -> None:
-    g, c = matmul()
-    g.deserialize(_build_graph(matmul).serialize())
+    g, c = make_matmul()
+    g.deserialize(_build_graph(make_matmul).serialize())
     with pytest.raises(RuntimeError, match="relu is added to a graph"):
         g.relu(c)
     assert g.serialize()
@@ -171,7 +171,7 @@ def test_torch_dtypes_are_accepted_and_finalized_graphs_accept_no_operations() -
 
 
 def test_a_plan_of_several_heuristics_modes_is_listed_once() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
     g.create_execution_plans([*modes, *modes])
     names = [g.get_plan_name_at_index(at) for at in range(g.get_execution_plan_count())]
@@ -201,9 +201,9 @@ def test_invalid_graphs_raise_both_exception_types_at_each_plan_step(step: str, 
 
 
 def test_listing_the_plan_entries_creates_plans() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
-    assert causal_attention(d=63)[0].backend_plan_entries() == []
+    assert make_causal_attention(d=63)[0].backend_plan_entries() == []
 
 
 @pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
@@ -216,11 +216,11 @@ def test_a_missing_plan_raises_an_index_error_and_a_runtime_error() -> None:
     """cudnn-frontend raises an IndexError after the creation of plans, another error before it."""
     for kind in (IndexError, RuntimeError):
         with pytest.raises(kind, match="Plan index 0 is invalid"):
-            matmul()[0].get_engine_and_knobs_at_index(0)
+            make_matmul()[0].get_engine_and_knobs_at_index(0)
 
 
 def test_operation_graph_is_built_without_validate() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
     assert g.get_execution_plan_count() >= 1
@@ -244,7 +244,7 @@ def test_a_not_supported_error_has_our_verdict() -> None:
 
 def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
     def build_with_filters(**filters: Any) -> cudnn.pygraph:
-        g, _ = causal_attention()
+        g, _ = make_causal_attention()
         g.validate()
         g.build_operation_graph()
         g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -271,8 +271,8 @@ def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
     assert engine
 
 
-def _graph_without_plans() -> cudnn.pygraph:
-    g, _ = matmul()
+def _make_graph_without_plans() -> cudnn.pygraph:
+    g, _ = make_matmul()
     g.deselect_engines(["eng"])
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
         g.build()
@@ -285,9 +285,9 @@ def _build_graph(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph
     return g
 
 
-def _deserialized_graph() -> cudnn.pygraph:
+def _deserialize_graph() -> cudnn.pygraph:
     g = new_graph()
-    g.deserialize(_build_graph(matmul).serialize())
+    g.deserialize(_build_graph(make_matmul).serialize())
     return g
 
 
@@ -295,11 +295,11 @@ def _deserialized_graph() -> cudnn.pygraph:
     "make",
     [
         new_graph,
-        lambda: matmul()[0],
-        lambda: _build_graph(matmul),
-        lambda: _build_graph(causal_attention),
-        _graph_without_plans,
-        _deserialized_graph,
+        lambda: make_matmul()[0],
+        lambda: _build_graph(make_matmul),
+        lambda: _build_graph(make_causal_attention),
+        _make_graph_without_plans,
+        _deserialize_graph,
     ],
 )
 def test_a_graph_is_freed_with_its_last_reference(make: Callable[[], cudnn.pygraph]) -> None:
@@ -317,7 +317,7 @@ def test_a_graph_is_freed_with_its_last_reference(make: Callable[[], cudnn.pygra
 
 def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
     """The change affects no operation in cuDNN, and another graph may use the tensor."""
-    g = _build_graph(matmul)
+    g = _build_graph(make_matmul)
     before = g.serialize()
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
     one.set_name("one").set_uid(99).set_dim([1, 64, 1]).set_stride([64, 1, 1])
@@ -362,8 +362,8 @@ def test_new_uids_differ_from_those_of_tensors_of_other_graphs() -> None:
     assert sorted(item.uid for item in g.graph().tensors) == [1, 2, 3]
 
 
-def matmul_with_plans(*modes: Any) -> cudnn.pygraph:
-    g, _ = matmul()
+def make_matmul_with_plans(*modes: Any) -> cudnn.pygraph:
+    g, _ = make_matmul()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans(list(modes) or [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -371,7 +371,7 @@ def matmul_with_plans(*modes: Any) -> cudnn.pygraph:
 
 
 def test_plan_filters_apply_to_plans_created_later() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.validate()
     g.build_operation_graph()
     g.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
@@ -394,7 +394,7 @@ def test_plan_filters_apply_to_plans_created_later() -> None:
     ],
 )
 def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[cudnn.pygraph], Any]) -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     name = g.get_plan_name_at_index(0)
     g.build_plans()
     g.deselect_engines([name])
@@ -404,7 +404,7 @@ def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[
 
 
 def test_a_workspace_limit_keeps_the_size_of_an_already_built_plan() -> None:
-    g = matmul_with_plans(cudnn.heur_mode.A)
+    g = make_matmul_with_plans(cudnn.heur_mode.A)
     g.build_plan_at_index(0)
     g.deselect_workspace_greater_than(-1)
     assert g.get_workspace_size_plan_at_index(0) == 0
@@ -417,7 +417,7 @@ def test_a_workspace_limit_keeps_the_size_of_an_already_built_plan() -> None:
 def test_plans_have_the_cuda_graph_retention_of_their_graph() -> None:
     is_reported = library().version >= (9, 28)
     for retention in (*cudnn.cuda_graph_retention, None):
-        g, _ = matmul(cuda_graph_retention=retention)
+        g, _ = make_matmul(cuda_graph_retention=retention)
         g.build([cudnn.heur_mode.A])
         assert g.get_cuda_graph_retention() is (retention or cudnn.cuda_graph_retention.PER_GRAPH)
         if is_reported:
@@ -428,7 +428,7 @@ def test_plans_have_the_cuda_graph_retention_of_their_graph() -> None:
 
 
 def test_deselected_engine_names_accumulate() -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
     g.deselect_engines([g.get_plan_name_at_index(1)]).deselect_engines([])
     g.build_plans()
@@ -436,7 +436,7 @@ def test_deselected_engine_names_accumulate() -> None:
 
 
 def test_numpy_numbers_are_accepted() -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     engine, knobs = g.get_engine_and_knobs_at_index(np.int64(0))  # type: ignore[arg-type]
     g.deselect_workspace_greater_than(np.int64(1 << 30))  # type: ignore[arg-type]
     assert g.get_knobs_for_engine(np.int32(engine))  # type: ignore[arg-type]
@@ -445,7 +445,7 @@ def test_numpy_numbers_are_accepted() -> None:
 
 
 def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     g.build_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
     with pytest.raises(RuntimeError, match="no plan is built"):
@@ -459,7 +459,7 @@ def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
 
 
 def test_building_all_plans_keeps_the_selected_one() -> None:
-    g = matmul_with_plans(cudnn.heur_mode.A)
+    g = make_matmul_with_plans(cudnn.heur_mode.A)
     g.select_plan(1)
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert g._plan_index == 1
@@ -472,7 +472,7 @@ def test_building_all_plans_keeps_the_selected_one() -> None:
 
 @pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
 def test_an_invalid_plan_index_raises_an_index_error(index: Any) -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     for run_query in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
         with pytest.raises(IndexError, match="out of range"):
             run_query(index)
@@ -496,13 +496,13 @@ def test_an_invalid_plan_index_raises_an_index_error(index: Any) -> None:
     ],
 )
 def test_arguments_of_a_wrong_type_raise_type_errors(call: str, given: Any, message: str) -> None:
-    g = matmul_with_plans()
+    g = make_matmul_with_plans()
     with pytest.raises(TypeError, match=message):
         getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
 
 
 def test_knobs_and_engines_outside_cudnn_are_refused_by_name() -> None:
-    g = matmul_with_plans(cudnn.heur_mode.A)
+    g = make_matmul_with_plans(cudnn.heur_mode.A)
     engine, _ = g.get_engine_and_knobs_at_index(0)
     with pytest.raises(RuntimeError, match=r"has the knob SPLIT_KV \(in .*convert_to_backend_knob_type"):
         g.create_execution_plan(engine, {cudnn.knob_type.SPLIT_KV: 1})
@@ -511,7 +511,7 @@ def test_knobs_and_engines_outside_cudnn_are_refused_by_name() -> None:
 
 
 def test_plans_are_built_by_index_or_all() -> None:
-    g, _ = causal_attention()
+    g, _ = make_causal_attention()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
@@ -525,7 +525,7 @@ def test_plans_are_built_by_index_or_all() -> None:
 
 
 def test_one_engine_with_knobs_is_built() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
@@ -534,7 +534,7 @@ def test_one_engine_with_knobs_is_built() -> None:
     ranges = {item.type: item for item in g.get_knobs_for_engine(engine)}
     assert all(ranges[item].min_value <= value <= ranges[item].max_value for item, value in knobs.items())
 
-    again, _ = matmul()
+    again, _ = make_matmul()
     again.validate()
     again.build_operation_graph()
     again.create_execution_plan(engine, knobs)
@@ -545,7 +545,7 @@ def test_one_engine_with_knobs_is_built() -> None:
 
 
 def test_a_serialized_graph_is_read_back_and_corruption_is_detected() -> None:
-    g, _ = causal_attention()
+    g, _ = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     data = g.serialize()
     assert all(isinstance(item, int) for item in data[:10])
@@ -563,22 +563,22 @@ def test_a_serialized_graph_is_read_back_and_corruption_is_detected() -> None:
 
 def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     """They have all parts of the plan except the target's name."""
-    g, _ = causal_attention()
+    g, _ = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     now = read_ubjson(g.serialize(as_bytes=True))
     earlier = {**json.loads(now["cudnn_backend_py"]), "plan": now["cudnn_backend_data"]}
     del earlier["target"]
     again = cudnn.pygraph(handle=cudnn.create_handle())
-    again.deserialize(with_checksum(earlier))
+    again.deserialize(append_checksum(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
     for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
         with pytest.raises(RuntimeError, match=f"the serialized graph is not a plan file: {what}"):
-            again.deserialize(with_checksum(earlier | changed))
+            again.deserialize(append_checksum(earlier | changed))
     with pytest.raises(RuntimeError, match="not a serialized graph of this version"):
-        again.deserialize(with_checksum([]))
+        again.deserialize(append_checksum([]))
 
 
-def with_checksum(content: Any) -> bytes:
+def append_checksum(content: Any) -> bytes:
     data = json.dumps(content).encode()
     return hashlib.sha256(data).digest() + data
 
@@ -601,7 +601,7 @@ def test_scratch_memory_is_part_of_the_workspace() -> None:
 
 
 def test_variant_packs_are_checked_before_cudnn_is_called() -> None:
-    g, outputs = causal_attention()
+    g, outputs = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     uids = g._get_variant_pack_uids_sorted()
     full: dict[Any, Any] = {uid: 4096 * uid for uid in uids}
@@ -621,7 +621,7 @@ def test_variant_packs_are_checked_before_cudnn_is_called() -> None:
     assert outputs[0].get_uid() in uids
 
 
-def null_handle(device: int = 0) -> Handle:
+def make_null_handle(device: int = 0) -> Handle:
     """Return an invalid handle: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
@@ -630,18 +630,18 @@ def null_handle(device: int = 0) -> Handle:
     return handle
 
 
-def built_graph_and_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
+def build_graph_and_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
     """Return a built graph and a variant pack of addresses that are never read."""
-    g, _ = causal_attention()
+    g, _ = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
 
 
 def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     for _ in range(2):  # with a new variant pack, and with the kept one
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
-            g.execute(full, 1 << 20, handle=null_handle())
+            g.execute(full, 1 << 20, handle=make_null_handle())
         error, cause = caught.value, caught.value.__cause__
         assert isinstance(error, FrontendRuntimeError)
         assert isinstance(cause, CudnnStatusError)
@@ -651,15 +651,15 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
 
 def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
     """On a GPU, C makes all calls after the first successful launch; the test enables this itself."""
-    g, full = built_graph_and_pack()
-    runner, handle = g._current, null_handle()
+    g, full = build_graph_and_pack()
+    runner, handle = g._current, make_null_handle()
     assert runner is not None
     runner._enable_fast_path(full, 1 << 20)
     assert runner._mapped is not None
     for pack in (
         full,
         {**full, min(full): 64},
-        {item: full[item.uid] for item in g._used_tensors() if item.uid in full},
+        {item: full[item.uid] for item in g._list_used_tensors() if item.uid in full},
     ):
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
             g.execute(pack, 1 << 20, handle)
@@ -678,12 +678,12 @@ def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
         g.execute(full, 1 << 20, handle)
 
 
-LAUNCHED_BEFORE = """
+LAUNCH_BEFORE_FORK_PROGRAM = """
 import os
 from cudnn_backend_py.frontend.handles import set_default_target
-from tests.library.frontend.test_lifecycle import null_handle, built_graph_and_pack
+from tests.library.frontend.test_lifecycle import make_null_handle, build_graph_and_pack
 set_default_target("h100")
-(g, full), handle = built_graph_and_pack(), null_handle()
+(g, full), handle = build_graph_and_pack(), make_null_handle()
 def launch():
     try:
         g.execute(full, 1 << 20, handle)
@@ -700,58 +700,58 @@ launch()
 
 
 def test_a_handle_that_launched_before_a_fork_is_refused_in_the_child() -> None:
-    assert run_code(LAUNCHED_BEFORE).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
+    assert run_code(LAUNCH_BEFORE_FORK_PROGRAM).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
 
 
 def test_a_missing_workspace_is_reported() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     runner = g._current
     assert runner is not None
     runner._has_workspace = True
     with pytest.raises(ValueError, match=f"requires a {runner.workspace_bytes}-byte workspace but received null"):
-        g.execute(full, None, null_handle())
+        g.execute(full, None, make_null_handle())
 
 
 def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     runner, uid = g._current, min(full)
     assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
-        runner.workspace_with_overrides(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
+        runner.query_workspace_with_overrides(make_null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
     with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
-        runner.workspace_with_overrides(null_handle(), ([uid], [[1], [2]], [[1]]))
+        runner.query_workspace_with_overrides(make_null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
 def test_shape_overrides_of_different_counts_raise_a_runtime_error() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
-        g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
+        g.execute(full, 1 << 20, make_null_handle(), [min(full)], [[1], [2]], [[1]])
 
 
 def test_a_refused_launch_with_shape_overrides_raises_a_runtime_error() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     uid = min(full)
     with pytest.raises(RuntimeError, match="the launch with other dims and strides: cudnnBackend") as caught:
-        g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
+        g.execute(full, 1 << 20, make_null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
     assert isinstance(caught.value, FrontendRuntimeError)
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
     with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
-        g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
+        g.execute(full, 1 << 20, make_null_handle(), [uid], [[1], [2]], [[1]])
 
 
 def test_wrong_handles_raise_runtime_errors_with_a_cached_pack_too() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     runner = g._current
     assert runner is not None
     runner.plan.descriptor.owner.device = 0
-    mine = null_handle()
+    mine = make_null_handle()
     with pytest.raises(RuntimeError, match="the launch"):
         g.execute(full, 1 << 20, mine)
     with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
-        g.execute(full, 1 << 20, null_handle(1))
+        g.execute(full, 1 << 20, make_null_handle(1))
     with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
-        runner.populate_cuda_graph(full, 1 << 20, null_handle(1), 0)
+        runner.populate_cuda_graph(full, 1 << 20, make_null_handle(1), 0)
     mine.close()
     with pytest.raises(RuntimeError, match="this handle is closed"):
         g.execute(full, 1 << 20, mine)
@@ -761,7 +761,7 @@ def test_graph_is_built_for_a_given_device_description() -> None:
     text = json.dumps(find_profile("a100").properties)
     properties = cudnn.create_device_properties(text)
     assert properties.serialize() == text
-    g, _ = matmul(device_property=properties)
+    g, _ = make_matmul(device_property=properties)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert g.target.sm == 80
     with pytest.raises(RuntimeError, match="not JSON"):
@@ -774,7 +774,7 @@ def test_graph_is_built_for_a_given_device_description() -> None:
 def test_a_graph_of_a_device_description_cannot_be_autotuned() -> None:
     """The graph has no handle, with or without a default target: autotune raises the same error as execute."""
     set_default_target(None)
-    g, _ = matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
+    g, _ = make_matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
     with pytest.raises(RuntimeError, match="no plan is built"):
         g.autotune({}, 0)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -790,7 +790,7 @@ def test_a_graph_of_a_device_description_cannot_be_autotuned() -> None:
 
 
 def test_deserializing_a_plan_drops_the_earlier_plans() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.build()
     data = g.serialize(as_bytes=True)
     g.create_execution_plans([cudnn.heur_mode.FALLBACK])
@@ -803,20 +803,20 @@ def test_deserializing_a_plan_drops_the_earlier_plans() -> None:
 
 
 def test_deselected_plans_are_not_autotuned() -> None:
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.create_execution_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
-    names = [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
+    names = [g.get_plan_name_at_index(index) for index in g._list_runnable_plans()]
     assert len(names) > 1
     g.deselect_engines(names[:1])
-    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._list_runnable_plans()]
     g.deselect_engines(names)
     with pytest.raises(RuntimeError, match="no plan is built"):
         g.autotune({}, 0)
 
 
 def test_autotune_and_cuda_graphs_accept_a_list_of_buffers() -> None:
-    g, full = built_graph_and_pack()
+    g, full = build_graph_and_pack()
     for run in (
         lambda pack: g.autotune(pack, 0),
         lambda pack: g.populate_cuda_graph(None, pack, 0, 0),
@@ -829,7 +829,7 @@ def test_autotune_and_cuda_graphs_accept_a_list_of_buffers() -> None:
 
 
 def test_a_graph_for_a_described_handle_cannot_be_autotuned() -> None:
-    g, _ = matmul(handle=cudnn.create_handle())
+    g, _ = make_matmul(handle=cudnn.create_handle())
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     with pytest.raises(FrontendRuntimeError, match="described target") as caught:
         g.autotune({}, 0)
@@ -840,7 +840,7 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     cache = cudnn.create_kernel_cache()
     with pytest.raises(RuntimeError, match="no graph was built"):
         cache.serialize()
-    matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
+    make_matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
     text = cache.serialize()
     again = cudnn.create_kernel_cache()
     for given in (None, b"{}", 5):
@@ -849,7 +849,7 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     again.deserialize(text)
     with pytest.raises(RuntimeError, match="already in use"):
         again.deserialize(text)
-    g, _ = matmul(128, kernel_cache=again)
+    g, _ = make_matmul(128, kernel_cache=again)
     assert g.context.is_dynamic_shape_enabled
     g.build([cudnn.heur_mode.FALLBACK])
     kernels = [len(json.loads(item.serialize())["kernel_cache"]) for item in (cache, again)]
@@ -857,7 +857,7 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
 
 
 def test_override_shapes_reach_the_operation_graph() -> None:
-    g, _ = matmul(is_override_shape_enabled=True)
+    g, _ = make_matmul(is_override_shape_enabled=True)
     g.validate()
     g.build_operation_graph()
 
@@ -874,7 +874,7 @@ def test_nested_lists_have_the_layout_of_cpp_vectors() -> None:
 def test_an_unwritable_log_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(tmp_path / "none" / "log"))
-    g, _ = matmul()
+    g, _ = make_matmul()
     with pytest.warns(
         UserWarning, match="CUDNN_FRONTEND_LOG_FILE is .*, which cannot be written .*: name another file"
     ):
@@ -887,7 +887,7 @@ def test_graph_is_logged_as_json_if_the_environment_requests_it(
     log = tmp_path / "log"
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(log))
-    g, _ = causal_attention()
+    g, _ = make_causal_attention()
     g.validate()
     g.build_operation_graph()
     content = json.loads(log.read_text())
@@ -896,13 +896,13 @@ def test_graph_is_logged_as_json_if_the_environment_requests_it(
 
 
 def test_key_depends_only_on_the_graph() -> None:
-    assert matmul()[0].key() == matmul()[0].key() != matmul(128)[0].key()
+    assert make_matmul()[0].key() == make_matmul()[0].key() != make_matmul(128)[0].key()
 
 
 def test_kernels_outside_cudnn_are_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="CuTe DSL"):
         _ = cudnn.GemmSwigluSm100
-    g, _ = matmul()
+    g, _ = make_matmul()
     g.validate()
     g.build_operation_graph()
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="not to cuDNN's backend"):
@@ -918,10 +918,10 @@ def test_a_missing_gpu_is_reported_with_a_fix() -> None:
     assert "--target h100" in caught.value.sections["fix"]
 
 
-FORKED = """
+FORK_PROGRAM = """
 import os, select, signal, threading
 from cudnn_backend_py.frontend import handles
-from tests.library.frontend.test_lifecycle import null_handle
+from tests.library.frontend.test_lifecycle import make_null_handle
 device = 0
 held, let_go = threading.Event(), threading.Event()
 
@@ -929,22 +929,22 @@ def made(lib):
     if device == 1:
         held.set()
         let_go.wait()
-    return null_handle(device)
+    return make_null_handle(device)
 
 handles._require_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
-parents = handles.shared_handle()
-assert handles.shared_handle() is parents
+parents = handles.get_shared_handle()
+assert handles.get_shared_handle() is parents
 device = 1
-other = threading.Thread(target=handles.shared_handle)
+other = threading.Thread(target=handles.get_shared_handle)
 other.start()
 held.wait()
 device = 0
 reads, writes = os.pipe()
 child = os.fork()
 if not child:
-    mine = handles.shared_handle()
+    mine = handles.get_shared_handle()
     mine.owner  # raises for a handle of another process
-    assert handles.shared_handle() is mine is not parents
+    assert handles.get_shared_handle() is mine is not parents
     os.write(writes, b"done")
     os._exit(0)
 os.close(writes)
@@ -953,13 +953,13 @@ if not select.select([reads], [], [], 20)[0]:
 print(os.read(reads, 4).decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 let_go.set()
 other.join()
-assert handles.shared_handle() is parents
+assert handles.get_shared_handle() is parents
 """
 
 
 def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
     """In the child, the lock of shared handles stays held by a thread that only the parent has."""
-    assert run_code(FORKED).stdout == "done 0\n"
+    assert run_code(FORK_PROGRAM).stdout == "done 0\n"
 
 
 @pytest.mark.parametrize(
@@ -973,10 +973,10 @@ def test_a_known_issue_of_attention_plans_for_several_shapes_is_reported(
     option: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    plain, _ = causal_attention()
+    plain, _ = make_causal_attention()
     plain.validate()
     assert list_issue_warning_categories(plain.build_operation_graph, code) == []
-    shared, _ = causal_attention(**{option: True})
+    shared, _ = make_causal_attention(**{option: True})
     shared.validate()
     seen = list_issue_warning_categories(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
@@ -985,29 +985,29 @@ def test_a_known_issue_of_attention_plans_for_several_shapes_is_reported(
 @pytest.mark.skipif(library().version < (9, 21, 0), reason="did not run: it needs cuDNN 9.21")
 def test_override_shapes_with_a_known_issue_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    g, _ = causal_attention(is_override_shape_enabled=True)
+    g, _ = make_causal_attention(is_override_shape_enabled=True)
     with pytest.warns(cudnn.FrontendKnownIssueWarning):
         g.build()
     full = {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
     built = next(item for item in g.graph().variant_pack_tensors if item.uid == min(full))
     same = [built.uid], [list(built.dims)], [list(built.strides)]
     with pytest.raises(RuntimeError, match="the launch with other dims and strides"):
-        g.execute(full, 1 << 20, null_handle(), *same)
+        g.execute(full, 1 << 20, make_null_handle(), *same)
     other = [1, *built.dims[1:2], 64, *built.dims[3:]]
     for run in (g.execute, lambda *given: g.execute_plan_at_index(*given[:2], 0, *given[2:])):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention") as caught:
-            run(full, 1 << 20, null_handle(), same[0], [other], same[2])
+            run(full, 1 << 20, make_null_handle(), same[0], [other], same[2])
         assert str(other) in caught.value.sections["where"]
     again = cudnn.pygraph(is_override_shape_enabled=True)
     again.deserialize(g.serialize(as_bytes=True))
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention"):
-        again.execute(full, 1 << 20, null_handle(), same[0], [other], same[2])
+        again.execute(full, 1 << 20, make_null_handle(), same[0], [other], same[2])
 
 
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     cache = cudnn.create_kernel_cache()
-    (issue,) = find_known_issues(causal_attention()[0].graph(), 90, (9, 19, 0), "kernel cache")
+    (issue,) = find_known_issues(make_causal_attention()[0].graph(), 90, (9, 19, 0), "kernel cache")
     cache.check_dims([(2, 4, 64, 64)], issue)
     cache.check_dims([(2, 4, 64, 64)], issue)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):

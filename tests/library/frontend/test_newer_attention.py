@@ -12,24 +12,24 @@ from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.native import capture_log, library
-from tests.compat.programs import Maker, Q
+from tests.compat.programs import ATTENTION_DIMS, GraphMaker
 
 INT32 = cudnn.data_type.INT32
-VERSION = library().version
-needs_running_sums = pytest.mark.skipif(VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
+CUDNN_VERSION = library().version
+skip_without_running_sums = pytest.mark.skipif(CUDNN_VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
 
 
-def _add_attention(m: Maker, multiplier: int = 1, **options: Any) -> Any:
-    q, k, v = (m.t(*Q, name=name) for name in "qkv")
-    lengths = {name: m.g.tensor([3], [1], INT32, name=name) for name in ("cu_seq_len_q", "cu_seq_len_kv")}
-    made = m.g.sdpa(
+def _add_attention(m: GraphMaker, multiplier: int = 1, **options: Any) -> Any:
+    q, k, v = (m.add_tensor(*ATTENTION_DIMS, name=name) for name in "qkv")
+    lengths = {name: m.graph.tensor([3], [1], INT32, name=name) for name in ("cu_seq_len_q", "cu_seq_len_kv")}
+    made = m.graph.sdpa(
         q=q, k=k, v=v, attn_scale=0.125, **{"use_padding_mask": True, **lengths, "generate_stats": True, **options}
     )
     made[0].set_output(True)
@@ -37,18 +37,18 @@ def _add_attention(m: Maker, multiplier: int = 1, **options: Any) -> Any:
         made[1].set_output(True).set_data_type(cudnn.data_type.FLOAT)
     for item in (q, k, v, made[0]):
         if multiplier != 1:
-            offsets = m.g.tensor([3], [1], INT32, name=f"{item.name} offsets")
+            offsets = m.graph.tensor([3], [1], INT32, name=f"{item.name} offsets")
             item.set_ragged_offset(offsets).set_ragged_offset_multiplier(multiplier)
     return made
 
 
-def _only_operation(m: Maker) -> Any:
-    (op,) = m.g.graph().ops
+def _get_only_operation(m: GraphMaker) -> Any:
+    (op,) = m.graph.graph().ops
     assert op.kind is DescriptorType.OPERATION_SDPA_FWD
     return op
 
 
-needs = {
+ONE_OPERATION_CASES = {
     "running sums": ((9, 24, 0), {}),
     "running sums and a corner": ((9, 24, 0), {"use_causal_mask_bottom_right": True}),
     "a multiplier": ((9, 24, 0), {"multiplier": 256}),
@@ -56,17 +56,17 @@ needs = {
 }
 
 
-@pytest.mark.parametrize("case", needs)
+@pytest.mark.parametrize("case", ONE_OPERATION_CASES)
 def test_attention_is_one_operation_or_the_error_names_the_needed_version(case: str) -> None:
-    since, options = needs[case]
-    m = Maker(cudnn)
+    since, options = ONE_OPERATION_CASES[case]
+    m = GraphMaker(cudnn)
     _add_attention(m, **options)
-    if since > VERSION:
+    if since > CUDNN_VERSION:
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{since[0]}\.{since[1]}"):
-            m.g.validate()
+            m.graph.validate()
         return
-    m.g.validate()
-    fields = _only_operation(m).fields
+    m.graph.validate()
+    fields = _get_only_operation(m).fields
     assert {name: fields[name].dims for name in ("cu_seq_len_q", "cu_seq_len_kv")} == {
         "cu_seq_len_q": (3, 1, 1, 1),
         "cu_seq_len_kv": (3, 1, 1, 1),
@@ -74,54 +74,54 @@ def test_attention_is_one_operation_or_the_error_names_the_needed_version(case: 
     assert not {"seq_len_q", "seq_len_kv"} & set(fields)
     assert fields["q"].ragged_offset_multiplier == options.get("multiplier", 1)
     assert fields["softmax"].fields.get("stats_log2") == options.get("stats_use_log2")
-    m.g.build_operation_graph()
-    m.g.create_execution_plans()
-    assert m.g.get_execution_plan_count() > 0
+    m.graph.build_operation_graph()
+    m.graph.create_execution_plans()
+    assert m.graph.get_execution_plan_count() > 0
 
 
-@needs_running_sums
+@skip_without_running_sums
 def test_ragged_offset_multipliers_are_read_back_from_cudnns_log() -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     _add_attention(m, multiplier=256)
-    m.g.validate()
+    m.graph.validate()
     with capture_log() as log:
-        m.g.build_operation_graph()
+        m.graph.build_operation_graph()
     (logged,) = log.operation_graphs()
     again = graph_from_log_json(logged)
     assert sorted(item.ragged_offset_multiplier for item in again.variant_pack_tensors) == sorted(
-        item.ragged_offset_multiplier for item in m.g.graph().variant_pack_tensors
+        item.ragged_offset_multiplier for item in m.graph.graph().variant_pack_tensors
     )
 
 
-@pytest.mark.skipif(VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
+@pytest.mark.skipif(CUDNN_VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
 def test_a_graph_that_its_required_engine_cannot_run_is_not_supported() -> None:
     set_default_target("b200")
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
-    m.g = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single, sm_version=100)
+    m.graph = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single, sm_version=100)
     wide = (1, 2, 128, 256)
-    tensors = {name: m.t(*wide, name=name) for name in ("q", "k", "v", "o", "dO")}
-    bias = {name: m.t(1, 2, 128, 128, name=name) for name in ("bias", "dBias")}
-    stats = m.t(1, 2, 128, 1, kind="FLOAT", name="stats")
-    for item in m.g.sdpa_backward(**tensors, **bias, stats=stats, attn_scale=0.125):
+    tensors = {name: m.add_tensor(*wide, name=name) for name in ("q", "k", "v", "o", "dO")}
+    bias = {name: m.add_tensor(1, 2, 128, 128, name=name) for name in ("bias", "dBias")}
+    stats = m.add_tensor(1, 2, 128, 1, kind="FLOAT", name="stats")
+    for item in m.graph.sdpa_backward(**tensors, **bias, stats=stats, attn_scale=0.125):
         item.set_output(True)
-    m.g.validate()
-    m.g.build_operation_graph()
+    m.graph.validate()
+    m.graph.build_operation_graph()
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="it needs eng") as caught:
-        m.g.create_execution_plans([cudnn.heur_mode.A])
+        m.graph.create_execution_plans([cudnn.heur_mode.A])
     assert caught.value.graph is not None
 
 
-@needs_running_sums
+@skip_without_running_sums
 def test_the_bottom_right_mask_reads_the_running_sums() -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     _add_attention(m, use_causal_mask_bottom_right=True)
-    m.g.validate()
-    (mask,) = _only_operation(m).fields["subgraph"].ops
+    m.graph.validate()
+    (mask,) = _get_only_operation(m).fields["subgraph"].ops
     assert {name for name in mask.fields if "seq_len" in name} == {"cu_seq_len_q", "cu_seq_len_kv"}
 
 
-WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+MISMATCHED_ARGUMENTS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     "both": (ValueError, "seq_len_q and cu_seq_len_q cannot both be set", {"seq_len_q": "lengths"}),
     "one side": (ValueError, "padding mask requires", {"cu_seq_len_kv": None}),
     "no padding": (ValueError, "only if padding mask", {"use_padding_mask": False}),
@@ -134,56 +134,59 @@ WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", MISMATCHED_ARGUMENTS)
 def test_mismatched_arguments_are_refused(case: str) -> None:
-    kind, words, options = WRONG[case]
-    m = Maker(cudnn)
+    kind, words, options = MISMATCHED_ARGUMENTS[case]
+    m = GraphMaker(cudnn)
     if options.get("seq_len_q"):
-        options = {"seq_len_q": m.t(2, 1, 1, 1, kind="INT32")}
+        options = {"seq_len_q": m.add_tensor(2, 1, 1, 1, kind="INT32")}
     _add_attention(m, **options)
     with pytest.raises(kind, match=words):
-        m.g.validate()
+        m.graph.validate()
 
 
 @pytest.mark.parametrize("name", ["kv_mask", "softmax_precision", "attn_scale_prefolded"])
 def test_arguments_of_kernels_are_refused_by_name(name: str) -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{name} of sdpa belongs to a kernel"):
         _add_attention(m, **{name: True})
     _add_attention(m, **{name: None})
 
 
 def test_grouped_reductions_need_cudnn_924() -> None:
-    m = Maker(cudnn)
-    offsets = m.t(4, 1, 1, kind="INT32")
-    m.g.reduction(m.t(1, 64, 32), mode=cudnn.reduction_mode.ADD, group_offset=offsets, out_dims=[4, 1, 32]).set_output(
-        True
-    )
-    m.g.validate()
-    if VERSION < (9, 24, 0):
+    m = GraphMaker(cudnn)
+    offsets = m.add_tensor(4, 1, 1, kind="INT32")
+    m.graph.reduction(
+        m.add_tensor(1, 64, 32), mode=cudnn.reduction_mode.ADD, group_offset=offsets, out_dims=[4, 1, 32]
+    ).set_output(True)
+    m.graph.validate()
+    if CUDNN_VERSION < (9, 24, 0):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.24"):
-            m.g.graph()
+            m.graph.graph()
     else:
-        (op,) = m.g.graph().ops
+        (op,) = m.graph.graph().ops
         assert op.fields["group_offset"].uid == offsets.uid  # type: ignore[union-attr]
 
 
 def test_the_moe_combine_mode_is_not_supported() -> None:
-    m = Maker(cudnn)
-    m.g.moe_grouped_matmul(
-        m.t(1, 64, 32), m.t(4, 32, 16), m.t(4, 1, 1, kind="INT32"), mode=cudnn.moe_grouped_matmul_mode.COMBINE
+    m = GraphMaker(cudnn)
+    m.graph.moe_grouped_matmul(
+        m.add_tensor(1, 64, 32),
+        m.add_tensor(4, 32, 16),
+        m.add_tensor(4, 1, 1, kind="INT32"),
+        mode=cudnn.moe_grouped_matmul_mode.COMBINE,
     )
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="COMBINE"):
-        m.g.validate()
+        m.graph.validate()
 
 
 def test_the_text_of_an_exception_has_the_fix() -> None:
-    m = Maker(cudnn)
-    m.g.matmul(m.t(1, 64, 64, kind="INT64"), m.t(1, 64, 64, kind="INT64")).set_output(True)
-    m.g.validate()
-    m.g.build_operation_graph()
+    m = GraphMaker(cudnn)
+    m.graph.matmul(m.add_tensor(1, 64, 64, kind="INT64"), m.add_tensor(1, 64, 64, kind="INT64")).set_output(True)
+    m.graph.validate()
+    m.graph.build_operation_graph()
     with pytest.raises(cudnn.cudnnGraphNotSupportedError) as caught:
-        m.g.create_execution_plans()
+        m.graph.create_execution_plans()
     text = str(caught.value)
     assert text.startswith("heuristics-empty: no engine config of cuDNN supports this graph on ")
     assert "; cuDNN: " in text
@@ -194,21 +197,25 @@ def test_the_text_of_an_exception_has_the_fix() -> None:
 @pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
 def test_fp8_attention_is_one_operation_if_cudnn_supports_it(wanted: str) -> None:
     """AUTO selects the unified operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
-    m = Maker(cudnn)
-    scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
+    m = GraphMaker(cudnn)
+    scales = m.add_scale_factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     implementation = getattr(cudnn.attention_implementation, wanted)
-    made = m.g.sdpa_fp8(
-        **m.eights("q", "k", "v"), **scales, attn_scale=0.125, generate_stats=True, implementation=implementation
+    made = m.graph.sdpa_fp8(
+        **m.add_fp8_tensors("q", "k", "v"),
+        **scales,
+        attn_scale=0.125,
+        generate_stats=True,
+        implementation=implementation,
     )
     for item, kind in zip(made, ("FP8_E4M3", *["FLOAT"] * 3), strict=True):
         item.set_output(True).set_data_type(getattr(cudnn.data_type, kind))
-    if wanted == "UNIFIED" and VERSION < (9, 25, 0):
+    if wanted == "UNIFIED" and CUDNN_VERSION < (9, 25, 0):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.25\.0"):
-            m.g.validate()
+            m.graph.validate()
         return
-    m.g.validate()
-    one = wanted != "COMPOSITE" and VERSION >= (9, 25, 0)
-    assert (len(m.g.graph().ops) == 1) == one
-    m.g.build_operation_graph()
-    m.g.create_execution_plans()
-    assert m.g.get_execution_plan_count() > 0
+    m.graph.validate()
+    one = wanted != "COMPOSITE" and CUDNN_VERSION >= (9, 25, 0)
+    assert (len(m.graph.graph().ops) == 1) == one
+    m.graph.build_operation_graph()
+    m.graph.create_execution_plans()
+    assert m.graph.get_execution_plan_count() > 0

@@ -17,14 +17,14 @@ from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.native import capture_log
 
-D = cudnn.data_type
+DataType = cudnn.data_type
 TRAINING = cudnn.norm_forward_phase.TRAINING
-MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
-IMAGE = (8, 32, 4, 4)
+HEURISTICS_MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
+IMAGE_DIMS = (8, 32, 4, 4)
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -34,148 +34,177 @@ class GraphMaker:
     """A graph, with short methods that create its tensors."""
 
     def __init__(self) -> None:
-        self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
+        self.graph = cudnn.pygraph(
+            io_data_type=DataType.HALF, intermediate_data_type=DataType.FLOAT, compute_data_type=DataType.FLOAT
+        )
 
-    def row_major(self, *dims: int, kind: cudnn.data_type = D.NOT_SET, **options: Any) -> cudnn.tensor:
-        return self.g.tensor(dims, pack_strides(dims), kind, **options)
+    def add_row_major_tensor(
+        self, *dims: int, kind: cudnn.data_type = DataType.NOT_SET, **options: Any
+    ) -> cudnn.tensor:
+        return self.graph.tensor(dims, pack_strides(dims), kind, **options)
 
-    def nhwc(self, *dims: int, kind: cudnn.data_type = D.NOT_SET) -> cudnn.tensor:
-        return self.g.tensor(dims, channels_last(dims), kind)
+    def add_nhwc_tensor(self, *dims: int, kind: cudnn.data_type = DataType.NOT_SET) -> cudnn.tensor:
+        return self.graph.tensor(dims, channels_last(dims), kind)
 
-    def by_value_scalar(self) -> cudnn.tensor:
-        return self.row_major(1, 1, 1, 1, kind=D.FLOAT, is_pass_by_value=True)
+    def add_by_value_scalar(self) -> cudnn.tensor:
+        return self.add_row_major_tensor(1, 1, 1, 1, kind=DataType.FLOAT, is_pass_by_value=True)
 
-    def per_channel(self, count: int) -> list[cudnn.tensor]:
-        return [self.row_major(1, 32, 1, 1, kind=D.FLOAT) for _ in range(count)]
+    def add_per_channel_tensors(self, count: int) -> list[cudnn.tensor]:
+        return [self.add_row_major_tensor(1, 32, 1, 1, kind=DataType.FLOAT) for _ in range(count)]
 
 
-def _norm_case(
+def _make_norm_case(
     kind: str, dims: tuple[int, ...], scale: tuple[int, ...], last: bool = False
 ) -> Callable[[GraphMaker], Any]:
     def add_norm(m: GraphMaker) -> Any:
-        x = m.nhwc(*dims) if last else m.row_major(*dims)
-        weights = [m.row_major(*scale, kind=D.FLOAT) for _ in range(2)]
-        return getattr(m.g, kind)(TRAINING, x, *weights, m.by_value_scalar())
+        x = m.add_nhwc_tensor(*dims) if last else m.add_row_major_tensor(*dims)
+        weights = [m.add_row_major_tensor(*scale, kind=DataType.FLOAT) for _ in range(2)]
+        return getattr(m.graph, kind)(TRAINING, x, *weights, m.add_by_value_scalar())
 
     return add_norm
 
 
-def _norm_backward_case(
+def _make_norm_backward_case(
     kind: str, scale: tuple[int, ...], statistics: tuple[int, ...], last: bool
 ) -> Callable[[GraphMaker], Any]:
     def add_norm_backward(m: GraphMaker) -> Any:
-        images = [m.nhwc(*IMAGE) if last else m.row_major(*IMAGE) for _ in range(2)]
-        weights = [m.row_major(*dims, kind=D.FLOAT) for dims in (scale, statistics, statistics)]
-        return getattr(m.g, kind)(*images, *weights)
+        images = [m.add_nhwc_tensor(*IMAGE_DIMS) if last else m.add_row_major_tensor(*IMAGE_DIMS) for _ in range(2)]
+        weights = [m.add_row_major_tensor(*dims, kind=DataType.FLOAT) for dims in (scale, statistics, statistics)]
+        return getattr(m.graph, kind)(*images, *weights)
 
     return add_norm_backward
 
 
 def _add_swish_and_gradient(m: GraphMaker) -> cudnn.tensor:
-    x = m.row_major(2, 8, 16)
-    return m.g.swish_backward(m.g.swish(x, 0.3), x, swish_beta=0.7)
+    x = m.add_row_major_tensor(2, 8, 16)
+    return m.graph.swish_backward(m.graph.swish(x, 0.3), x, swish_beta=0.7)
 
 
 def _add_logical_operations(m: GraphMaker) -> cudnn.tensor:
-    g, x, y = m.g, m.row_major(2, 8, 16), m.row_major(1, 8, 16)
-    more = g.cmp_gt(x, y).set_data_type(D.BOOLEAN)
-    less = g.cmp_lt(x, y, compute_data_type=D.INT32).set_data_type(D.BOOLEAN)
-    both = g.logical_and(more, less, compute_data_type=D.BOOLEAN).set_data_type(D.BOOLEAN)
-    either = g.logical_or(both, more).set_data_type(D.BOOLEAN)
-    return g.binary_select(x, y, g.logical_not(either).set_data_type(D.BOOLEAN))
+    g, x, y = m.graph, m.add_row_major_tensor(2, 8, 16), m.add_row_major_tensor(1, 8, 16)
+    more = g.cmp_gt(x, y).set_data_type(DataType.BOOLEAN)
+    less = g.cmp_lt(x, y, compute_data_type=DataType.INT32).set_data_type(DataType.BOOLEAN)
+    both = g.logical_and(more, less, compute_data_type=DataType.BOOLEAN).set_data_type(DataType.BOOLEAN)
+    either = g.logical_or(both, more).set_data_type(DataType.BOOLEAN)
+    return g.binary_select(x, y, g.logical_not(either).set_data_type(DataType.BOOLEAN))
 
 
 def _add_index_comparison(m: GraphMaker) -> cudnn.tensor:
-    g, x = m.g, m.row_major(2, 8, 16)
-    rows = g.gen_index(x, axis=1).set_data_type(D.INT32)
-    columns = g.gen_index(x, 2, D.INT32).set_data_type(D.INT32)
-    return g.binary_select(x, x, g.cmp_ge(rows, columns).set_data_type(D.BOOLEAN))
+    g, x = m.graph, m.add_row_major_tensor(2, 8, 16)
+    rows = g.gen_index(x, axis=1).set_data_type(DataType.INT32)
+    columns = g.gen_index(x, 2, DataType.INT32).set_data_type(DataType.INT32)
+    return g.binary_select(x, x, g.cmp_ge(rows, columns).set_data_type(DataType.BOOLEAN))
 
 
 def _add_reduction(m: GraphMaker) -> cudnn.tensor:
-    x = m.g.relu(m.nhwc(4, 16, 3, 5))
-    return m.g.reduction(x, cudnn.reduction_mode.ADD).set_dim([1, 16, 1, 1]).set_data_type(D.FLOAT)
+    x = m.graph.relu(m.add_nhwc_tensor(4, 16, 3, 5))
+    return m.graph.reduction(x, cudnn.reduction_mode.ADD).set_dim([1, 16, 1, 1]).set_data_type(DataType.FLOAT)
 
 
 def _add_convolution(m: GraphMaker) -> cudnn.tensor:
-    image, weight = m.nhwc(4, 32, 16, 16), m.nhwc(64, 32, 3, 3)
-    return m.g.conv_fprop(image, weight, pre_padding=[1, 0], post_padding=[0, 1], stride=[1, 1], dilation=[1, 2])
+    image, weight = m.add_nhwc_tensor(4, 32, 16, 16), m.add_nhwc_tensor(64, 32, 3, 3)
+    return m.graph.conv_fprop(image, weight, pre_padding=[1, 0], post_padding=[0, 1], stride=[1, 1], dilation=[1, 2])
 
 
-SQUARE: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+SQUARE_WINDOW: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
 
 
 def _add_image_gradient(m: GraphMaker) -> cudnn.tensor:
-    return m.g.conv_dgrad(m.nhwc(4, 64, 16, 16), m.nhwc(64, 32, 3, 3), **SQUARE).set_dim([4, 32, 16, 16])
+    return m.graph.conv_dgrad(
+        m.add_nhwc_tensor(4, 64, 16, 16), m.add_nhwc_tensor(64, 32, 3, 3), **SQUARE_WINDOW
+    ).set_dim([4, 32, 16, 16])
 
 
 def _add_filter_gradient(m: GraphMaker) -> cudnn.tensor:
-    return m.g.conv_wgrad(m.nhwc(4, 32, 16, 16), m.nhwc(4, 64, 16, 16), **SQUARE).set_dim([64, 32, 3, 3])
+    return m.graph.conv_wgrad(
+        m.add_nhwc_tensor(4, 32, 16, 16), m.add_nhwc_tensor(4, 64, 16, 16), **SQUARE_WINDOW
+    ).set_dim([64, 32, 3, 3])
 
 
 def _add_slice(m: GraphMaker) -> cudnn.tensor:
-    x = m.row_major(16, 32, 64, kind=D.FLOAT)
-    return m.g.relu(m.g.slice(x, [slice(8, None), slice(0, 16, 2), slice(None)]))
+    x = m.add_row_major_tensor(16, 32, 64, kind=DataType.FLOAT)
+    return m.graph.relu(m.graph.slice(x, [slice(8, None), slice(0, 16, 2), slice(None)]))
 
 
 def _add_block_scale_quantize(m: GraphMaker) -> list[cudnn.tensor]:
-    y, scale = m.g.block_scale_quantize(m.row_major(1, 128, 256), block_size=32, axis=2)
-    scale.set_data_type(D.FP8_E8M0).set_reordering_type(cudnn.tensor_reordering.F8_128x4)
-    return [y.set_data_type(D.FP8_E4M3), scale]
+    y, scale = m.graph.block_scale_quantize(m.add_row_major_tensor(1, 128, 256), block_size=32, axis=2)
+    scale.set_data_type(DataType.FP8_E8M0).set_reordering_type(cudnn.tensor_reordering.F8_128x4)
+    return [y.set_data_type(DataType.FP8_E4M3), scale]
 
 
-def _scale_tensor(m: GraphMaker, dims: tuple[int, ...], strides: tuple[int, ...]) -> cudnn.tensor:
-    return m.g.tensor(dims, strides, D.FP8_E8M0, reordering_type=cudnn.tensor_reordering.F8_128x4)
+def _add_scale_tensor(m: GraphMaker, dims: tuple[int, ...], strides: tuple[int, ...]) -> cudnn.tensor:
+    return m.graph.tensor(dims, strides, DataType.FP8_E8M0, reordering_type=cudnn.tensor_reordering.F8_128x4)
 
 
 def _add_block_scaled_matmul(m: GraphMaker) -> cudnn.tensor:
-    b = m.g.tensor([1, 256, 128], [256 * 128, 1, 256], D.FP8_E4M3)
-    left = m.g.block_scale_dequantize(
-        m.row_major(1, 128, 256, kind=D.FP8_E4M3), _scale_tensor(m, (1, 128, 8), (1024, 8, 1)), block_size=[1, 32]
+    b = m.graph.tensor([1, 256, 128], [256 * 128, 1, 256], DataType.FP8_E4M3)
+    left = m.graph.block_scale_dequantize(
+        m.add_row_major_tensor(1, 128, 256, kind=DataType.FP8_E4M3),
+        _add_scale_tensor(m, (1, 128, 8), (1024, 8, 1)),
+        block_size=[1, 32],
     )
-    return m.g.matmul(left, m.g.block_scale_dequantize(b, _scale_tensor(m, (1, 8, 128), (1024, 1, 8)), [32, 1]))
+    return m.graph.matmul(
+        left, m.graph.block_scale_dequantize(b, _add_scale_tensor(m, (1, 8, 128), (1024, 1, 8)), [32, 1])
+    )
 
 
 def _add_grouped_matmul(m: GraphMaker) -> cudnn.tensor:
-    weight = m.g.tensor([4, 64, 128], [64 * 128, 1, 64])
-    return m.g.moe_grouped_matmul(m.row_major(1, 256, 64), weight, m.row_major(4, 1, 1, kind=D.INT32))
+    weight = m.graph.tensor([4, 64, 128], [64 * 128, 1, 64])
+    return m.graph.moe_grouped_matmul(
+        m.add_row_major_tensor(1, 256, 64), weight, m.add_row_major_tensor(4, 1, 1, kind=DataType.INT32)
+    )
 
 
-CASES: dict[str, Callable[[GraphMaker], Any]] = {
-    "relu with numbers": lambda m: m.g.relu(m.row_major(2, 8, 16), 0.1, 0.2, 6.1),
+OPERATION_CASES: dict[str, Callable[[GraphMaker], Any]] = {
+    "relu with numbers": lambda m: m.graph.relu(m.add_row_major_tensor(2, 8, 16), 0.1, 0.2, 6.1),
     "swish and its gradient": _add_swish_and_gradient,
     "comparison, logic, selection": _add_logical_operations,
     "positions": _add_index_comparison,
-    "operands that both broadcast": lambda m: m.g.relu(m.g.add(m.nhwc(2, 8, 1, 4), m.nhwc(1, 8, 16, 1))),
-    "matmul with padding": lambda m: m.g.matmul(m.row_major(4, 16, 32), m.row_major(4, 32, 64), padding=-1.5),
+    "operands that both broadcast": lambda m: m.graph.relu(
+        m.graph.add(m.add_nhwc_tensor(2, 8, 1, 4), m.add_nhwc_tensor(1, 8, 16, 1))
+    ),
+    "matmul with padding": lambda m: m.graph.matmul(
+        m.add_row_major_tensor(4, 16, 32), m.add_row_major_tensor(4, 32, 64), padding=-1.5
+    ),
     "reduction": _add_reduction,
     "convolution with two paddings": _add_convolution,
     "gradient of the image": _add_image_gradient,
     "gradient of the filter": _add_filter_gradient,
-    "layernorm": _norm_case("layernorm", IMAGE, (1, 32, 4, 4), last=True),
-    "adalayernorm": _norm_case("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
-    "rmsnorm": _norm_case("rmsnorm", (8, 32, 4, 1), (1, 32, 4, 1)),
-    "instancenorm": _norm_case("instancenorm", IMAGE, (1, 32, 1, 1), last=True),
-    "batchnorm": lambda m: m.g.batchnorm(m.nhwc(*IMAGE), *m.per_channel(4), m.by_value_scalar(), m.by_value_scalar()),
-    "batchnorm with given statistics": lambda m: m.g.batchnorm_inference(m.nhwc(*IMAGE), *m.per_channel(4)),
-    "gradients of instancenorm": _norm_backward_case("instancenorm_backward", (1, 32, 1, 1), (8, 32, 1, 1), last=True),
-    "gradients of batchnorm": _norm_backward_case("batchnorm_backward", (1, 32, 1, 1), (1, 32, 1, 1), last=True),
-    "gradients of adalayernorm": _norm_backward_case("adalayernorm_backward", (8, 1, 4, 4), (8, 32, 1, 1), last=False),
-    "reshape": lambda m: m.g.reshape(m.row_major(2, 8, 16)).set_dim([2, 16, 8]),
+    "layernorm": _make_norm_case("layernorm", IMAGE_DIMS, (1, 32, 4, 4), last=True),
+    "adalayernorm": _make_norm_case("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
+    "rmsnorm": _make_norm_case("rmsnorm", (8, 32, 4, 1), (1, 32, 4, 1)),
+    "instancenorm": _make_norm_case("instancenorm", IMAGE_DIMS, (1, 32, 1, 1), last=True),
+    "batchnorm": lambda m: m.graph.batchnorm(
+        m.add_nhwc_tensor(*IMAGE_DIMS), *m.add_per_channel_tensors(4), m.add_by_value_scalar(), m.add_by_value_scalar()
+    ),
+    "batchnorm with given statistics": lambda m: m.graph.batchnorm_inference(
+        m.add_nhwc_tensor(*IMAGE_DIMS), *m.add_per_channel_tensors(4)
+    ),
+    "gradients of instancenorm": _make_norm_backward_case(
+        "instancenorm_backward", (1, 32, 1, 1), (8, 32, 1, 1), last=True
+    ),
+    "gradients of batchnorm": _make_norm_backward_case("batchnorm_backward", (1, 32, 1, 1), (1, 32, 1, 1), last=True),
+    "gradients of adalayernorm": _make_norm_backward_case(
+        "adalayernorm_backward", (8, 1, 4, 4), (8, 32, 1, 1), last=False
+    ),
+    "reshape": lambda m: m.graph.reshape(m.add_row_major_tensor(2, 8, 16)).set_dim([2, 16, 8]),
     "slice": _add_slice,
-    "concatenate": lambda m: m.g.concatenate([m.nhwc(2, 8, 4, 4), m.nhwc(2, 24, 4, 4)], 1),
+    "concatenate": lambda m: m.graph.concatenate([m.add_nhwc_tensor(2, 8, 4, 4), m.add_nhwc_tensor(2, 24, 4, 4)], 1),
     "quantize": _add_block_scale_quantize,
     "dequantize": _add_block_scaled_matmul,
     "grouped matmul": _add_grouped_matmul,
-    "rotation": lambda m: m.g.rope(
-        m.row_major(2, 4, 128, 64), m.row_major(128, 1, 1, 32, kind=D.FLOAT), 0.5, rope_dim=32
+    "rotation": lambda m: m.graph.rope(
+        m.add_row_major_tensor(2, 4, 128, 64),
+        m.add_row_major_tensor(128, 1, 1, 32, kind=DataType.FLOAT),
+        0.5,
+        rope_dim=32,
     ),
-    "gradient of a rotation": lambda m: m.g.rope_backward(
-        m.row_major(2, 4, 128, 64), m.row_major(128, 1, 1, 64, kind=D.FLOAT)
+    "gradient of a rotation": lambda m: m.graph.rope_backward(
+        m.add_row_major_tensor(2, 4, 128, 64), m.add_row_major_tensor(128, 1, 1, 64, kind=DataType.FLOAT)
     ),
 }
 
-LOGGED = {
+EXPECTED_LOG = {
     "relu with numbers": """
         pointwise X=f16:2,8,16/128,16,1 Y=f16:2,8,16/128,16,1 lowerClip=0.20000000298023224
             lowerClipSlope=0.10000000149011612 mathPrec=DATA_FLOAT pointwiseMode=POINTWISE_RELU_FWD
@@ -326,48 +355,55 @@ LOGGED = {
     """,
 }
 
-SHORT = {"HALF": "f16", "FLOAT": "f32", "BOOLEAN": "bool", "INT32": "i32", "FP8_E4M3": "e4m3", "FP8_E8M0": "e8m0"}
-DEFAULTS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0.0", "upperClip=3.4")
-NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
+SHORT_FIELD_NAMES = {
+    "HALF": "f16",
+    "FLOAT": "f32",
+    "BOOLEAN": "bool",
+    "INT32": "i32",
+    "FP8_E4M3": "e4m3",
+    "FP8_E8M0": "e8m0",
+}
+DEFAULT_FIELDS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0.0", "upperClip=3.4")
+FIELDS_NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
 def _build_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
     """Build a case with all results as outputs, statistics in float32; return it and cuDNN's log of its graph."""
     m = GraphMaker()
-    made = CASES[case](m)
+    made = OPERATION_CASES[case](m)
     first, *more = made if isinstance(made, list) else [made]
     first.set_output(True)
     for item in more:
         if item is not None:
             item.set_output(True)
-            if item.data_type == D.NOT_SET:
-                item.set_data_type(D.FLOAT)
+            if item.data_type == DataType.NOT_SET:
+                item.set_data_type(DataType.FLOAT)
     with capture_log() as log:
-        m.g.validate()
-        m.g.build_operation_graph()
+        m.graph.validate()
+        m.graph.build_operation_graph()
     (logged,) = log.operation_graphs()
     return m, logged
 
 
-def _operation_fields(logged: Mapping[str, Any]) -> Iterator[list[str]]:
+def _iterate_operation_fields(logged: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yield the fields of each operation as text: its kind first, the rest sorted."""
     tensors = {record["name"]: record for record in logged["tensors"]}
     for node in logged["nodes"]:
         found = []
         for key, value in node.items():
-            if key not in NOT_COMPARED:
+            if key not in FIELDS_NOT_COMPARED:
                 record = tensors.get(value) if isinstance(value, str) else None
-                found.append(f"{key}={_short_value(value) if record is None else _short_tensor(record)}")
+                found.append(f"{key}={_shorten_value(value) if record is None else _shorten_tensor(record)}")
         kind = node["operation"].removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR").lower()
-        yield [kind, *sorted(word for word in found if not word.startswith(DEFAULTS))]
+        yield [kind, *sorted(word for word in found if not word.startswith(DEFAULT_FIELDS))]
 
 
-def _short_value(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     return str(value).replace("CUDNN_", "").replace(" ", "")
 
 
-def _short_tensor(record: Mapping[str, Any]) -> str:
-    kind = SHORT[record["dataType"].removeprefix("CUDNN_DATA_")]
+def _shorten_tensor(record: Mapping[str, Any]) -> str:
+    kind = SHORT_FIELD_NAMES[record["dataType"].removeprefix("CUDNN_DATA_")]
     dims, strides = (",".join(map(str, record[key])) for key in ("dim", "stride"))
     return f"{kind}:{dims}/{strides}{'*' if record['isByValue'] else ''}"
 
@@ -383,13 +419,13 @@ def _parse_expected(text: str) -> list[list[str]]:
     return [[kind, *sorted(words)] for kind, *words in operations]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", OPERATION_CASES)
 def test_cudnn_gets_the_same_graph_as_from_cudnn_frontend(case: str) -> None:
     _, logged = _build_case(case)
-    assert list(_operation_fields(logged)) == _parse_expected(LOGGED[case])
+    assert list(_iterate_operation_fields(logged)) == _parse_expected(EXPECTED_LOG[case])
 
 
-SUPPORTED = (
+CASES_SUPPORTED_ON_H100 = (
     "swish and its gradient",
     "matmul with padding",
     "reduction",
@@ -409,41 +445,41 @@ SUPPORTED = (
 )
 
 
-@pytest.mark.parametrize("case", SUPPORTED)
+@pytest.mark.parametrize("case", CASES_SUPPORTED_ON_H100)
 def test_an_h100_supports_the_operation(case: str) -> None:
     m, _ = _build_case(case)
-    m.g.create_execution_plans(MODES)
-    m.g.check_support()
-    assert m.g.get_execution_plan_count() > 0
+    m.graph.create_execution_plans(HEURISTICS_MODES)
+    m.graph.check_support()
+    assert m.graph.get_execution_plan_count() > 0
 
 
 def test_block_scaled_matmul_needs_blackwell() -> None:
     set_default_target("b200")
     m, _ = _build_case("dequantize")
-    m.g.create_execution_plans(MODES)
-    m.g.check_support()
+    m.graph.create_execution_plans(HEURISTICS_MODES)
+    m.graph.check_support()
     set_default_target("h100")
     older, _ = _build_case("dequantize")
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
-        older.g.create_execution_plans(MODES)
+        older.graph.create_execution_plans(HEURISTICS_MODES)
 
 
 def _add_bn_finalize(m: GraphMaker) -> list[cudnn.tensor]:
-    channel = [m.nhwc(1, 32, 1, 1, kind=D.FLOAT) for _ in range(6)]
-    count = m.row_major(1, 1, 1, 1, kind=D.INT64, is_pass_by_value=True)
-    made = m.g.bn_finalize(*channel[:4], m.by_value_scalar(), count, *channel[4:], m.by_value_scalar())
-    return [item.set_data_type(D.FLOAT) for item in made]
+    channel = [m.add_nhwc_tensor(1, 32, 1, 1, kind=DataType.FLOAT) for _ in range(6)]
+    count = m.add_row_major_tensor(1, 1, 1, 1, kind=DataType.INT64, is_pass_by_value=True)
+    made = m.graph.bn_finalize(*channel[:4], m.add_by_value_scalar(), count, *channel[4:], m.add_by_value_scalar())
+    return [item.set_data_type(DataType.FLOAT) for item in made]
 
 
 def _add_genstats(m: GraphMaker) -> list[cudnn.tensor]:
-    y = m.g.conv_fprop(m.nhwc(4, 32, 16, 16), m.nhwc(64, 32, 3, 3), **SQUARE)
-    return [y.set_data_type(D.HALF), *(item.set_data_type(D.FLOAT) for item in m.g.genstats(y))]
+    y = m.graph.conv_fprop(m.add_nhwc_tensor(4, 32, 16, 16), m.add_nhwc_tensor(64, 32, 3, 3), **SQUARE_WINDOW)
+    return [y.set_data_type(DataType.HALF), *(item.set_data_type(DataType.FLOAT) for item in m.graph.genstats(y))]
 
 
 def _add_pooling(m: GraphMaker) -> list[cudnn.tensor | None]:
-    y, index = m.g.resample(m.nhwc(4, 32, 28, 28), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True)
+    y, index = m.graph.resample(m.add_nhwc_tensor(4, 32, 28, 28), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True)
     assert index is not None
-    return [y, index.set_data_type(D.INT8)]
+    return [y, index.set_data_type(DataType.INT8)]
 
 
 @pytest.mark.parametrize("make", [_add_bn_finalize, _add_genstats, _add_pooling])
@@ -452,42 +488,44 @@ def test_operations_missing_or_wrong_in_cudnn_frontend_get_plans(make: Callable[
     m = GraphMaker()
     for item in make(m):
         item.set_output(True)
-    m.g.build(MODES)
-    assert m.g.get_execution_plan_count() > 0
+    m.graph.build(HEURISTICS_MODES)
+    assert m.graph.get_execution_plan_count() > 0
 
 
-def _matmul_with_different_k(m: GraphMaker) -> Any:
-    return m.g.matmul(m.row_major(2, 8, 16), m.row_major(2, 24, 8))
+def _add_matmul_with_different_k(m: GraphMaker) -> Any:
+    return m.graph.matmul(m.add_row_major_tensor(2, 8, 16), m.add_row_major_tensor(2, 24, 8))
 
 
-def _matmul_with_different_batch(m: GraphMaker) -> Any:
-    return m.g.matmul(m.row_major(2, 8, 16), m.row_major(3, 16, 8))
+def _add_matmul_with_different_batch(m: GraphMaker) -> Any:
+    return m.graph.matmul(m.add_row_major_tensor(2, 8, 16), m.add_row_major_tensor(3, 16, 8))
 
 
-def _bias_of_another_rank(m: GraphMaker) -> Any:
-    return m.g.bias(m.row_major(2, 8, 16), m.row_major(8, 1))
+def _add_bias_of_another_rank(m: GraphMaker) -> Any:
+    return m.graph.bias(m.add_row_major_tensor(2, 8, 16), m.add_row_major_tensor(8, 1))
 
 
-def _gen_index_of_a_missing_axis(m: GraphMaker) -> Any:
-    return m.g.gen_index(m.row_major(2, 8, 16), 7)
+def _add_gen_index_of_a_missing_axis(m: GraphMaker) -> Any:
+    return m.graph.gen_index(m.add_row_major_tensor(2, 8, 16), 7)
 
 
-def _reduction_without_mode(m: GraphMaker) -> Any:
-    return m.g.reduction(m.row_major(2, 8, 16), cudnn.reduction_mode.NOT_SET).set_dim([2, 8, 1])
+def _add_reduction_without_mode(m: GraphMaker) -> Any:
+    return m.graph.reduction(m.add_row_major_tensor(2, 8, 16), cudnn.reduction_mode.NOT_SET).set_dim([2, 8, 1])
 
 
-@pytest.mark.parametrize("make", [_matmul_with_different_k, _matmul_with_different_batch])
+@pytest.mark.parametrize("make", [_add_matmul_with_different_k, _add_matmul_with_different_batch])
 def test_mismatched_matmuls_are_refused_at_validation(make: Callable[[GraphMaker], Any]) -> None:
     m = GraphMaker()
     make(m).set_output(True)
     with pytest.raises(ValueError, match="mismatch"):
-        m.g.validate()
+        m.graph.validate()
 
 
-@pytest.mark.parametrize("make", [_bias_of_another_rank, _gen_index_of_a_missing_axis, _reduction_without_mode])
+@pytest.mark.parametrize(
+    "make", [_add_bias_of_another_rank, _add_gen_index_of_a_missing_axis, _add_reduction_without_mode]
+)
 def test_errors_that_validation_misses_are_reported_by_the_build(make: Callable[[GraphMaker], Any]) -> None:
     m = GraphMaker()
     make(m).set_output(True)
-    m.g.validate()
+    m.graph.validate()
     with pytest.raises(RuntimeError):
-        m.g.build_operation_graph()
+        m.graph.build_operation_graph()

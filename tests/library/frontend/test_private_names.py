@@ -178,7 +178,7 @@ def test_unset_types_are_float(given: Any) -> None:
     c = g.matmul(a, b)
     g.relu(c).set_output(True).set_data_type(HALF)
     g.build_operation_graph()
-    assert (c.data_type, g.context.compute) == (FLOAT, FLOAT)
+    assert (c.data_type, g.context.compute_type) == (FLOAT, FLOAT)
 
 
 def test_a_gradient_may_become_an_output_after_its_dims_were_read() -> None:

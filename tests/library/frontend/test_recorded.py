@@ -15,14 +15,14 @@ from cudnn_backend_py import DataType, DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.known_issues import KnownIssue, find
 from cudnn_backend_py.system.version import VersionRange
-from tests.compat.programs import PROGRAMS, Maker, Q, answer, keys_of_nodes
+from tests.compat.programs import ATTENTION_DIMS, PROGRAMS, GraphMaker, read_node_fields, run_program
 from tests.compat.surface import read_facts
 
-THEIRS: dict[str, Any] = read_facts()["answers"]
+FRONTEND_RESULTS: dict[str, Any] = read_facts()["answers"]
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
@@ -30,20 +30,20 @@ def h100() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nodes_and_ports_have_the_names_of_cudnn_frontend(name: str) -> None:
-    theirs = json.loads(json.dumps(THEIRS[name]))
-    assert json.loads(json.dumps(answer(Maker(cudnn), PROGRAMS[name]))) == theirs
+    theirs = json.loads(json.dumps(FRONTEND_RESULTS[name]))
+    assert json.loads(json.dumps(run_program(GraphMaker(cudnn), PROGRAMS[name]))) == theirs
 
 
-def test_every_program_has_a_recorded_answer() -> None:
-    assert set(THEIRS) == set(PROGRAMS)
+def test_every_program_has_a_recorded_result_of_cudnn_frontend() -> None:
+    assert set(FRONTEND_RESULTS) == set(PROGRAMS)
 
 
-def test_a_tensor_knows_its_graph_without_keeping_it_alive() -> None:
-    m = Maker(cudnn)
-    x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
-    y = m.g.matmul(x, w)
-    scalar = m.g.tensor_scalar(1.5)
-    assert [item.owner() for item in (x, w, y, scalar) if item.owner is not None] == [m.g] * 4
+def test_a_tensor_has_only_a_weak_reference_to_its_graph() -> None:
+    m = GraphMaker(cudnn)
+    x, w = m.add_tensor(2, 8, 16, name="x"), m.add_tensor(2, 16, 4, name="w")
+    y = m.graph.matmul(x, w)
+    scalar = m.graph.tensor_scalar(1.5)
+    assert [item.owner() for item in (x, w, y, scalar) if item.owner is not None] == [m.graph] * 4
     del m
     gc.collect()
     assert y.owner is not None
@@ -51,10 +51,10 @@ def test_a_tensor_knows_its_graph_without_keeping_it_alive() -> None:
 
 
 def test_build_accepts_and_ignores_arguments_for_kernels() -> None:
-    m = Maker(cudnn)
-    m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
-    m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
-    assert m.g.get_execution_plan_count() > 0
+    m = GraphMaker(cudnn)
+    m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 8)).set_output(True)
+    m.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
+    assert m.graph.get_execution_plan_count() > 0
 
 
 def test_an_unset_type_is_shown_as_none() -> None:
@@ -65,7 +65,7 @@ def test_an_unset_type_is_shown_as_none() -> None:
     assert described["tensors"]["x"]["dtype"] == "None"
 
 
-SETS: dict[str, Callable[[Any], Any]] = {
+SETTER_CALLS: dict[str, Callable[[Any], Any]] = {
     "set_dim": lambda item: item.set_dim([1, 8, 16]),
     "set_stride": lambda item: item.set_stride([64, 1, 8]),
     "set_name": lambda item: item.set_name("other"),
@@ -83,21 +83,21 @@ SETS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_every_setter_of_a_tensor_is_in_the_table() -> None:
-    assert set(SETS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
+def test_every_tensor_setter_is_tested() -> None:
+    assert set(SETTER_CALLS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
 
 
-def matmul_graph() -> tuple[Any, Any]:
-    m = Maker(cudnn)
-    c = m.g.matmul(m.t(1, 8, 8, name="a"), m.t(1, 8, 8, name="b"), name="mm")
-    return m.g, c.set_output(True)
+def make_matmul_graph() -> tuple[Any, Any]:
+    m = GraphMaker(cudnn)
+    c = m.graph.matmul(m.add_tensor(1, 8, 8, name="a"), m.add_tensor(1, 8, 8, name="b"), name="mm")
+    return m.graph, c.set_output(True)
 
 
 def test_changing_a_tensor_of_a_finalized_graph_raises_an_error() -> None:
-    g, c = matmul_graph()
+    g, c = make_matmul_graph()
     g.build_operation_graph()
     before = g.inspect()
-    for name, change in SETS.items():
+    for name, change in SETTER_CALLS.items():
         with pytest.raises(RuntimeError, match=f"{name} of tensor 'mm::C' changes a graph that is already finalized"):
             change(c)
     assert g.inspect() == before
@@ -106,7 +106,7 @@ def test_changing_a_tensor_of_a_finalized_graph_raises_an_error() -> None:
 
 
 def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
-    g, c = matmul_graph()
+    g, c = make_matmul_graph()
     g.validate()
     assert len(g.graph().ops) == 1
     g.relu(c, name="r").set_output(True)
@@ -118,18 +118,18 @@ def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
 
 def test_dims_of_results_are_known_before_validation() -> None:
     """As in 1.32: inferred values are readable, and do not count as set by the program."""
-    m = Maker(cudnn)
-    q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
-    o, stats = m.g.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
-    y = m.g.relu(m.g.matmul(m.t(2, 8, 16, name="a"), m.t(2, 16, 4, name="b"), name="mm"))
+    m = GraphMaker(cudnn)
+    q, k, v = (m.add_tensor(2, 4, 64, 32, name=name) for name in "qkv")
+    o, stats = m.graph.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
+    y = m.graph.relu(m.graph.matmul(m.add_tensor(2, 8, 16, name="a"), m.add_tensor(2, 16, 4, name="b"), name="mm"))
     assert (o.get_dim(), stats.get_dim()) == ([2, 4, 64, 32], [2, 4, 64, 1])
     assert (y.get_dim(), y.get_stride()) == ([2, 8, 4], [32, 4, 1])
-    assert m.g.inspect()["tensors"]["mm::C"]["dim"] == [2, 8, 4]
+    assert m.graph.inspect()["tensors"]["mm::C"]["dim"] == [2, 8, 4]
     assert (o.dim, o.stride, o.data_type) == ([2, 4, 64, 32], [8192, 2048, 32, 1], cudnn.data_type.NOT_SET)
     assert not o.dim_assigned
-    assert m.g.reshape(q).get_dim() == []
-    assert m.g.relu(m.t(2, 8)).get_dim() == [2, 8]
-    loose = m.g.relu(m.g.tensor(name="x", dim=[], stride=[]))
+    assert m.graph.reshape(q).get_dim() == []
+    assert m.graph.relu(m.add_tensor(2, 8)).get_dim() == [2, 8]
+    loose = m.graph.relu(m.graph.tensor(name="x", dim=[], stride=[]))
     assert (loose.get_dim(), loose.get_stride()) == ([], [])
     assert y.get_dim() == [2, 8, 4]
     assert cudnn.tensor().get_dim() == []
@@ -137,14 +137,14 @@ def test_dims_of_results_are_known_before_validation() -> None:
 
 def test_results_of_backward_attention_are_row_major_by_default() -> None:
     """As in cudnn-frontend: a program can allocate the gradients by their dims and strides with either package."""
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     rows = [4 * 64 * 64, 64 * 64, 64, 1]
-    q, k, v, o, do = (m.t(*Q).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
-    made = m.g.sdpa_backward(q=q, k=k, v=v, o=o, dO=do, stats=m.f(2, 4, 64, 1))
+    q, k, v, o, do = (m.add_tensor(*ATTENTION_DIMS).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
+    made = m.graph.sdpa_backward(q=q, k=k, v=v, o=o, dO=do, stats=m.add_float_tensor(2, 4, 64, 1))
     for item in made:
         item.set_output(True)
     assert [item.get_stride() for item in made] == [rows] * 3
-    m.g.validate()
+    m.graph.validate()
     assert [item.get_stride() for item in made] == [rows] * 3
 
 
@@ -162,36 +162,41 @@ def test_a_graph_without_types_computes_in_float32() -> None:
 
 
 def test_a_multiplier_without_offsets_has_no_effect() -> None:
-    m = Maker(cudnn)
-    q = m.t(*Q, ragged_offset_multiplier=64)
-    made = m.g.sdpa(q=q, k=m.t(*Q), v=m.t(*Q), generate_stats=False)[0].set_output(True)
-    m.g.build_operation_graph()
-    assert {item.ragged_offset_multiplier for item in m.g.graph().tensors} == {1}
-    assert made.get_dim() == list(Q)
+    m = GraphMaker(cudnn)
+    q = m.add_tensor(*ATTENTION_DIMS, ragged_offset_multiplier=64)
+    made = m.graph.sdpa(q=q, k=m.add_tensor(*ATTENTION_DIMS), v=m.add_tensor(*ATTENTION_DIMS), generate_stats=False)[
+        0
+    ].set_output(True)
+    m.graph.build_operation_graph()
+    assert {item.ragged_offset_multiplier for item in m.graph.graph().tensors} == {1}
+    assert made.get_dim() == list(ATTENTION_DIMS)
 
 
 def test_a_slice_has_the_type_of_its_input_at_once() -> None:
-    m = Maker(cudnn)
-    part = m.g.slice(m.t(2, 8, 16, kind="FLOAT"), [slice(0, 1), slice(2, 6), slice(0, 16)])
+    m = GraphMaker(cudnn)
+    part = m.graph.slice(m.add_tensor(2, 8, 16, kind="FLOAT"), [slice(0, 1), slice(2, 6), slice(0, 16)])
     assert part.get_data_type() is cudnn.data_type.FLOAT
 
 
 def test_a_tensor_that_is_renamed_is_listed_last() -> None:
-    m = Maker(cudnn)
-    y, mean, _ = m.g.layernorm(
+    m = GraphMaker(cudnn)
+    y, mean, _ = m.graph.layernorm(
         norm_forward_phase=cudnn.norm_forward_phase.TRAINING,
-        input=m.t(8, 32, 4, 4), scale=m.f(1, 32, 4, 4), bias=m.f(1, 32, 4, 4), epsilon=m.one(),
-    )  # fmt: skip
+        input=m.add_tensor(8, 32, 4, 4),
+        scale=m.add_float_tensor(1, 32, 4, 4),
+        bias=m.add_float_tensor(1, 32, 4, 4),
+        epsilon=m.add_scalar(),
+    )
     for item in (y, mean):
         item.set_output(True)
     y.set_name("y")
-    assert [item.name for item in m.g.get_outputs()] == ["layernorm.0::MEAN", "y"]
-    assert list(m.g.tensors)[-1] == "y"
+    assert [item.name for item in m.graph.get_outputs()] == ["layernorm.0::MEAN", "y"]
+    assert list(m.graph.tensors)[-1] == "y"
 
 
 def test_a_uid_belongs_to_one_tensor() -> None:
     """A uid set by a program stays; another tensor that has it by default gets a new uid at once."""
-    g = Maker(cudnn).g
+    g = GraphMaker(cudnn).graph
     place = {"dim": [2, 2], "stride": [2, 1]}
     given, first, second = g.tensor(uid=2, name="given", **place), g.tensor(**place), g.tensor(**place)
     assert (given.uid, first.uid, second.uid) == (2, 1, 3)
@@ -212,25 +217,25 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     "take",
     [
         lambda m, result: result.set_uid(1),
-        lambda m, result: m.t(2, 8, 16).set_uid(1),
-        lambda m, result: m.t(2, 8, 16, uid=1),
+        lambda m, result: m.add_tensor(2, 8, 16).set_uid(1),
+        lambda m, result: m.add_tensor(2, 8, 16, uid=1),
     ],
 )
-def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
+def test_uids_of_a_built_graph_stay(take: Callable[[GraphMaker, Any], Any]) -> None:
     """A refused uid stays with its tensor, which would otherwise have no buffer."""
-    m = Maker(cudnn)
-    x = m.t(2, 8, 16, name="x")
-    result = m.g.relu(x).set_output(True)
-    m.g.build_operation_graph()
+    m = GraphMaker(cudnn)
+    x = m.add_tensor(2, 8, 16, name="x")
+    result = m.graph.relu(x).set_output(True)
+    m.graph.build_operation_graph()
     with pytest.raises(RuntimeError, match="already finalized"):
         take(m, result)
     assert (x.get_uid(), result.get_uid()) == (1, 2)
-    assert m.g.find_tensor(1) is x
+    assert m.graph.find_tensor(1) is x
 
 
 def test_cyclic_offsets_are_refused() -> None:
-    m = Maker(cudnn)
-    first, second = m.t(2, 8, 16, name="first"), m.t(3, kind="INT32", name="second")
+    m = GraphMaker(cudnn)
+    first, second = m.add_tensor(2, 8, 16, name="first"), m.add_tensor(3, kind="INT32", name="second")
     with pytest.raises(RuntimeError, match="ragged_offset of tensor 'first' is 'first', which refers back"):
         first.set_ragged_offset(first)
     first.set_ragged_offset(second)
@@ -240,14 +245,14 @@ def test_cyclic_offsets_are_refused() -> None:
 
 def test_tensor_like_gives_a_dense_tensor_in_memory_by_default() -> None:
     """As in cudnn-frontend 1.32, tensor_like copies dims, strides, type and the by-value flag."""
-    m = Maker(cudnn)
-    x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
-    inner = m.g.relu(x)
-    like, like_inner = m.g.tensor_like(x), m.g.tensor_like(inner)
+    m = GraphMaker(cudnn)
+    x = m.add_tensor(2, 8, 16, ragged_offset=m.add_tensor(3, kind="INT32"), ragged_offset_multiplier=4)
+    inner = m.graph.relu(x)
+    like, like_inner = m.graph.tensor_like(x), m.graph.tensor_like(inner)
     assert (like.get_dim(), like.get_stride(), like.get_ragged_offset()) == (x.get_dim(), x.get_stride(), None)
     assert like.get_ragged_offset_multiplier() == 1
     assert (inner.get_is_virtual(), like_inner.get_is_virtual()) == (True, False)
-    assert m.g.tensor_like(inner, is_virtual=True).get_is_virtual()
+    assert m.graph.tensor_like(inner, is_virtual=True).get_is_virtual()
 
 
 @pytest.mark.parametrize(
@@ -265,39 +270,39 @@ def test_invalid_tensors_are_reported_with_cudnn_frontends_messages(fields: dict
 
 
 def test_nodes_tensors_inputs_and_outputs_of_a_graph_can_be_read() -> None:
-    m = Maker(cudnn)
-    x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
-    y = m.g.relu(m.g.matmul(x, w, name="mm"), name="act").set_output(True)
-    assert [node.name for node in m.g.nodes] == ["mm", "act"]
-    assert [node.node_type for node in m.g.nodes] == [cudnn.NodeType.MATMUL, cudnn.NodeType.POINTWISE]
-    assert m.g.get_inputs() == [x, w]
-    assert m.g.get_outputs() == [y]
-    assert m.g.find_tensor("mm::C") is m.g.find_tensor(3) is m.g.nodes[0].outputs["C"]
-    assert m.g.find_tensor("none") is m.g.get_node("none") is None
-    assert m.g.get_node("act") is m.g.nodes[1]
-    m.t(1, 1, 1, name="x")
+    m = GraphMaker(cudnn)
+    x, w = m.add_tensor(2, 8, 16, name="x"), m.add_tensor(2, 16, 4, name="w")
+    y = m.graph.relu(m.graph.matmul(x, w, name="mm"), name="act").set_output(True)
+    assert [node.name for node in m.graph.nodes] == ["mm", "act"]
+    assert [node.node_type for node in m.graph.nodes] == [cudnn.NodeType.MATMUL, cudnn.NodeType.POINTWISE]
+    assert m.graph.get_inputs() == [x, w]
+    assert m.graph.get_outputs() == [y]
+    assert m.graph.find_tensor("mm::C") is m.graph.find_tensor(3) is m.graph.nodes[0].outputs["C"]
+    assert m.graph.find_tensor("none") is m.graph.get_node("none") is None
+    assert m.graph.get_node("act") is m.graph.nodes[1]
+    m.add_tensor(1, 1, 1, name="x")
     with pytest.raises(ValueError, match="ambiguous"):
-        m.g.find_tensor("x")
+        m.graph.find_tensor("x")
 
 
 def test_uids_exist_from_the_start_and_a_program_may_set_them() -> None:
-    m = Maker(cudnn)
-    first, second = m.t(2, 8, 16), m.t(2, 8, 16)
+    m = GraphMaker(cudnn)
+    first, second = m.add_tensor(2, 8, 16), m.add_tensor(2, 8, 16)
     assert (first.get_uid(), second.get_uid()) == (1, 2)
     second.set_uid(1)
-    out = m.g.add(first, second).set_output(True)
-    m.g.validate()
+    out = m.graph.add(first, second).set_output(True)
+    m.graph.validate()
     assert second.get_uid() == 1
     assert len({item.get_uid() for item in (first, second, out)}) == 3
-    m.g.build_operation_graph()
-    assert {item.uid for item in m.g.graph().variant_pack_tensors} == {first.uid, second.uid, out.uid}
+    m.graph.build_operation_graph()
+    assert {item.uid for item in m.graph.graph().variant_pack_tensors} == {first.uid, second.uid, out.uid}
 
 
 def test_handles_of_other_modules_are_refused() -> None:
     for use in (cudnn.get_stream, cudnn.destroy_handle, lambda handle: cudnn.set_stream(handle, 0)):
         with pytest.raises(TypeError, match="create_handle"):
             use(1)
-    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known_properties))
     with pytest.raises(TypeError, match="create_handle"):
         cudnn.pygraph(device_property=device, handle=1)
     handle = cudnn.Handle(7, 0, 3)  # for a described GPU, which runs nothing
@@ -311,67 +316,76 @@ def test_handles_of_other_modules_are_refused() -> None:
 
 
 def test_elementwise_operations_accept_the_name_before_the_compute_type() -> None:
-    m = Maker(cudnn)
-    x, half = m.t(2, 8, 16), cudnn.data_type.HALF
+    m = GraphMaker(cudnn)
+    x, half = m.add_tensor(2, 8, 16), cudnn.data_type.HALF
     made = [
-        m.g.relu(x, 0.1, None, None, "one", half),
-        m.g.relu(x, 0.1, None, None, half, "two"),
-        m.g.swish(x, 0.5, "three"),
-        m.g.gen_index(x, 1, name="four"),
+        m.graph.relu(x, 0.1, None, None, "one", half),
+        m.graph.relu(x, 0.1, None, None, half, "two"),
+        m.graph.swish(x, 0.5, "three"),
+        m.graph.gen_index(x, 1, name="four"),
     ]
     assert [item.name for item in made] == [f"{name}::OUT_0" for name in ("one", "two", "three", "four")]
-    assert [node.compute_data_type for node in m.g.nodes] == [half, half, *[cudnn.data_type.FLOAT] * 2]
+    assert [node.compute_data_type for node in m.graph.nodes] == [half, half, *[cudnn.data_type.FLOAT] * 2]
     with pytest.raises(TypeError, match="compute_data_type is 'five'"):
-        m.g.relu(x, compute_data_type="five")
+        m.graph.relu(x, compute_data_type="five")
 
 
 @pytest.mark.parametrize("method", ["layernorm", "rmsnorm"])
 def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
     phase = cudnn.norm_forward_phase
     for given in ((), ("scale",)):
-        m = Maker(cudnn)
-        more = {name: m.f(1, 1024, 1, 1) for name in given}
-        y, *kept = getattr(m.g, method)(
-            norm_forward_phase=phase.TRAINING, input=m.t(64, 1024, 1, 1), epsilon=m.one(), **more
+        m = GraphMaker(cudnn)
+        more = {name: m.add_float_tensor(1, 1024, 1, 1) for name in given}
+        y, *kept = getattr(m.graph, method)(
+            norm_forward_phase=phase.TRAINING, input=m.add_tensor(64, 1024, 1, 1), epsilon=m.add_scalar(), **more
         )
         for item in (y, *kept):
             item.set_output(True)
-        m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        m.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         assert [item.get_dim() for item in kept] == [[64, 1, 1, 1]] * len(kept)
-    m = Maker(cudnn)
-    mean = {"mean": m.f(64, 1, 1, 1)} if method == "layernorm" else {"has_dbias": False}
-    grad, x, inverse = m.t(64, 1024, 1, 1), m.t(64, 1024, 1, 1), m.f(64, 1, 1, 1)
-    dx, *none = getattr(m.g, f"{method}_backward")(grad=grad, input=x, inv_variance=inverse, **mean)
+    m = GraphMaker(cudnn)
+    mean = {"mean": m.add_float_tensor(64, 1, 1, 1)} if method == "layernorm" else {"has_dbias": False}
+    grad, x, inverse = m.add_tensor(64, 1024, 1, 1), m.add_tensor(64, 1024, 1, 1), m.add_float_tensor(64, 1, 1, 1)
+    dx, *none = getattr(m.graph, f"{method}_backward")(grad=grad, input=x, inv_variance=inverse, **mean)
     assert none == [None, None]
     dx.set_output(True)
-    m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    m.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     for options, words in (
-        ({"bias": m.f(1, 1024, 1, 1)}, "a bias but no scale"),
+        ({"bias": m.add_float_tensor(1, 1024, 1, 1)}, "a bias but no scale"),
         ({}, "the normalized dims are unknown"),
     ):
-        m = Maker(cudnn)
+        m = GraphMaker(cudnn)
         dims = (64, 1024, 1, 1) if options else (8, 32, 16, 16)
-        made = getattr(m.g, method)(norm_forward_phase=phase.INFERENCE, input=m.t(*dims), epsilon=m.one(), **options)
+        made = getattr(m.graph, method)(
+            norm_forward_phase=phase.INFERENCE, input=m.add_tensor(*dims), epsilon=m.add_scalar(), **options
+        )
         made[0].set_output(True)
         with pytest.raises(RuntimeError, match=words):
-            m.g.validate()
-    m = Maker(cudnn)
-    y, *kept = getattr(m.g, method)(norm_forward_phase=phase.TRAINING, input=m.t(8, 32, 16, 16), epsilon=m.one())
+            m.graph.validate()
+    m = GraphMaker(cudnn)
+    y, *kept = getattr(m.graph, method)(
+        norm_forward_phase=phase.TRAINING, input=m.add_tensor(8, 32, 16, 16), epsilon=m.add_scalar()
+    )
     kept[-1].set_dim([8, 32, 1, 1])
-    m.g.validate()
+    m.graph.validate()
     assert [item.get_dim() for item in kept] == [[8, 32, 1, 1]] * len(kept)
 
 
 def test_norms_accept_the_phase_before_or_after_the_tensors() -> None:
     shown = []
     for order in (0, 1):
-        m = Maker(cudnn)
+        m = GraphMaker(cudnn)
         phase, tensors = (
             cudnn.norm_forward_phase.TRAINING,
-            [m.t(8, 32, 4, 4), m.f(1, 32, 4, 4), m.f(1, 32, 4, 4), m.one()],
+            [
+                m.add_tensor(8, 32, 4, 4),
+                m.add_float_tensor(1, 32, 4, 4),
+                m.add_float_tensor(1, 32, 4, 4),
+                m.add_scalar(),
+            ],
         )
-        m.g.layernorm(*([phase, *tensors] if order == 0 else [*tensors, phase]))
-        shown.append(m.g.inspect()["nodes"])
+        m.graph.layernorm(*([phase, *tensors] if order == 0 else [*tensors, phase]))
+        shown.append(m.graph.inspect()["nodes"])
     assert shown[0] == shown[1]
 
 
@@ -400,35 +414,39 @@ def test_the_name_of_an_operation_must_be_a_string(name: Any) -> None:
 
 
 def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
-    m = Maker(cudnn)
-    m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
-    m.g.validate()
-    m.g.build_operation_graph()
+    m = GraphMaker(cudnn)
+    m.graph.matmul(m.add_tensor(1, 64, 64), m.add_tensor(1, 64, 64)).set_output(True)
+    m.graph.validate()
+    m.graph.build_operation_graph()
     with pytest.raises(RuntimeError, match="no plans"):
-        m.g.select_plan(0)
-    m.g.create_execution_plans()
-    plans = m.g.plans
-    assert len(plans) == m.g.get_execution_plan_count() > 1
-    assert [(one.engine_id, one.knobs) for one in plans[:2]] == [m.g.get_engine_and_knobs_at_index(at) for at in (0, 1)]
+        m.graph.select_plan(0)
+    m.graph.create_execution_plans()
+    plans = m.graph.plans
+    assert len(plans) == m.graph.get_execution_plan_count() > 1
+    assert [(one.engine_id, one.knobs) for one in plans[:2]] == [
+        m.graph.get_engine_and_knobs_at_index(at) for at in (0, 1)
+    ]
     with pytest.raises(IndexError):
-        m.g.select_plan(len(plans))
-    m.g.select_plan(1).build_plans()
-    assert m.g.get_workspace_size() == m.g.get_workspace_size_plan_at_index(1)
-    assert (m.g.selected_engine, m.g.backend_plan_entries()) == (None, plans)
+        m.graph.select_plan(len(plans))
+    m.graph.select_plan(1).build_plans()
+    assert m.graph.get_workspace_size() == m.graph.get_workspace_size_plan_at_index(1)
+    assert (m.graph.selected_engine, m.graph.backend_plan_entries()) == (None, plans)
     other_dims = [1], [[1, 32, 64]], [[2048, 64, 1]]
-    assert m.g.get_workspace_size(None, *other_dims) == m.g.get_workspace_size()  # cuDNN needs a device's handle
+    assert (
+        m.graph.get_workspace_size(None, *other_dims) == m.graph.get_workspace_size()
+    )  # cuDNN needs a device's handle
     with monkeypatch.context() as older:
-        older.setattr("cudnn_backend_py.frontend.graphs.WORKSPACE_SINCE", (99, 0, 0))
+        older.setattr("cudnn_backend_py.frontend.graphs.MIN_WORKSPACE_QUERY_VERSION", (99, 0, 0))
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
-            m.g.get_workspace_size(None, *other_dims)
-    blob = m.g.serialize(as_bytes=True)
+            m.graph.get_workspace_size(None, *other_dims)
+    blob = m.graph.serialize(as_bytes=True)
     assert isinstance(blob, bytes)
-    other = Maker(cudnn).g
+    other = GraphMaker(cudnn).graph
     other.deserialize(pyobj=blob, enforce_precompiled=True)
-    assert other.get_workspace_size() == m.g.get_workspace_size()
+    assert other.get_workspace_size() == m.graph.get_workspace_size()
 
 
-TEXT = json.dumps(
+CUDNN_FRONTEND_JSON = json.dumps(
     {
         "context": {"name": "text", "io_data_type": "HALF", "intermediate_data_type": "FLOAT",
                     "compute_data_type": "FLOAT"},
@@ -446,18 +464,18 @@ TEXT = json.dumps(
 
 
 def test_a_graph_is_built_from_its_json() -> None:
-    g = Maker(cudnn).g
-    g.deserialize(TEXT)
+    g = GraphMaker(cudnn).graph
+    g.deserialize(CUDNN_FRONTEND_JSON)
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
     g.check_support()
     assert g.get_execution_plan_count() > 0
     assert sorted(item.uid for item in g.graph().variant_pack_tensors) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="frontend-json"):
-        Maker(cudnn).g.deserialize('{"nodes": 1}')
+        GraphMaker(cudnn).graph.deserialize('{"nodes": 1}')
 
 
-def comparable_json(g: cudnn.pygraph) -> Any:
+def make_comparable_json(g: cudnn.pygraph) -> Any:
     """Return a graph's JSON without its name, and without the uid_assigned and alignment fields of tensors."""
     with suppress(Exception):  # some programs are names only
         g.validate()
@@ -471,103 +489,110 @@ def comparable_json(g: cudnn.pygraph) -> Any:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_graph_survives_a_round_trip_through_json(name: str) -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     PROGRAMS[name](m)
-    want = comparable_json(m.g)
+    want = make_comparable_json(m.graph)
     for tensors in (want["tensors"], {str(item["uid"]): item for item in want["tensors"]}):
         again = cudnn.pygraph()
         again.deserialize(json.dumps({**want, "tensors": tensors}))
-        assert comparable_json(again) == want
+        assert make_comparable_json(again) == want
 
 
-def _per_channel_tensors(m: Maker, count: int) -> list[cudnn.tensor]:
-    return [m.g.tensor([1, 8, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(count)]
+def _add_per_channel_tensors(m: GraphMaker, count: int) -> list[cudnn.tensor]:
+    return [m.graph.tensor([1, 8, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(count)]
 
 
-def _half_scalars(m: Maker, count: int) -> list[cudnn.tensor]:
-    return [m.g.tensor_scalar(0.5) for _ in range(count)]
+def _add_half_scalars(m: GraphMaker, count: int) -> list[cudnn.tensor]:
+    return [m.graph.tensor_scalar(0.5) for _ in range(count)]
 
 
-def _int32_tensor(m: Maker, *dims: int) -> cudnn.tensor:
-    return m.g.tensor(list(dims), data_type=cudnn.data_type.INT32)
+def _add_int32_tensor(m: GraphMaker, *dims: int) -> cudnn.tensor:
+    return m.graph.tensor(list(dims), data_type=cudnn.data_type.INT32)
 
 
-def _batchnorm_with_peer_stats(m: Maker) -> Any:
-    peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
-    return m.g.batchnorm(m.t(2, 8, 4, 4), *_per_channel_tensors(m, 4), *_half_scalars(m, 2), peer_stats=peers)
+def _add_batchnorm_with_peer_stats(m: GraphMaker) -> Any:
+    peers = [m.graph.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
+    return m.graph.batchnorm(
+        m.add_tensor(2, 8, 4, 4), *_add_per_channel_tensors(m, 4), *_add_half_scalars(m, 2), peer_stats=peers
+    )
 
 
-def _batchnorm_backward_with_peer_stats(m: Maker) -> Any:
-    peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
-    return m.g.batchnorm_backward(m.t(2, 8, 4, 4), m.t(2, 8, 4, 4), *_per_channel_tensors(m, 3), peer_stats=peers)
+def _add_batchnorm_backward_with_peer_stats(m: GraphMaker) -> Any:
+    peers = [m.graph.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
+    return m.graph.batchnorm_backward(
+        m.add_tensor(2, 8, 4, 4), m.add_tensor(2, 8, 4, 4), *_add_per_channel_tensors(m, 3), peer_stats=peers
+    )
 
 
-def _relu_of_a_slice(m: Maker) -> Any:
-    return m.g.relu(m.g.slice(m.t(2, 8, 16), [slice(1), slice(2, None, 2), slice(None)]))
+def _add_relu_of_a_slice(m: GraphMaker) -> Any:
+    return m.graph.relu(m.graph.slice(m.add_tensor(2, 8, 16), [slice(1), slice(2, None, 2), slice(None)]))
 
 
-def _paged_cache_load(m: Maker) -> Any:
-    loaded = m.g.paged_cache_load(m.t(8, 2, 16, 64), _int32_tensor(m, 2, 1, 1, 1), _int32_tensor(m, 2, 1, 4, 1))
+def _add_paged_cache_load(m: GraphMaker) -> Any:
+    loaded = m.graph.paged_cache_load(
+        m.add_tensor(8, 2, 16, 64), _add_int32_tensor(m, 2, 1, 1, 1), _add_int32_tensor(m, 2, 1, 4, 1)
+    )
     return loaded.set_dim([2, 2, 64, 64]).set_stride([8192, 4096, 64, 1])
 
 
 #: Graphs with more parts in their text than those of `PROGRAMS`.
-MORE: dict[str, Callable[[Maker], Any]] = {
-    "pooling with an index": lambda m: m.g.resample(
-        m.t(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
+MORE_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
+    "pooling with an index": lambda m: m.graph.resample(
+        m.add_tensor(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
     ),
-    "reshape": lambda m: m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]),
-    "slice": _relu_of_a_slice,
-    "random numbers": lambda m: m.g.rng(
-        _int32_tensor(m, 1, 1, 1), _int32_tensor(m, 1, 1, 1), bernoulli_probability=0.5
+    "reshape": lambda m: m.graph.reshape(m.add_tensor(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]),
+    "slice": _add_relu_of_a_slice,
+    "random numbers": lambda m: m.graph.rng(
+        _add_int32_tensor(m, 1, 1, 1), _add_int32_tensor(m, 1, 1, 1), bernoulli_probability=0.5
     ).set_dim([2, 8, 8]).set_stride([64, 8, 1]),
-    "statistics of other GPUs": _batchnorm_with_peer_stats,
-    "statistics of other GPUs, backward": _batchnorm_backward_with_peer_stats,
-    "sums to a norm": lambda m: m.g.bn_finalize(
-        *_per_channel_tensors(m, 4), *_half_scalars(m, 2), *_per_channel_tensors(m, 2), *_half_scalars(m, 1)
+    "statistics of other GPUs": _add_batchnorm_with_peer_stats,
+    "statistics of other GPUs, backward": _add_batchnorm_backward_with_peer_stats,
+    "sums to a norm": lambda m: m.graph.bn_finalize(
+        *_add_per_channel_tensors(m, 4), *_add_half_scalars(m, 2),
+        *_add_per_channel_tensors(m, 2), *_add_half_scalars(m, 1)
     ),
-    "pages": _paged_cache_load,
-    "elements in fours": lambda m: m.g.relu(m.t(2, 8, 16).set_vector_count_and_dimension(4, 1)),
-    "less alignment": lambda m: m.g.relu(m.t(2, 8, 16).set_alignment(4)),
+    "pages": _add_paged_cache_load,
+    "elements in fours": lambda m: m.graph.relu(m.add_tensor(2, 8, 16).set_vector_count_and_dimension(4, 1)),
+    "less alignment": lambda m: m.graph.relu(m.add_tensor(2, 8, 16).set_alignment(4)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", MORE_PROGRAMS)
 @pytest.mark.parametrize("checked", [False, True])
 def test_the_json_of_a_graph_is_complete(name: str, checked: bool) -> None:
-    m = Maker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
-    made = MORE[name](m)
+    m = GraphMaker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
+    made = MORE_PROGRAMS[name](m)
     for item in made if isinstance(made, list) else [made]:
         if item is not None:
             item.set_output(True)
     if checked:
-        m.g.validate()
-    text = repr(m.g)
+        m.graph.validate()
+    text = repr(m.graph)
     again = cudnn.pygraph()
     again.deserialize(text)
     assert (again.name, again.sm_count) == ("mine", 7)
     assert json.loads(repr(again))["context"] == json.loads(text)["context"]
-    assert again.graph() == m.g.graph()
+    assert again.graph() == m.graph.graph()
 
 
 def test_dims_of_a_reshape_may_be_set_only_at_the_operation() -> None:
-    m = Maker(cudnn)
-    m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]).set_output(True)
-    text = json.loads(repr(m.g))
+    m = GraphMaker(cudnn)
+    m.graph.reshape(m.add_tensor(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]).set_output(True)
+    text = json.loads(repr(m.graph))
     text["tensors"][1] |= {"dim": [], "stride": []}
     again = cudnn.pygraph()
     again.deserialize(json.dumps(text))
-    assert again.graph() == m.g.graph()
+    assert again.graph() == m.graph.graph()
 
 
 def test_json_does_not_contain_score_functions() -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     _add_attention(m, score_mod=lambda g, score: g.relu(score))
     with pytest.raises(RuntimeError, match="has a score function, which JSON does not contain"):
-        cudnn.pygraph().deserialize(repr(m.g))
+        cudnn.pygraph().deserialize(repr(m.graph))
 
 
-LISTED = {
+JSON_WITH_TENSOR_LIST = {
     "json_version": "2.0",
     "context": {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT"},
     "nodes": [
@@ -597,19 +622,21 @@ LISTED = {
 
 def test_nodes_in_json_have_every_key_of_cudnn_frontend() -> None:
     """cudnn-frontend reads each key by name, and refuses the whole JSON if one is missing."""
-    ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
+    ours, theirs = read_node_fields(cudnn), read_facts()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
 
-def _add_attention(m: Maker, **options: Any) -> Any:
-    return m.g.sdpa(*(m.t(*Q) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options)
+def _add_attention(m: GraphMaker, **options: Any) -> Any:
+    return m.graph.sdpa(
+        *(m.add_tensor(*ATTENTION_DIMS) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options
+    )
 
 
 def test_the_score_function_is_part_of_the_key() -> None:
     def compute_key(name: str, modify: Any) -> int:
-        m = Maker(cudnn, name=name)
+        m = GraphMaker(cudnn, name=name)
         _add_attention(m, score_mod=modify)[0].set_output(True)
-        return m.g.key()
+        return m.graph.key()
 
     keys = [compute_key("one", lambda g, score: g.relu(score)), compute_key("two", lambda g, score: g.relu(score))]
     assert keys[0] == keys[1] != compute_key("one", lambda g, score: g.tanh(score))
@@ -620,17 +647,17 @@ def test_the_score_function_is_part_of_the_key() -> None:
 )
 def test_json_contains_the_implementation_chosen_by_auto(requested: str, said: str) -> None:
     """cudnn-frontend cannot read the JSON of attention without an implementation."""
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     _add_attention(m, implementation=cudnn.attention_implementation[requested])
-    assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
+    assert json.loads(repr(m.graph))["nodes"][0]["implementation"] == said
 
 
 @pytest.mark.parametrize("number", [2.5, 3, True])
 def test_by_value_numbers_are_unchanged_in_json(number: float) -> None:
-    m = Maker(cudnn)
-    x, scalar = m.t(2, 8, 16), m.g.tensor_scalar(number)
-    m.g.mul(x, scalar).set_output(True)
-    text = json.loads(repr(m.g))
+    m = GraphMaker(cudnn)
+    x, scalar = m.add_tensor(2, 8, 16), m.graph.tensor_scalar(number)
+    m.graph.mul(x, scalar).set_output(True)
+    text = json.loads(repr(m.graph))
     (said,) = [item["pass_by_value"] for item in text["tensors"] if item["is_pass_by_value"]]
     assert said == {2.5: {"index": 3, "value": "40200000"}, 3: {"index": 1, "value": 3}}.get(
         number, {"index": 3, "value": "3F800000"}
@@ -643,12 +670,12 @@ def test_by_value_numbers_are_unchanged_in_json(number: float) -> None:
 
 def test_json_of_a_graph_built_by_cudnn_frontend_is_read() -> None:
     """In such JSON, the scale is a tensor too, and K of the composite implementation is transposed."""
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     for item in _add_attention(m, implementation=cudnn.attention_implementation.COMPOSITE):
         if item is not None:
             item.set_output(True)
-    m.g.validate()
-    text = json.loads(repr(m.g))
+    m.graph.validate()
+    text = json.loads(repr(m.graph))
     text["nodes"][0]["inputs"]["Attn_scale"] = 99
     scale = {"uid": 99, "dim": [1], "stride": [1], "data_type": "FLOAT", "is_virtual": False, "is_pass_by_value": True,
              "pass_by_value": {"index": 3, "value": "3E000000"}, "reordering_type": "NONE"}  # fmt: skip
@@ -658,16 +685,16 @@ def test_json_of_a_graph_built_by_cudnn_frontend_is_read() -> None:
         sizes[2:] = sizes[:1:-1]
     again = cudnn.pygraph()
     again.deserialize(json.dumps(text))
-    assert [op.kind for op in again.graph().ops] == [op.kind for op in m.g.graph().ops]
+    assert [op.kind for op in again.graph().ops] == [op.kind for op in m.graph.graph().ops]
     assert [item.dims for item in again.graph().variant_pack_tensors] == [
-        item.dims for item in m.g.graph().variant_pack_tensors
+        item.dims for item in m.graph.graph().variant_pack_tensors
     ]
 
 
 def test_json_with_a_list_of_tensors_is_read() -> None:
     """In the newer JSON form, tensors are a list, ports refer to uids, and numbers may be hexadecimal bytes."""
     g = cudnn.pygraph()
-    g.deserialize(json.dumps(LISTED))
+    g.deserialize(json.dumps(JSON_WITH_TENSOR_LIST))
     assert [node.name for node in g.nodes] == ["conv", "cut"]
     g.build()
     conv, cut = g.graph().ops
@@ -701,9 +728,9 @@ def test_json_with_a_list_of_tensors_is_read() -> None:
     ],
 )
 def test_invalid_nodes_in_json_are_refused(change: dict[str, Any], words: str) -> None:
-    nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
+    nodes = [{**JSON_WITH_TENSOR_LIST["nodes"][0], **change}]  # type: ignore[dict-item]
     with pytest.raises(RuntimeError, match=words):
-        cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
+        cudnn.pygraph().deserialize(json.dumps({**JSON_WITH_TENSOR_LIST, "nodes": nodes}))
 
 
 def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -717,125 +744,144 @@ def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch
         attention=lambda use: True,
     )
     monkeypatch.setattr(find, "FAULTS", (row,))
-    m = Maker(cudnn)
-    out, _ = m.g.sdpa(q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.125, is_inference=True)
+    m = GraphMaker(cudnn)
+    out, _ = m.graph.sdpa(
+        q=m.add_tensor(*ATTENTION_DIMS),
+        k=m.add_tensor(*ATTENTION_DIMS),
+        v=m.add_tensor(*ATTENTION_DIMS),
+        attn_scale=0.125,
+        is_inference=True,
+    )
     out.set_output(True)
-    for entry_point in (lambda: m.g.build(), lambda: Maker(cudnn).g.deserialize(m.g.serialize())):
+    for entry_point in (lambda: m.graph.build(), lambda: GraphMaker(cudnn).graph.deserialize(m.graph.serialize())):
         monkeypatch.setattr(find, "_warned", set())
         with pytest.warns(cudnn.FrontendKnownIssueWarning, match="made-up"):
             entry_point()
 
 
 def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:
-    m = Maker(cudnn)
-    x, w = m.t(1, 64, 64, name="x"), m.t(1, 64, 64, name="w")
-    y = m.g.matmul(x, w, name="mm").set_output(True)
-    m.g.build()
-    runner = m.g._current
+    m = GraphMaker(cudnn)
+    x, w = m.add_tensor(1, 64, 64, name="x"), m.add_tensor(1, 64, 64, name="w")
+    y = m.graph.matmul(x, w, name="mm").set_output(True)
+    m.graph.build()
+    runner = m.graph._current
     assert runner is not None
     by_tensor = runner.resolve_addresses({x: 16, w: 32, y: 48}, 64)
     assert by_tensor == runner.resolve_addresses({"x": 16, "w": 32, "mm::C": 48}, 64)
     uids = [item.get_uid() for item in (y, x, w)]
-    assert by_tensor == runner.resolve_addresses(m.g._make_variant_pack([48, 16, 32], uids), 64)
-    assert by_tensor == runner.resolve_addresses(m.g._make_variant_pack([16, 32, 48], None), 64)
+    assert by_tensor == runner.resolve_addresses(m.graph._make_variant_pack([48, 16, 32], uids), 64)
+    assert by_tensor == runner.resolve_addresses(m.graph._make_variant_pack([16, 32, 48], None), 64)
     for given, named in (([1, 2], uids), ([1, 2, 3], [1, 1, 2]), ({x: 1}, uids)):
         with pytest.raises(ValueError, match=r"one is needed for each|applies to a list of buffers"):
-            m.g._make_variant_pack(given, named)
+            m.graph._make_variant_pack(given, named)
 
 
 def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -> None:
     np = pytest.importorskip("numpy")
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     half = np.full((1, 1, 1), 0.5, np.float32)
-    y = m.g.mul(m.t(1, 8, 16, name="x"), half, name="scaled").set_output(True)
-    (node,) = m.g.nodes
+    y = m.graph.mul(m.add_tensor(1, 8, 16, name="x"), half, name="scaled").set_output(True)
+    (node,) = m.graph.nodes
     made = node.inputs["IN_1"]
     assert (made.get_name(), made.get_dim(), made.get_is_pass_by_value()) == ("scaled::IN_1", [1, 1, 1], True)
-    assert m.g._make_variant_pack({y: 1}, None)[made] is half
+    assert m.graph._make_variant_pack({y: 1}, None)[made] is half
 
 
 def test_none_equals_a_missing_argument() -> None:
-    m = Maker(cudnn)
-    offset = m.t(4, 1, 1, kind="INT32")
-    m.g.moe_grouped_matmul(m.t(1, 8, 16), m.t(4, 16, 8), offset, mode=None, top_k=None).set_output(True)
-    m.g.conv_fprop(m.t(2, 8, 8, 8), m.t(4, 8, 3, 3), padding=[1, 1], stride=None, dilation=[1, 1])
-    assert m.g.nodes[0].params == {}
+    m = GraphMaker(cudnn)
+    offset = m.add_tensor(4, 1, 1, kind="INT32")
+    m.graph.moe_grouped_matmul(
+        m.add_tensor(1, 8, 16), m.add_tensor(4, 16, 8), offset, mode=None, top_k=None
+    ).set_output(True)
+    m.graph.conv_fprop(m.add_tensor(2, 8, 8, 8), m.add_tensor(4, 8, 3, 3), padding=[1, 1], stride=None, dilation=[1, 1])
+    assert m.graph.nodes[0].params == {}
     with pytest.raises(ValueError, match=r"stride of conv_fprop 'conv_fprop\.0' is not set"):
-        m.g.validate()
-    m.g.conv_fprop(m.t(2, 8, 8, 8), m.t(4, 8, 3, 3), padding=[1, 1], stride=[0, 1], dilation=[1, 1])
+        m.graph.validate()
+    m.graph.conv_fprop(
+        m.add_tensor(2, 8, 8, 8), m.add_tensor(4, 8, 3, 3), padding=[1, 1], stride=[0, 1], dilation=[1, 1]
+    )
     with pytest.raises(TypeError, match="padding is None"):
-        m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), padding=None)
-    for method, operands in (("conv_fprop", [m.t(2, 8, 8, 8), m.t(4, 8, 3, 3)]), ("genstats", [m.t(2, 8, 8, 8)])):
+        m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 8), padding=None)
+    for method, operands in (
+        ("conv_fprop", [m.add_tensor(2, 8, 8, 8), m.add_tensor(4, 8, 3, 3)]),
+        ("genstats", [m.add_tensor(2, 8, 8, 8)]),
+    ):
         with pytest.raises(TypeError, match="groups"):
-            getattr(m.g, method)(*operands, groups=None)
+            getattr(m.graph, method)(*operands, groups=None)
 
 
 def test_an_argument_that_an_operation_does_not_have_is_refused_with_the_operation() -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     for arguments, words in (({"nope": 1}, "unexpected keyword argument 'nope'"), ({}, "missing a required argument")):
         with pytest.raises(TypeError, match=rf"^sdpa_backward\(\): .*{words}"):
-            m.g.sdpa_backward(**dict.fromkeys(("q", "k", "v", "o", "dO", "stats") if arguments else ()), **arguments)
-    assert m.g.nodes == []
+            m.graph.sdpa_backward(
+                **dict.fromkeys(("q", "k", "v", "o", "dO", "stats") if arguments else ()), **arguments
+            )
+    assert m.graph.nodes == []
 
 
 def test_out_dims_are_accepted_only_if_they_are_not_inferred() -> None:
-    m = Maker(cudnn)
-    assert m.g.reduction(m.t(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [2, 8, 1]
+    m = GraphMaker(cudnn)
+    assert m.graph.reduction(m.add_tensor(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [
+        2,
+        8,
+        1,
+    ]
     with pytest.raises(TypeError, match=r"matmul\(\) takes no out_dims"):
-        m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), out_dims=[2, 8, 8])
+        m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 8), out_dims=[2, 8, 8])
 
 
 def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
-    m = Maker(cudnn)
+    m = GraphMaker(cudnn)
     window = {"padding": [1, 1], "stride": [2, 2], "dilation": [1, 1]}
-    made = m.g.conv_dgrad(m.t(2, 4, 8, 8), m.t(4, 8, 3, 3), **window)
+    made = m.graph.conv_dgrad(m.add_tensor(2, 4, 8, 8), m.add_tensor(4, 8, 3, 3), **window)
     assert made.get_dim() == [2, 8, 15, 15]
     made.set_dim([2, 8, 16, 16])
-    m.g.validate()
+    m.graph.validate()
     assert made.get_dim() == [2, 8, 16, 16]
 
 
 def test_errors_of_plans_have_both_exception_types() -> None:
     for make in (
-        lambda m: m.g.relu(m.t(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
-        lambda m: m.g.relu(m.t(2, 8, 16, is_virtual=True)),
-        lambda m: m.g.relu(m.g.slice(m.t(2, 8, 16), [slice(2, 2), slice(0, 8), slice(0, 16)])),
+        lambda m: m.graph.relu(m.add_tensor(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
+        lambda m: m.graph.relu(m.add_tensor(2, 8, 16, is_virtual=True)),
+        lambda m: m.graph.relu(m.graph.slice(m.add_tensor(2, 8, 16), [slice(2, 2), slice(0, 8), slice(0, 16)])),
     ):
-        m = Maker(cudnn)
+        m = GraphMaker(cudnn)
         make(m).set_output(True)
-        m.g.validate()
+        m.graph.validate()
         with pytest.raises(cudnn.cudnnGraphNotSupportedError) as refused:
-            m.g.build_operation_graph()
+            m.graph.build_operation_graph()
         assert isinstance(refused.value, RuntimeError)
     for call in ("create_execution_plans", "check_support", "build_plans"):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"^empty-graph: the graph has no operations"):
-            getattr(Maker(cudnn).g, call)()
+            getattr(GraphMaker(cudnn).graph, call)()
     with pytest.raises(RuntimeError) as plain:
-        Maker(cudnn).g.build_operation_graph()
+        GraphMaker(cudnn).graph.build_operation_graph()
     assert not isinstance(plain.value, cudnn.cudnnGraphNotSupportedError)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no nodes or no tensors"):
-        Maker(cudnn).g.deserialize("{}")
+        GraphMaker(cudnn).graph.deserialize("{}")
 
 
 def test_the_key_depends_on_compute_types_but_not_on_the_name() -> None:
-    graphs = [Maker(cudnn, name=name) for name in ("one", "two")]
+    graphs = [GraphMaker(cudnn, name=name) for name in ("one", "two")]
     for m in graphs:
-        m.g.relu(m.t(2, 8, 16)).set_output(True)
-        m.g.validate()
-    assert graphs[0].g.key() == graphs[1].g.key()
-    graphs[1].g.relu(graphs[1].t(2, 8, 16), compute_data_type=cudnn.data_type.HALF)
-    assert graphs[0].g.key() != graphs[1].g.key()
-    text = repr(graphs[1].g)
+        m.graph.relu(m.add_tensor(2, 8, 16)).set_output(True)
+        m.graph.validate()
+    assert graphs[0].graph.key() == graphs[1].graph.key()
+    graphs[1].graph.relu(graphs[1].add_tensor(2, 8, 16), compute_data_type=cudnn.data_type.HALF)
+    assert graphs[0].graph.key() != graphs[1].graph.key()
+    text = repr(graphs[1].graph)
     assert [node["compute_data_type"] for node in json.loads(text)["nodes"]] == ["FLOAT", "HALF"]
     assert text.startswith('{\n    "context"')
 
 
 def test_an_unused_slice_needs_no_buffer() -> None:
-    m = Maker(cudnn)
-    x, whole = m.t(2, 8, 16), m.t(2, 8, 16)
-    m.g.slice(whole, [slice(0, 1), slice(0, 8), slice(0, 16)])
-    y = m.g.relu(x).set_output(True)
-    m.g.build()
-    assert m.g._get_variant_pack_uids_sorted() == [x.uid, y.uid]
+    m = GraphMaker(cudnn)
+    x, whole = m.add_tensor(2, 8, 16), m.add_tensor(2, 8, 16)
+    m.graph.slice(whole, [slice(0, 1), slice(0, 8), slice(0, 16)])
+    y = m.graph.relu(x).set_output(True)
+    m.graph.build()
+    assert m.graph._get_variant_pack_uids_sorted() == [x.uid, y.uid]
     with pytest.raises(RuntimeError, match="plan-without-device"):  # another tensor's buffer is allowed
-        m.g.execute({x: 1 << 20, y: 1 << 21, whole: 1 << 22}, 0)
+        m.graph.execute({x: 1 << 20, y: 1 << 21, whole: 1 << 22}, 0)

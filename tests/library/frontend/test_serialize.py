@@ -12,66 +12,72 @@ import pytest
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
-from tests.compat.programs import PROGRAMS, Maker, Q
+from tests.compat.programs import ATTENTION_DIMS, PROGRAMS, GraphMaker
 
 A = cudnn.heur_mode.A
 
 
 @pytest.fixture(autouse=True)
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
 
 
-def build_graph(write: Callable[[Maker], Any]) -> cudnn.pygraph:
-    m = Maker(cudnn)
+def build_graph(write: Callable[[GraphMaker], Any]) -> cudnn.pygraph:
+    m = GraphMaker(cudnn)
     made = write(m)
     for item in made if isinstance(made, (list, tuple)) else [made]:
         item.set_output(True)
-    m.g.build([A, cudnn.heur_mode.FALLBACK])
-    return m.g
+    m.graph.build([A, cudnn.heur_mode.FALLBACK])
+    return m.graph
 
 
-def _attention_with_alibi(m: Maker) -> Any:
+def _add_attention_with_alibi(m: GraphMaker) -> Any:
     """Return attention with ALiBi slopes in the workspace, and no scratch memory before them."""
-    made, _ = m.g.sdpa(
-        q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
+    made, _ = m.graph.sdpa(
+        q=m.add_tensor(*ATTENTION_DIMS),
+        k=m.add_tensor(*ATTENTION_DIMS),
+        v=m.add_tensor(*ATTENTION_DIMS),
+        attn_scale=0.5,
+        generate_stats=False,
+        use_causal_mask=True,
+        use_alibi_mask=True,
     )
-    return made.set_dim(list(Q)).set_stride([16384, 4096, 64, 1])
+    return made.set_dim(list(ATTENTION_DIMS)).set_stride([16384, 4096, 64, 1])
 
 
-def _matmul_of_a_slice(m: Maker) -> Any:
-    x = m.t(4, 64, 64, name="whole")
-    return m.g.matmul(m.g.slice(x, [slice(1, 3), slice(0, 64), slice(0, 64)]), m.t(2, 64, 64))
+def _add_matmul_of_a_slice(m: GraphMaker) -> Any:
+    x = m.add_tensor(4, 64, 64, name="whole")
+    return m.graph.matmul(m.graph.slice(x, [slice(1, 3), slice(0, 64), slice(0, 64)]), m.add_tensor(2, 64, 64))
 
 
-def _matmul_of_two_slices(m: Maker) -> Any:
-    x = m.t(4, 64, 64, name="whole")
-    first, second = (m.g.slice(x, [slice(at, at + 2), slice(0, 64), slice(0, 64)]) for at in (0, 2))
-    return m.g.matmul(first, second)
+def _add_matmul_of_two_slices(m: GraphMaker) -> Any:
+    x = m.add_tensor(4, 64, 64, name="whole")
+    first, second = (m.graph.slice(x, [slice(at, at + 2), slice(0, 64), slice(0, 64)]) for at in (0, 2))
+    return m.graph.matmul(first, second)
 
 
-def _grouped_convolution_gradient(m: Maker) -> Any:
-    loss, weight = m.t(1, 64, 14, 20, last=True), m.t(64, 16, 5, 1, last=True)
-    made = m.g.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
+def _add_grouped_convolution_gradient(m: GraphMaker) -> Any:
+    loss, weight = m.add_tensor(1, 64, 14, 20, last=True), m.add_tensor(64, 16, 5, 1, last=True)
+    made = m.graph.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
     return made.set_dim([1, 32, 14, 16])
 
 
-WRITTEN: dict[str, Callable[[Maker], Any]] = {
+SERIALIZED_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
     "a product": PROGRAMS["matmul"],
     "scratch and scalars": PROGRAMS["sdpa_backward"],
     "a scalar that is given": PROGRAMS["rmsnorm"],
-    "slopes": _attention_with_alibi,
-    "a slice": _matmul_of_a_slice,
-    "a convolution of two groups": _grouped_convolution_gradient,
+    "slopes": _add_attention_with_alibi,
+    "a slice": _add_matmul_of_a_slice,
+    "a convolution of two groups": _add_grouped_convolution_gradient,
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", SERIALIZED_PROGRAMS)
 def test_bytes_without_our_part_are_read_like_those_of_cudnn_frontend(name: str) -> None:
     """cudnn-frontend's bytes contain no graph of this package: the graph is read from cuDNN's plan."""
-    g = build_graph(WRITTEN[name])
+    g = build_graph(SERIALIZED_PROGRAMS[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     assert len(theirs) == len(content) - 2
@@ -103,11 +109,11 @@ def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
     uids = {item["uid"] for item in content["tensors"]}
     assert uids == set(content["variant_pack_uids"])
     assert content["behavior_notes"][0]
-    slopes = read_ubjson(build_graph(_attention_with_alibi).serialize(as_bytes=True))
+    slopes = read_ubjson(build_graph(_add_attention_with_alibi).serialize(as_bytes=True))
     ((how, offset, values),) = slopes["workspace_modifications"].values()
     assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as in C++
     assert slopes["fe_workspace_size"] == 128
-    ((whole, (part, start)),) = read_ubjson(build_graph(_matmul_of_a_slice).serialize(as_bytes=True))[
+    ((whole, (part, start)),) = read_ubjson(build_graph(_add_matmul_of_a_slice).serialize(as_bytes=True))[
         "variant_pack_replacements"
     ]
     assert (whole, start) == (1, 2 * 4096)
@@ -116,7 +122,7 @@ def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
 
 def test_graphs_that_the_format_cannot_contain_have_no_format_version() -> None:
     """cudnn-frontend then refuses the bytes; this package reads them."""
-    g = build_graph(_matmul_of_two_slices)
+    g = build_graph(_add_matmul_of_two_slices)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
     read = cudnn.pygraph()
@@ -201,26 +207,30 @@ def test_a_wrong_argument_is_shown_truncated() -> None:
 
 def test_the_sm_count_of_a_graph_is_read_from_json() -> None:
     """cudnn-frontend 1.32 reads the SM count as well."""
-    m = Maker(cudnn, sm_count=66)
+    m = GraphMaker(cudnn, sm_count=66)
     PROGRAMS["matmul"](m).set_output(True)
-    m.g.build_operation_graph()
+    m.graph.build_operation_graph()
     read = cudnn.pygraph()
-    read.deserialize(repr(m.g))
+    read.deserialize(repr(m.graph))
     assert read.to_json()["context"]["sm_count"] == 66
 
 
 @pytest.mark.parametrize("has_dbias", [True, False])
 def test_json_has_a_bias_gradient_only_if_it_is_requested(has_dbias: bool) -> None:
-    m = Maker(cudnn)
-    grad, x = m.images(2)
-    made = m.g.rmsnorm_backward(
-        grad=grad, input=x, scale=m.f(1, 32, 4, 4), inv_variance=m.f(8, 1, 1, 1), has_dbias=has_dbias
+    m = GraphMaker(cudnn)
+    grad, x = m.add_images(2)
+    made = m.graph.rmsnorm_backward(
+        grad=grad,
+        input=x,
+        scale=m.add_float_tensor(1, 32, 4, 4),
+        inv_variance=m.add_float_tensor(8, 1, 1, 1),
+        has_dbias=has_dbias,
     )
     for item in made:
         if item is not None:
             item.set_output(True)
-    m.g.build_operation_graph()
+    m.graph.build_operation_graph()
     read = cudnn.pygraph()
-    read.deserialize(repr(m.g))
+    read.deserialize(repr(m.graph))
     read.build_operation_graph()
     assert len(read.nodes[0].outputs) == 2 + has_dbias

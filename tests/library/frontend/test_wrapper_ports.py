@@ -12,10 +12,10 @@ import pytest
 
 from cudnn_backend_py import frontend as cudnn
 from cudnn_backend_py.frontend import handles, wrapper
-from tests.library.frontend.test_lifecycle import null_handle
+from tests.library.frontend.test_lifecycle import make_null_handle
 from tests.support.meta_torch import DTYPES, Tensor
 
-TYPES = {
+GRAPH_TYPES = {
     "io_data_type": cudnn.data_type.HALF,
     "intermediate_data_type": cudnn.data_type.FLOAT,
     "compute_data_type": cudnn.data_type.FLOAT,
@@ -23,29 +23,29 @@ TYPES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def h100() -> Iterator[None]:
+def target_h100() -> Iterator[None]:
     handles.set_default_target("h100")
     yield
     handles.set_default_target(None)
 
 
-def half_tensor(*shape: int, **options: Any) -> Tensor:
+def make_half_tensor(*shape: int, **options: Any) -> Tensor:
     return Tensor(shape, dtype=DTYPES["float16"], device="cuda", **options)
 
 
-A, B, BIAS = half_tensor(2, 64, 128), half_tensor(2, 128, 32), half_tensor(1, 64, 32)
+A, B, BIAS = make_half_tensor(2, 64, 128), make_half_tensor(2, 128, 32), make_half_tensor(1, 64, 32)
 
 
 def build_linear_graph(**options: Any) -> cudnn.Graph:
     """Return a built graph of a @ b + bias; the product is virtual."""
-    with cudnn.Graph(**TYPES, **options) as graph:
+    with cudnn.Graph(**GRAPH_TYPES, **options) as graph:
         product = graph.matmul(A, B=B, name="mm")
         graph.add(a=product, b=BIAS).set_output(True).set_name("y")
     return graph
 
 
 @pytest.fixture(scope="module")
-def graph(h100: None) -> cudnn.Graph:
+def graph(target_h100: None) -> cudnn.Graph:
     return build_linear_graph(inputs=["mm::0", "mm::B", "add.0::b"], outputs=["y"], workspace_alloc=False)
 
 
@@ -57,8 +57,8 @@ def test_ports_are_named_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
 
 
 def test_a_tensor_used_twice_is_one_graph_tensor_without_gradient() -> None:
-    square = half_tensor(2, 64, 64, requires_grad=True)
-    with cudnn.Graph(**TYPES) as graph:
+    square = make_half_tensor(2, 64, 64, requires_grad=True)
+    with cudnn.Graph(**GRAPH_TYPES) as graph:
         graph.matmul(name="mm", A=square, B=square).set_output(True)
     assert graph._ports_in["mm::A"] is graph._ports_in["mm::B"]
     assert graph._ports_in["mm::A"].dim == [2, 64, 64]
@@ -81,7 +81,7 @@ def test_the_order_of_tensors_may_use_ports_names_and_uids(graph: cudnn.Graph) -
         (["mm::0", "mm::B"], ["y"], "add.0::b: in memory, but specified neither as input nor as output"),
         (["mm::0", "mm::0", "add.0::b"], ["y"], "named twice, it is a duplicate"),
         (["mm::0", "mm::B", "add.0::b"], ["y", "mm::C"], r"output 1 \('mm::C'\) is a virtual tensor"),
-        ([half_tensor(2, 64, 128), "mm::B", "add.0::b"], ["y"], r"input 0 .* not found"),
+        ([make_half_tensor(2, 64, 128), "mm::B", "add.0::b"], ["y"], r"input 0 .* not found"),
         ("mm::0", ["y"], "inputs is a str"),
     ],
 )
@@ -91,7 +91,7 @@ def test_invalid_orders_of_tensors_are_refused(graph: cudnn.Graph, inputs: Any, 
 
 
 def test_explicit_tensors_may_be_named_as_inputs() -> None:
-    with cudnn.Graph(**TYPES, inputs=["X", "W"], outputs=["Y"]) as graph:
+    with cudnn.Graph(**GRAPH_TYPES, inputs=["X", "W"], outputs=["Y"]) as graph:
         x = graph.tensor(name="X", dim=(1, 64, 128), stride=(8192, 128, 1))
         w = graph.tensor(name="W", dim=(1, 128, 32), stride=(4096, 32, 1))
         graph.matmul(name="mm", A=x, B=w).set_output(True).set_name("Y")
@@ -100,7 +100,7 @@ def test_explicit_tensors_may_be_named_as_inputs() -> None:
 
 
 def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
-    graph = cudnn.Graph(**TYPES).__enter__()
+    graph = cudnn.Graph(**GRAPH_TYPES).__enter__()
     listed = graph._convert_argument("node::inputs", [A, B])
     assert [item.dim for item in listed] == [[2, 64, 128], [2, 128, 32]]
     assert graph._convert_argument("node::dropout", (0.5, A)) == (0.5, listed[0])
@@ -109,8 +109,8 @@ def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
 
 
 def test_a_convolution_accepts_tensors_by_position_and_by_name() -> None:
-    with cudnn.Graph(**TYPES) as graph:
-        image, weight = (half_tensor(n, 3, 3, 64).permute(0, 3, 1, 2) for n in (8, 32))
+    with cudnn.Graph(**GRAPH_TYPES) as graph:
+        image, weight = (make_half_tensor(n, 3, 3, 64).permute(0, 3, 1, 2) for n in (8, 32))
         graph.conv_fprop(image, weight=weight, padding=[1, 1], stride=[1, 1], dilation=[1, 1]).set_output(True)
     assert {port: item.dim for port, item in graph._ports_in.items()} == {
         "conv_fprop.0::0": [8, 64, 3, 3],
@@ -120,13 +120,13 @@ def test_a_convolution_accepts_tensors_by_position_and_by_name() -> None:
 
 
 def test_an_exception_in_the_with_block_leaves_no_graph() -> None:
-    with pytest.raises(KeyError), cudnn.Graph(**TYPES) as graph:
+    with pytest.raises(KeyError), cudnn.Graph(**GRAPH_TYPES) as graph:
         raise KeyError
     assert not hasattr(graph, "matmul")
 
 
 def test_node_names_must_be_unique() -> None:
-    graph = cudnn.Graph(**TYPES).__enter__()
+    graph = cudnn.Graph(**GRAPH_TYPES).__enter__()
     graph.matmul(name="mm", A=A, B=B)
     with pytest.raises(ValueError, match="node name 'mm' is used already"):
         graph.matmul(name="mm", A=A, B=B)
@@ -150,7 +150,7 @@ def test_dict_keys_may_be_ports_tensors_names_and_uids(graph: cudnn.Graph) -> No
         ("mm::0", b, "add.0::b", "y"),
         ("mm::0", b.uid, "add.0::b", y),
     ):
-        values = (A, B, BIAS, half_tensor(2, 64, 32))
+        values = (A, B, BIAS, make_half_tensor(2, 64, 32))
         pack = graph._make_variant_pack(dict(zip(keys, values, strict=True)))
         assert [pack[graph._ports_in[port]] for port in ("mm::0", "mm::B", "add.0::b")] == [A, B, BIAS]
         assert pack[y] is values[3]
@@ -198,7 +198,7 @@ def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.
     set_streams: list[tuple[Any, int]] = []
     monkeypatch.setattr(handles, "_default_target", None)
     monkeypatch.setattr(handles, "_require_gpu", lambda lib: None)
-    monkeypatch.setattr(handles, "_new_handle", lambda lib: null_handle())
+    monkeypatch.setattr(handles, "_new_handle", lambda lib: make_null_handle())
     monkeypatch.setattr(wrapper, "_import_torch", lambda purpose: torch)
     monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
     monkeypatch.setattr(wrapper, "_default_handles", {})
@@ -248,7 +248,7 @@ def test_jit_accepts_one_mode() -> None:
     @cudnn.jit(heur_modes=cudnn.heur_mode.FALLBACK)
     def build_matmul(handle: Any) -> Any:
         with cudnn.graph(handle) as (graph, _):
-            a = graph.tensor_like(half_tensor(1, 64, 64))
+            a = graph.tensor_like(make_half_tensor(1, 64, 64))
             graph.matmul(A=a, B=a).set_output(True)
         return graph, [a]
 

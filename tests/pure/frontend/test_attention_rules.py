@@ -11,29 +11,29 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSupportedError, data_type, tensor
 from cudnn_backend_py.frontend import diagonal_alignment as corner
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError, convert_errors
-from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
+from cudnn_backend_py.frontend.ops.attention_node import make_alibi_slopes
 from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
 from tests.support.frontend_attention import FLOAT, HALF, INT32, CheckContext, RecordingGraph
 
 INT64, FP8 = data_type.INT64, data_type.FP8_E4M3
-Options = dict[str, Any]
+OptionsByName = dict[str, Any]
 
 
-def bshd_tensor(b: int = 2, h: int = 4, s: int = 128, d: int = 64, kind: data_type = HALF) -> tensor:
+def make_bshd_tensor(b: int = 2, h: int = 4, s: int = 128, d: int = 64, kind: data_type = HALF) -> tensor:
     return tensor([b, h, s, d], [h * s * d, d, h * d, 1], kind)
 
 
-def scalar_tensor(kind: data_type = FLOAT, **options: Any) -> tensor:
+def make_scalar_tensor(kind: data_type = FLOAT, **options: Any) -> tensor:
     return tensor([1] * 4, [1] * 4, kind, **options)
 
 
-def padding_mask_options() -> Options:
+def make_padding_mask_options() -> OptionsByName:
     sizes = {name: tensor([2, 1, 1, 1], [1] * 4, INT32) for name in ("seq_len_q", "seq_len_kv")}
     return {"use_padding_mask": True, **sizes}
 
 
-def stats_tensor(*strides: int) -> tensor:
+def make_stats_tensor(*strides: int) -> tensor:
     return tensor([2, 4, 128, 1], strides, FLOAT)
 
 
@@ -41,42 +41,42 @@ def set_ragged(item: tensor) -> tensor:
     return item.set_ragged_offset(tensor([3, 1, 1, 1], [1] * 4, INT32))
 
 
-def paged_kv_options(size: int = 64, **options: Any) -> Options:
+def make_paged_kv_options(size: int = 64, **options: Any) -> OptionsByName:
     tables = {f"paged_attention_{name}_table": tensor([2, 1, 2, 1], [2, 2, 1, 1], INT32) for name in ("k", "v")}
-    return {"k": bshd_tensor(4, s=size), "v": bshd_tensor(4, s=size), **tables, **options}
+    return {"k": make_bshd_tensor(4, s=size), "v": make_bshd_tensor(4, s=size), **tables, **options}
 
 
-def dropout_arguments(p: float = 0.1) -> tuple[Any, ...]:
-    return (p, scalar_tensor(INT64), scalar_tensor(INT64))
+def make_dropout_arguments(p: float = 0.1) -> tuple[Any, ...]:
+    return (p, make_scalar_tensor(INT64), make_scalar_tensor(INT64))
 
 
 def add_sdpa(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     s = options.pop("s", 128)
     s_kv, d, d_v, heads = options.pop("s_kv", s), options.pop("d", 64), options.pop("d_v", None), options.pop("h_kv", 4)
     tensors = {
-        "q": bshd_tensor(s=s, d=d),
-        "k": bshd_tensor(h=heads, s=s_kv, d=d),
-        "v": bshd_tensor(h=heads, s=s_kv, d=d_v or d),
+        "q": make_bshd_tensor(s=s, d=d),
+        "k": make_bshd_tensor(h=heads, s=s_kv, d=d),
+        "v": make_bshd_tensor(h=heads, s=s_kv, d=d_v or d),
     }
-    defaults: Options = {"generate_stats": False, "attn_scale": 0.125}
+    defaults: OptionsByName = {"generate_stats": False, "attn_scale": 0.125}
     return g.sdpa(**(tensors | defaults | options))
 
 
 def add_sdpa_backward(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     s = options.pop("s", 128)
     s_kv, d = options.pop("s_kv", s), options.pop("d", 64)
-    tensors = {"q": bshd_tensor(s=s, d=d), "k": bshd_tensor(s=s_kv, d=d), "v": bshd_tensor(s=s_kv, d=d)}
-    tensors |= {"o": bshd_tensor(s=s, d=d), "dO": bshd_tensor(s=s, d=d)}
+    tensors = {"q": make_bshd_tensor(s=s, d=d), "k": make_bshd_tensor(s=s_kv, d=d), "v": make_bshd_tensor(s=s_kv, d=d)}
+    tensors |= {"o": make_bshd_tensor(s=s, d=d), "dO": make_bshd_tensor(s=s, d=d)}
     stats = tensor([2, 4, s, 1], [4 * s, s, 1, 1], FLOAT)
-    defaults: Options = {"stats": stats, "attn_scale": 0.125}
+    defaults: OptionsByName = {"stats": stats, "attn_scale": 0.125}
     return g.sdpa_backward(**(tensors | defaults | options))
 
 
 def add_sdpa_fp8(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     d = options.pop("d", 128)
     scales = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
-    defaults: Options = {name: bshd_tensor(d=d, kind=FP8) for name in "qkv"} | {
-        name: scalar_tensor() for name in scales
+    defaults: OptionsByName = {name: make_bshd_tensor(d=d, kind=FP8) for name in "qkv"} | {
+        name: make_scalar_tensor() for name in scales
     }
     defaults |= {"generate_stats": False, "attn_scale": 0.125}
     outputs = g.sdpa_fp8(**(defaults | {name: value for name, value in options.items() if name != "o_type"}))
@@ -89,8 +89,8 @@ def add_sdpa_fp8_backward(g: RecordingGraph, **options: Any) -> list[tensor | No
     d = options.pop("d", 128)
     names = [f"descale_{name}" for name in ("q", "k", "v", "o", "dO", "s", "dP")]
     names += [f"scale_{name}" for name in ("s", "dQ", "dK", "dV", "dP")]
-    defaults: Options = {name: bshd_tensor(d=d, kind=FP8) for name in ("q", "k", "v", "o", "dO")} | {
-        n: scalar_tensor() for n in names
+    defaults: OptionsByName = {name: make_bshd_tensor(d=d, kind=FP8) for name in ("q", "k", "v", "o", "dO")} | {
+        n: make_scalar_tensor() for n in names
     }
     defaults |= {"stats": tensor([2, 4, 128, 1], [512, 128, 1, 1], FLOAT), "attn_scale": 0.125}
     outputs = g.sdpa_fp8_backward(**(defaults | options))
@@ -100,135 +100,180 @@ def add_sdpa_fp8_backward(g: RecordingGraph, **options: Any) -> list[tensor | No
     return outputs
 
 
-Refused = cudnnGraphNotSupportedError
+NotSupportedError = cudnnGraphNotSupportedError
 UNIFIED, COMPOSITE = attention_implementation.UNIFIED, attention_implementation.COMPOSITE
-BR = {"diagonal_alignment": corner.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
+BOTTOM_RIGHT_MASK = {"diagonal_alignment": corner.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
 
 # (method, options, version, sm, exception, part of its message); a function may create the options
-RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int, int, int], int, type, str]] = [
+REFUSED_PROBLEMS: list[
+    tuple[Callable[..., Any], OptionsByName | Callable[[], OptionsByName], tuple[int, int, int], int, type, str]
+] = [
     (add_sdpa, lambda: {"q": tensor([2, 4, 128], [512, 128, 1], HALF)}, (9, 19, 0), 90, ValueError, "dim for q"),
-    (add_sdpa, lambda: {"k": tensor([2, 4, 128, 64], [1, 1, 1, 2], HALF)}, (9, 19, 0), 90, Refused, "last dimension"),
-    (add_sdpa, {"h_kv": 3}, (9, 19, 0), 90, Refused, "group-query"),
-    (add_sdpa, lambda: {"bias": scalar_tensor(data_type.BOOLEAN)}, (9, 19, 0), 90, Refused, "boolean"),
+    (
+        add_sdpa,
+        lambda: {"k": tensor([2, 4, 128, 64], [1, 1, 1, 2], HALF)},
+        (9, 19, 0),
+        90,
+        NotSupportedError,
+        "last dimension",
+    ),
+    (add_sdpa, {"h_kv": 3}, (9, 19, 0), 90, NotSupportedError, "group-query"),
+    (add_sdpa, lambda: {"bias": make_scalar_tensor(data_type.BOOLEAN)}, (9, 19, 0), 90, NotSupportedError, "boolean"),
     (add_sdpa, {"use_padding_mask": True}, (9, 19, 0), 90, ValueError, "padding mask requires"),
     (
         add_sdpa,
-        lambda: padding_mask_options() | {"use_padding_mask": False},
+        lambda: make_padding_mask_options() | {"use_padding_mask": False},
         (9, 19, 0),
         90,
         ValueError,
         "only if padding",
     ),
-    (add_sdpa, lambda: {"q": set_ragged(bshd_tensor())}, (9, 19, 0), 90, Refused, "ragged"),
-    (add_sdpa, lambda: {"dropout": dropout_arguments(1.0)}, (9, 19, 0), 90, ValueError, "cannot be 1"),
-    (add_sdpa, BR | {"s": 256, "s_kv": 128}, (9, 19, 0), 90, Refused, "max_s_q > max_s_kv"),
-    (add_sdpa, lambda: BR | {"bias": scalar_tensor(HALF)}, (9, 19, 0), 90, Refused, "is_bias=False"),
-    (add_sdpa, BR | {"s": 100}, (9, 5, 1), 90, Refused, "multiple of 64"),
-    (add_sdpa, lambda: {"sink_token": scalar_tensor()}, (9, 12, 0), 90, ValueError, "before 9.13"),
-    (add_sdpa, {}, (9, 10, 1), 90, Refused, "known bugs"),
-    (add_sdpa, {"diagonal_band_left_bound": 5, "s": 2048}, (9, 14, 0), 90, Refused, "9.14.0"),
-    (add_sdpa, {"score_mod": lambda g, x: x, "use_causal_mask": True}, (9, 19, 0), 90, Refused, "score mod"),
-    (add_sdpa, {"d": 60}, (9, 19, 0), 90, Refused, "multiple of 8"),
-    (add_sdpa, {"use_alibi_mask": True}, (9, 19, 0), 90, Refused, "alibi"),
-    (add_sdpa, {"diagonal_band_left_bound": 0}, (9, 9, 0), 90, Refused, "left bound"),
-    (add_sdpa, {"diagonal_band_left_bound": 9, "s": 256, "s_kv": 128}, (9, 19, 0), 90, Refused, "max_s_q <= max_s_kv"),
-    (add_sdpa, {"diagonal_band_left_bound": 9}, (9, 10, 0), 90, Refused, "known bugs"),
-    (add_sdpa, {"diagonal_band_left_bound": 9}, (9, 8, 0), 90, Refused, "9.10.2"),
-    (add_sdpa, {"diagonal_band_right_bound": -1}, (9, 19, 0), 90, ValueError, "right bound"),
-    (add_sdpa, lambda: {"s": 1, "s_kv": 128, "sink_token": scalar_tensor()}, (9, 19, 0), 90, Refused, "decode"),
-    (add_sdpa, {"s": 1, "s_kv": 128, "use_causal_mask": True}, (9, 9, 0), 90, Refused, "decode"),
-    (add_sdpa, paged_kv_options, (9, 19, 0), 90, Refused, "paged"),
-    (add_sdpa, {"paged_attention_max_seq_len_kv": 128}, (9, 19, 0), 90, Refused, "without paged"),
-    (add_sdpa, lambda: paged_kv_options() | padding_mask_options(), (9, 4, 0), 90, Refused, "9.5.0"),
-    (add_sdpa, {}, (9, 19, 0), 75, Refused, "SM80"),
-    (add_sdpa, {"d": 192}, (9, 9, 0), 80, Refused, "ampere"),
-    (add_sdpa, lambda: padding_mask_options() | {"q": set_ragged(bshd_tensor())}, (9, 18, 0), 80, Refused, "THD"),
-    (add_sdpa, {"use_causal_mask": True, "implementation": UNIFIED}, (9, 19, 0), 90, Refused, "bounds"),
-    (add_sdpa, {"implementation": UNIFIED}, (9, 13, 0), 90, Refused, "9.13.1"),
+    (add_sdpa, lambda: {"q": set_ragged(make_bshd_tensor())}, (9, 19, 0), 90, NotSupportedError, "ragged"),
+    (add_sdpa, lambda: {"dropout": make_dropout_arguments(1.0)}, (9, 19, 0), 90, ValueError, "cannot be 1"),
+    (add_sdpa, BOTTOM_RIGHT_MASK | {"s": 256, "s_kv": 128}, (9, 19, 0), 90, NotSupportedError, "max_s_q > max_s_kv"),
     (
         add_sdpa,
-        lambda: {"block_mask": scalar_tensor(), "implementation": COMPOSITE},
+        lambda: BOTTOM_RIGHT_MASK | {"bias": make_scalar_tensor(HALF)},
         (9, 19, 0),
         90,
-        Refused,
+        NotSupportedError,
+        "is_bias=False",
+    ),
+    (add_sdpa, BOTTOM_RIGHT_MASK | {"s": 100}, (9, 5, 1), 90, NotSupportedError, "multiple of 64"),
+    (add_sdpa, lambda: {"sink_token": make_scalar_tensor()}, (9, 12, 0), 90, ValueError, "before 9.13"),
+    (add_sdpa, {}, (9, 10, 1), 90, NotSupportedError, "known bugs"),
+    (add_sdpa, {"diagonal_band_left_bound": 5, "s": 2048}, (9, 14, 0), 90, NotSupportedError, "9.14.0"),
+    (add_sdpa, {"score_mod": lambda g, x: x, "use_causal_mask": True}, (9, 19, 0), 90, NotSupportedError, "score mod"),
+    (add_sdpa, {"d": 60}, (9, 19, 0), 90, NotSupportedError, "multiple of 8"),
+    (add_sdpa, {"use_alibi_mask": True}, (9, 19, 0), 90, NotSupportedError, "alibi"),
+    (add_sdpa, {"diagonal_band_left_bound": 0}, (9, 9, 0), 90, NotSupportedError, "left bound"),
+    (
+        add_sdpa,
+        {"diagonal_band_left_bound": 9, "s": 256, "s_kv": 128},
+        (9, 19, 0),
+        90,
+        NotSupportedError,
+        "max_s_q <= max_s_kv",
+    ),
+    (add_sdpa, {"diagonal_band_left_bound": 9}, (9, 10, 0), 90, NotSupportedError, "known bugs"),
+    (add_sdpa, {"diagonal_band_left_bound": 9}, (9, 8, 0), 90, NotSupportedError, "9.10.2"),
+    (add_sdpa, {"diagonal_band_right_bound": -1}, (9, 19, 0), 90, ValueError, "right bound"),
+    (
+        add_sdpa,
+        lambda: {"s": 1, "s_kv": 128, "sink_token": make_scalar_tensor()},
+        (9, 19, 0),
+        90,
+        NotSupportedError,
+        "decode",
+    ),
+    (add_sdpa, {"s": 1, "s_kv": 128, "use_causal_mask": True}, (9, 9, 0), 90, NotSupportedError, "decode"),
+    (add_sdpa, make_paged_kv_options, (9, 19, 0), 90, NotSupportedError, "paged"),
+    (add_sdpa, {"paged_attention_max_seq_len_kv": 128}, (9, 19, 0), 90, NotSupportedError, "without paged"),
+    (
+        add_sdpa,
+        lambda: make_paged_kv_options() | make_padding_mask_options(),
+        (9, 4, 0),
+        90,
+        NotSupportedError,
+        "9.5.0",
+    ),
+    (add_sdpa, {}, (9, 19, 0), 75, NotSupportedError, "SM80"),
+    (add_sdpa, {"d": 192}, (9, 9, 0), 80, NotSupportedError, "ampere"),
+    (
+        add_sdpa,
+        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor())},
+        (9, 18, 0),
+        80,
+        NotSupportedError,
+        "THD",
+    ),
+    (add_sdpa, {"use_causal_mask": True, "implementation": UNIFIED}, (9, 19, 0), 90, NotSupportedError, "bounds"),
+    (add_sdpa, {"implementation": UNIFIED}, (9, 13, 0), 90, NotSupportedError, "9.13.1"),
+    (
+        add_sdpa,
+        lambda: {"block_mask": make_scalar_tensor(), "implementation": COMPOSITE},
+        (9, 19, 0),
+        90,
+        NotSupportedError,
         "block mask",
     ),
-    (add_sdpa_fp8, {}, (9, 10, 0), 90, Refused, "9.10.0"),
-    (add_sdpa_fp8, {}, (9, 19, 0), 80, Refused, "Hopper"),
-    (add_sdpa_fp8, lambda: {"bias": scalar_tensor(HALF)}, (9, 19, 0), 90, Refused, "bias"),
-    (add_sdpa_fp8, {"d": 192}, (9, 19, 0), 100, Refused, "d_v"),
-    (add_sdpa_fp8, {"d": 256}, (9, 24, 0), 100, Refused, "both 256 from 9.26"),
-    (add_sdpa_fp8, {"d": 264}, (9, 28, 0), 100, Refused, "multiple of 16"),
-    (add_sdpa_fp8, {"d": 528}, (9, 28, 0), 100, Refused, "up to 512"),
-    (add_sdpa_fp8, {"use_alibi_mask": True}, (9, 19, 0), 90, Refused, "alibi"),
-    (add_sdpa_fp8, {"use_causal_mask_bottom_right": True}, (9, 19, 0), 90, Refused, "Blackwell"),
-    (add_sdpa_fp8, {"o_type": HALF}, (9, 19, 0), 90, Refused, "HALF"),
-    (add_sdpa_backward, {"s": 1}, (9, 19, 0), 90, Refused, "s_q = s_kv = 1"),
-    (add_sdpa_backward, {"d": 160}, (9, 19, 0), 80, Refused, "128"),
-    (add_sdpa_backward, {"d": 264}, (9, 19, 0), 90, Refused, "256"),
-    (add_sdpa_backward, {"d": 192}, (9, 19, 0), 100, Refused, "192"),
-    (add_sdpa_backward, {"max_total_seq_len_q": 100}, (9, 19, 0), 90, Refused, "packed layout"),
+    (add_sdpa_fp8, {}, (9, 10, 0), 90, NotSupportedError, "9.10.0"),
+    (add_sdpa_fp8, {}, (9, 19, 0), 80, NotSupportedError, "Hopper"),
+    (add_sdpa_fp8, lambda: {"bias": make_scalar_tensor(HALF)}, (9, 19, 0), 90, NotSupportedError, "bias"),
+    (add_sdpa_fp8, {"d": 192}, (9, 19, 0), 100, NotSupportedError, "d_v"),
+    (add_sdpa_fp8, {"d": 256}, (9, 24, 0), 100, NotSupportedError, "both 256 from 9.26"),
+    (add_sdpa_fp8, {"d": 264}, (9, 28, 0), 100, NotSupportedError, "multiple of 16"),
+    (add_sdpa_fp8, {"d": 528}, (9, 28, 0), 100, NotSupportedError, "up to 512"),
+    (add_sdpa_fp8, {"use_alibi_mask": True}, (9, 19, 0), 90, NotSupportedError, "alibi"),
+    (add_sdpa_fp8, {"use_causal_mask_bottom_right": True}, (9, 19, 0), 90, NotSupportedError, "Blackwell"),
+    (add_sdpa_fp8, {"o_type": HALF}, (9, 19, 0), 90, NotSupportedError, "HALF"),
+    (add_sdpa_backward, {"s": 1}, (9, 19, 0), 90, NotSupportedError, "s_q = s_kv = 1"),
+    (add_sdpa_backward, {"d": 160}, (9, 19, 0), 80, NotSupportedError, "128"),
+    (add_sdpa_backward, {"d": 264}, (9, 19, 0), 90, NotSupportedError, "256"),
+    (add_sdpa_backward, {"d": 192}, (9, 19, 0), 100, NotSupportedError, "192"),
+    (add_sdpa_backward, {"max_total_seq_len_q": 100}, (9, 19, 0), 90, NotSupportedError, "packed layout"),
     (add_sdpa_backward, {"diagonal_band_left_bound": 0}, (9, 28, 0), 90, ValueError, "left bound"),
-    (add_sdpa_backward, {"use_deterministic_algorithm": True}, (9, 17, 0), 100, Refused, "deterministic"),
-    (add_sdpa_backward, lambda: {"dSink_token": scalar_tensor()}, (9, 19, 0), 90, ValueError, "sink_token"),
+    (add_sdpa_backward, {"use_deterministic_algorithm": True}, (9, 17, 0), 100, NotSupportedError, "deterministic"),
+    (add_sdpa_backward, lambda: {"dSink_token": make_scalar_tensor()}, (9, 19, 0), 90, ValueError, "sink_token"),
     (
         add_sdpa_backward,
-        lambda: padding_mask_options() | {"q": set_ragged(bshd_tensor()), "dBias": scalar_tensor()},
+        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor()), "dBias": make_scalar_tensor()},
         (9, 19, 0),
         100,
-        Refused,
+        NotSupportedError,
         "dbias",
     ),
     (
         add_sdpa_backward,
-        lambda: padding_mask_options() | {"q": set_ragged(bshd_tensor()), "sink_token": scalar_tensor()},
+        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor()), "sink_token": make_scalar_tensor()},
         (9, 25, 0),
         90,
-        Refused,
+        NotSupportedError,
         "sink token",
     ),
     (
         add_sdpa_backward,
-        lambda: {"stats": stats_tensor(4 * 128, 1, 4, 1)},
+        lambda: {"stats": make_stats_tensor(4 * 128, 1, 4, 1)},
         (9, 25, 0),
         90,
-        Refused,
+        NotSupportedError,
         "packed as b, h, s",
     ),
-    (add_sdpa_fp8_backward, {"d": 64}, (9, 19, 0), 90, Refused, "128"),
-    (add_sdpa_fp8_backward, {"d": 256}, (9, 28, 0), 100, Refused, "192"),
+    (add_sdpa_fp8_backward, {"d": 64}, (9, 19, 0), 90, NotSupportedError, "128"),
+    (add_sdpa_fp8_backward, {"d": 256}, (9, 28, 0), 100, NotSupportedError, "192"),
     (
         add_sdpa_fp8_backward,
-        lambda: {name: bshd_tensor(s=1, d=128, kind=FP8) for name in ("q", "k", "v", "o", "dO")},
+        lambda: {name: make_bshd_tensor(s=1, d=128, kind=FP8) for name in ("q", "k", "v", "o", "dO")},
         (9, 19, 0),
         100,
-        Refused,
+        NotSupportedError,
         "s_q = s_kv = 1",
     ),
     (
         add_sdpa_fp8_backward,
-        lambda: padding_mask_options() | {"q": set_ragged(bshd_tensor(d=128, kind=FP8))},
+        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor(d=128, kind=FP8))},
         (9, 19, 0),
         90,
-        Refused,
+        NotSupportedError,
         "THD",
     ),
-    (add_sdpa_fp8_backward, {}, (9, 18, 0), 100, Refused, "9.19.0"),
+    (add_sdpa_fp8_backward, {}, (9, 18, 0), 100, NotSupportedError, "9.19.0"),
     (
         add_sdpa_fp8_backward,
-        lambda: padding_mask_options() | {"q": set_ragged(bshd_tensor(d=128, kind=FP8)), "sink_token": scalar_tensor()},
+        lambda: make_padding_mask_options()
+        | {"q": set_ragged(make_bshd_tensor(d=128, kind=FP8)), "sink_token": make_scalar_tensor()},
         (9, 25, 0),
         100,
-        Refused,
+        NotSupportedError,
         "sink token",
     ),
 ]
 
 
-@pytest.mark.parametrize(("method", "options", "version", "sm", "kind", "words"), RULES)
+@pytest.mark.parametrize(("method", "options", "version", "sm", "kind", "words"), REFUSED_PROBLEMS)
 def test_problems_that_cudnn_frontend_refuses_raise_the_same_error(
     method: Callable[..., Any],
-    options: Options | Callable[[], Options],
+    options: OptionsByName | Callable[[], OptionsByName],
     version: tuple[int, int, int],
     sm: int,
     kind: type[Exception],
@@ -238,21 +283,21 @@ def test_problems_that_cudnn_frontend_refuses_raise_the_same_error(
     method(recorder, **(options() if callable(options) else options))
     with pytest.raises(kind, match=f"(?i){words}") as caught:
         recorder.validate()
-    assert isinstance(caught.value, cudnnGraphNotSupportedError) == (kind is Refused)
+    assert isinstance(caught.value, cudnnGraphNotSupportedError) == (kind is NotSupportedError)
 
 
 def test_unpacked_statistics_need_cudnn_9_12_forward_and_9_26_backward() -> None:
     for version, written, read in (((9, 11, 0), False, False), ((9, 25, 0), True, False), ((9, 26, 0), True, True)):
         for method, works in ((add_sdpa, written), (add_sdpa_backward, read)):
             recorder = RecordingGraph(version, 90)
-            options = {"generate_stats": True} if method is add_sdpa else {"stats": stats_tensor(512, 1, 4, 1)}
+            options = {"generate_stats": True} if method is add_sdpa else {"stats": make_stats_tensor(512, 1, 4, 1)}
             outputs = method(recorder, **options)
             if method is add_sdpa and (stats := outputs[1]) is not None:
                 stats.set_dim([2, 4, 128, 1]).set_stride([512, 1, 4, 1]).set_data_type(FLOAT)
             if works:
                 recorder.validate()
             else:
-                with pytest.raises(Refused, match=r"packed as b, h, s .* \[512, 1, 4, 1\]"):
+                with pytest.raises(NotSupportedError, match=r"packed as b, h, s .* \[512, 1, 4, 1\]"):
                     recorder.validate()
 
 
@@ -276,7 +321,7 @@ def test_large_head_dims_are_accepted_for_fp8(width: int, version: tuple[int, in
 
 def test_a_sliding_window_with_more_queries_than_keys_is_accepted_for_fp8() -> None:
     recorder = RecordingGraph((9, 19, 0), 90)
-    add_sdpa_fp8(recorder, left_bound=9, **{name: bshd_tensor(s=64, d=128, kind=FP8) for name in ("k", "v")})
+    add_sdpa_fp8(recorder, left_bound=9, **{name: make_bshd_tensor(s=64, d=128, kind=FP8) for name in ("k", "v")})
     recorder.validate()
     assert recorder.graph().ops
 
@@ -284,7 +329,9 @@ def test_a_sliding_window_with_more_queries_than_keys_is_accepted_for_fp8() -> N
 def test_ragged_fp8_attention_is_accepted_on_sm_120() -> None:
     recorder = RecordingGraph((9, 28, 0), 120)
     add_sdpa_fp8(
-        recorder, **padding_mask_options(), **{name: set_ragged(bshd_tensor(d=128, kind=FP8)) for name in "qkv"}
+        recorder,
+        **make_padding_mask_options(),
+        **{name: set_ragged(make_bshd_tensor(d=128, kind=FP8)) for name in "qkv"},
     )
     recorder.validate()
     assert recorder.graph().ops
@@ -295,8 +342,8 @@ def test_ragged_fp8_attention_is_accepted_on_sm_120() -> None:
 )
 def test_mxfp8_scale_types_are_checked_before_the_gpu(version: tuple[int, int, int], sm: int, d: int) -> None:
     recorder = RecordingGraph(version, sm)
-    tensors = {name: bshd_tensor(d=d, kind=FP8) for name in "qkv"} | {
-        f"descale_{name}": scalar_tensor() for name in "qkv"
+    tensors = {name: make_bshd_tensor(d=d, kind=FP8) for name in "qkv"} | {
+        f"descale_{name}": make_scalar_tensor() for name in "qkv"
     }
     recorder.sdpa_mxfp8(**tensors, generate_stats=False)
     with pytest.raises(ValueError, match="descale_q to have FP8_E8M0"):
@@ -307,7 +354,7 @@ def test_lengths_and_offsets_of_rank_1_are_not_modified() -> None:
     recorder = RecordingGraph((9, 28, 0))
     sizes = {name: tensor([2], [1], INT32, name=name) for name in ("seq_len_q", "seq_len_kv")}
     offsets = tensor([3], [1], INT32, name="offsets")
-    add_sdpa(recorder, use_padding_mask=True, **sizes, q=bshd_tensor().set_ragged_offset(offsets))
+    add_sdpa(recorder, use_padding_mask=True, **sizes, q=make_bshd_tensor().set_ragged_offset(offsets))
     graph = recorder.graph()
     assert {name: graph.tensor(name).dims for name in sizes} == dict.fromkeys(sizes, (2, 1, 1, 1))
     assert graph.tensor("offsets").dims == (3, 1, 1, 1)
@@ -319,7 +366,7 @@ def test_lengths_and_offsets_of_rank_1_are_not_modified() -> None:
 def test_missing_fields_of_an_output_are_inferred(method: Callable[..., Any], known: str) -> None:
     recorder = RecordingGraph((9, 19, 0), 100)
     result = method(recorder)[0]
-    wanted = bshd_tensor(d=128 if method in (add_sdpa_fp8, add_sdpa_fp8_backward) else 64)
+    wanted = make_bshd_tensor(d=128 if method in (add_sdpa_fp8, add_sdpa_fp8_backward) else 64)
     if known == "dim":
         result.set_dim(wanted.dim)
     if known == "stride":
@@ -339,7 +386,7 @@ def test_an_output_with_three_dims_or_strides_is_refused() -> None:
 
 def test_an_error_for_a_newer_attribute_becomes_graph_not_supported() -> None:
     with (
-        pytest.raises(Refused, match=r"the graph: one; install"),
+        pytest.raises(NotSupportedError, match=r"the graph: one; install"),
         convert_errors(FrontendRuntimeError, "the graph"),
     ):
         raise UsageError("one", code="attribute-newer-than-library", fix="install")
@@ -347,7 +394,7 @@ def test_an_error_for_a_newer_attribute_becomes_graph_not_supported() -> None:
         raise UsageError("one", code="frontend-value")
 
 
-ARGUMENTS: list[tuple[Callable[..., Any], Options, type, str]] = [
+INVALID_ARGUMENTS: list[tuple[Callable[..., Any], OptionsByName, type, str]] = [
     (add_sdpa, {"generate_stats": None}, RuntimeError, "exactly one"),
     (add_sdpa, {"is_inference": True}, RuntimeError, "exactly one"),
     (add_sdpa, {"generate_stats": 1}, RuntimeError, "must be a bool"),
@@ -357,7 +404,7 @@ ARGUMENTS: list[tuple[Callable[..., Any], Options, type, str]] = [
     (add_sdpa, {"diagonal_band_left_bound": 1.5}, RuntimeError, "must be an int"),
     (add_sdpa, {"attn_scale": "1"}, RuntimeError, "attn_scale"),
     (add_sdpa, {"dropout": (0.1,)}, RuntimeError, "dropout"),
-    (add_sdpa_backward, {"dropout": (scalar_tensor(), scalar_tensor())}, RuntimeError, "dropout"),
+    (add_sdpa_backward, {"dropout": (make_scalar_tensor(), make_scalar_tensor())}, RuntimeError, "dropout"),
     (add_sdpa, {"no_such_option": 1}, TypeError, "no_such_option"),
     (add_sdpa, {"q": None}, TypeError, "Q of attention"),
     (add_sdpa, {"bias": 3}, TypeError, "Bias"),
@@ -366,9 +413,9 @@ ARGUMENTS: list[tuple[Callable[..., Any], Options, type, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "options", "kind", "words"), ARGUMENTS)
+@pytest.mark.parametrize(("method", "options", "kind", "words"), INVALID_ARGUMENTS)
 def test_invalid_arguments_are_refused_at_the_call(
-    method: Callable[..., Any], options: Options, kind: type[Exception], words: str
+    method: Callable[..., Any], options: OptionsByName, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         method(RecordingGraph(), **options)
@@ -413,14 +460,14 @@ def test_attention_outputs_have_names_and_inferred_shapes() -> None:
         ((9, 19, 0), {}, True),
         ((9, 19, 0), {"use_causal_mask": True}, False),
         ((9, 28, 0), {"use_causal_mask": True}, True),
-        ((9, 28, 0), {"dropout": dropout_arguments(), "generate_stats": True}, False),
-        ((9, 28, 0), {"dropout": dropout_arguments()}, True),
+        ((9, 28, 0), {"dropout": make_dropout_arguments(), "generate_stats": True}, False),
+        ((9, 28, 0), {"dropout": make_dropout_arguments()}, True),
         ((9, 13, 0), {}, False),
         ((9, 19, 0), {"attn_scale": None}, True),
     ],
 )
 def test_auto_chooses_the_same_implementation_as_cudnn_frontend(
-    version: tuple[int, int, int], options: Options, unified: bool
+    version: tuple[int, int, int], options: OptionsByName, unified: bool
 ) -> None:
     recorder = RecordingGraph(version)
     o, _ = add_sdpa(recorder, **options)
@@ -430,7 +477,7 @@ def test_auto_chooses_the_same_implementation_as_cudnn_frontend(
 
 
 def test_dynamic_shapes_and_double_compute_type_use_the_composite_graph() -> None:
-    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute=data_type.DOUBLE)):
+    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute_type=data_type.DOUBLE)):
         recorder = RecordingGraph(situation=situation)
         add_sdpa(recorder)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
@@ -444,13 +491,13 @@ def test_float32_uses_the_composite_graph_and_double_and_int8_are_refused(
 ) -> None:
     """The unified operation would run a 16-bit kernel on float32 data."""
     recorder = RecordingGraph(version)
-    tensors = {name: bshd_tensor(kind=kind) for name in "qkv"}
+    tensors = {name: make_bshd_tensor(kind=kind) for name in "qkv"}
     if kind is FLOAT and implementation is not UNIFIED:
         add_sdpa(recorder, implementation=implementation, **tensors)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
         return
     add_sdpa(recorder, implementation=implementation, **tensors)
-    with pytest.raises(Refused, match="elements of other types than fp16, bf16"):
+    with pytest.raises(NotSupportedError, match="elements of other types than fp16, bf16"):
         recorder.graph()
 
 
@@ -458,14 +505,14 @@ def test_stats_together_with_score_max_are_refused() -> None:
     recorder = RecordingGraph()
     add_sdpa(recorder, generate_stats=True, score_max=tensor([2, 4, 128, 1], [512, 128, 1, 1], FLOAT))
     recorder.validate()
-    with pytest.raises(Refused, match="invalid"):
+    with pytest.raises(NotSupportedError, match="invalid"):
         recorder.graph()
 
 
 def test_the_inverse_dropout_scale_is_used_in_the_backward_pass() -> None:
     recorder = RecordingGraph()
     mask = tensor([2, 4, 128, 128], [65536, 16384, 128, 1], HALF)
-    add_sdpa_backward(recorder, dropout=(mask, scalar_tensor(name="scale"), scalar_tensor(name="inverse")))
+    add_sdpa_backward(recorder, dropout=(mask, make_scalar_tensor(name="scale"), make_scalar_tensor(name="inverse")))
     graph = recorder.graph()
     readers = {
         name: [op for op in graph.ops if name in {t.name for t in op.inputs().values()}] for name in ("inverse",)
@@ -478,16 +525,16 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
     add_sdpa(recorder, use_alibi_mask=True, use_causal_mask=True)
     graph = recorder.graph()
     assert recorder.emitter is not None
-    assert recorder.emitter.constants == {graph.tensor("alibi_slopes").uid: alibi_slopes(4)}
-    assert alibi_slopes(4) == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
-    assert alibi_slopes(6)[4:] == [2.0**-1, 2.0**-3]
+    assert recorder.emitter.constants == {graph.tensor("alibi_slopes").uid: make_alibi_slopes(4)}
+    assert make_alibi_slopes(4) == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
+    assert make_alibi_slopes(6)[4:] == [2.0**-1, 2.0**-3]
 
 
 def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
     def has_ragged_scratch(d: int, sm: int) -> bool:
         recorder = RecordingGraph((9, 19, 0), sm)
-        tensors = {name: set_ragged(bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
-        gradients = add_sdpa_backward(recorder, **tensors, **padding_mask_options(), max_total_seq_len_q=128, d=d)
+        tensors = {name: set_ragged(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
+        gradients = add_sdpa_backward(recorder, **tensors, **make_padding_mask_options(), max_total_seq_len_q=128, d=d)
         assert gradients[0] is not None
         set_ragged(gradients[0])
         return recorder.graph().tensor("dq_accum").ragged_offset is not None
@@ -498,24 +545,24 @@ def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
 
 
 def test_deterministic_backward_attention_selects_an_engine_on_blackwell() -> None:
-    def engine_choice_of(sm: int, method: Callable[..., Any], **options: Any) -> Any:
+    def choose_engine(sm: int, method: Callable[..., Any], **options: Any) -> Any:
         recorder = RecordingGraph((9, 28, 0), sm)
         method(recorder, **options)
-        return recorder._nodes[0].engine_choice(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
+        return recorder._nodes[0].choose_engine(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
 
-    assert engine_choice_of(90, add_sdpa_backward, use_deterministic_algorithm=True) is None
-    assert engine_choice_of(100, add_sdpa_backward) is None
-    chosen = engine_choice_of(100, add_sdpa_backward, use_deterministic_algorithm=True)
+    assert choose_engine(90, add_sdpa_backward, use_deterministic_algorithm=True) is None
+    assert choose_engine(100, add_sdpa_backward) is None
+    chosen = choose_engine(100, add_sdpa_backward, use_deterministic_algorithm=True)
     assert (chosen.engine, chosen.knobs[KnobType.STAGES]) == (5, 2)
-    assert engine_choice_of(100, add_sdpa_fp8_backward) is not None
-    assert engine_choice_of(100, add_sdpa) is None
+    assert choose_engine(100, add_sdpa_fp8_backward) is not None
+    assert choose_engine(100, add_sdpa) is None
 
 
 def test_only_one_of_k_and_v_may_be_paged() -> None:
     recorder = RecordingGraph()
-    options = paged_kv_options() | padding_mask_options()
+    options = make_paged_kv_options() | make_padding_mask_options()
     del options["paged_attention_v_table"]
-    options |= {"v": bshd_tensor(), "implementation": COMPOSITE}
+    options |= {"v": make_bshd_tensor(), "implementation": COMPOSITE}
     add_sdpa(recorder, **options)
     loads = [op for op in recorder.graph().ops if "PAGED" in op.kind.name]
     assert [op.inputs()["container"].dims for op in loads] == [(4, 4, 64, 64)]
@@ -524,8 +571,8 @@ def test_only_one_of_k_and_v_may_be_paged() -> None:
 
 def test_sdpa_refuses_fp8_tensors() -> None:
     recorder = RecordingGraph()
-    add_sdpa(recorder, **{name: bshd_tensor(kind=FP8) for name in "qkv"})
-    with pytest.raises(Refused, match="FP8_E4M3"):
+    add_sdpa(recorder, **{name: make_bshd_tensor(kind=FP8) for name in "qkv"})
+    with pytest.raises(NotSupportedError, match="FP8_E4M3"):
         recorder.graph()
 
 

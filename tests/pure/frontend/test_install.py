@@ -13,21 +13,21 @@ import pytest
 from cudnn_backend_py.frontend.__main__ import main
 from tests.support.child import ROOT, FinishedChild, run_code, run_python
 
-RUNNER = ("-m", "cudnn_backend_py.frontend")
-SHOW = """
+FRONTEND_COMMAND = ("-m", "cudnn_backend_py.frontend")
+SHOW_PROGRAM = """
 import json, sys, cudnn
 print(json.dumps({"argv": sys.argv, "name": __name__, "path": sys.path[0], "cudnn": cudnn.__file__}))
 """
 
 
 def run_frontend(*arguments: str, **options: Any) -> FinishedChild:
-    return run_python([*RUNNER, *arguments], **options)
+    return run_python([*FRONTEND_COMMAND, *arguments], **options)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script_path(tmp_path: Path) -> Path:
     path = tmp_path / "show.py"
-    path.write_text(SHOW)
+    path.write_text(SHOW_PROGRAM)
     return path
 
 
@@ -148,31 +148,31 @@ def test_collect_env_prints_text_or_json() -> None:
 # The module that runs programs
 
 
-def test_a_script_runs_as_if_started_by_python(script: Path) -> None:
-    done = run_frontend(str(script), "--target", "of the script", "-x", check=True)
+def test_a_script_runs_as_if_started_by_python(script_path: Path) -> None:
+    done = run_frontend(str(script_path), "--target", "of the script", "-x", check=True)
     shown = json.loads(done.stdout)
-    assert shown["argv"] == [str(script), "--target", "of the script", "-x"]
-    assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
+    assert shown["argv"] == [str(script_path), "--target", "of the script", "-x"]
+    assert (shown["name"], shown["path"]) == ("__main__", str(script_path.parent))
     assert shown["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
 
 
-def test_a_module_runs_as_if_started_by_python(script: Path) -> None:
+def test_a_module_runs_as_if_started_by_python(script_path: Path) -> None:
     done = run_frontend(
         "--target",
         "h100",
         "-m",
         "show",
         "--help",
-        cwd=script.parent,
-        environment=environment_with_package(),
+        cwd=script_path.parent,
+        environment=make_environment_with_package(),
         check=True,
     )
     shown = json.loads(done.stdout)
-    assert shown["argv"] == [str(script), "--help"]
-    assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
+    assert shown["argv"] == [str(script_path), "--help"]
+    assert (shown["name"], shown["path"]) == ("__main__", str(script_path.parent))
 
 
-def environment_with_package() -> dict[str, str]:
+def make_environment_with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -186,14 +186,22 @@ def test_a_script_has_the_same_exit_status_and_traceback_as_with_python(tmp_path
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_child_processes_import_the_frontend_only_on_request(tmp_path: Path, script: Path) -> None:
+def test_child_processes_import_the_frontend_only_on_request(tmp_path: Path, script_path: Path) -> None:
     parent = tmp_path / "parent.py"
-    parent.write_text(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script)!r}]).returncode)")
+    parent.write_text(
+        f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script_path)!r}]).returncode)"
+    )
     done = run_frontend(
-        "--children", "--target", "h100", str(parent), cwd=tmp_path, environment=environment_with_package(), check=True
+        "--children",
+        "--target",
+        "h100",
+        str(parent),
+        cwd=tmp_path,
+        environment=make_environment_with_package(),
+        check=True,
     )
     assert json.loads(done.stdout)["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
-    done = run_frontend(str(parent), cwd=tmp_path, environment=environment_with_package())
+    done = run_frontend(str(parent), cwd=tmp_path, environment=make_environment_with_package())
     assert "cudnn_backend_py/frontend" not in done.stdout
 
 
@@ -205,7 +213,9 @@ def test_multiprocessing_workers_import_the_frontend(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        print(pool.map(name, [0]))\n"
     )
-    done = run_frontend("--children", str(parent), cwd=tmp_path, environment=environment_with_package(), check=True)
+    done = run_frontend(
+        "--children", str(parent), cwd=tmp_path, environment=make_environment_with_package(), check=True
+    )
     assert done.stdout == "['HALF']\n"
 
 
@@ -228,8 +238,8 @@ def test_a_wrong_command_line_is_refused(
     assert "cudnn" not in sys.modules
 
 
-def test_an_unknown_target_is_refused(script: Path) -> None:
-    done = run_frontend("--target", "h1000", str(script))
+def test_an_unknown_target_is_refused(script_path: Path) -> None:
+    done = run_frontend("--target", "h1000", str(script_path))
     assert done.code == 2
     assert done.stderr.startswith("unknown-target: ")
 

@@ -11,7 +11,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DescriptorType, Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph import Op
-from tests.compat.programs import PROGRAMS, Maker
+from tests.compat.programs import PROGRAMS, GraphMaker
 from tests.support.built import FRONTEND_METHODS, KINDS_WRITTEN_AS_PARTS
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -24,45 +24,49 @@ def set_target_b200() -> Iterator[None]:
     set_default_target(None)
 
 
-def add_bn_finalize(m: Maker) -> Any:
-    return m.g.bn_finalize(
-        *(m.f(1, 32, 1, 1) for _ in range(4)), m.one(), m.one(), *(m.f(1, 32, 1, 1) for _ in range(2)), m.one()
+def add_bn_finalize(m: GraphMaker) -> Any:
+    return m.graph.bn_finalize(
+        *(m.add_float_tensor(1, 32, 1, 1) for _ in range(4)),
+        m.add_scalar(),
+        m.add_scalar(),
+        *(m.add_float_tensor(1, 32, 1, 1) for _ in range(2)),
+        m.add_scalar(),
     )
 
 
-def add_pooling(m: Maker) -> Any:
-    return m.g.resample(m.images()[0], [2, 2], [2, 2], [0, 0], [0, 0])
+def add_pooling(m: GraphMaker) -> Any:
+    return m.graph.resample(m.add_images()[0], [2, 2], [2, 2], [0, 0], [0, 0])
 
 
-def add_rng(m: Maker) -> Any:
-    seed, offset = (m.t(1, 1, 1, 1, kind="INT64") for _ in range(2))
-    made = m.g.rng(seed, offset, cudnn.rng_distribution.BERNOULLI, 0.5)
+def add_rng(m: GraphMaker) -> Any:
+    seed, offset = (m.add_tensor(1, 1, 1, 1, kind="INT64") for _ in range(2))
+    made = m.graph.rng(seed, offset, cudnn.rng_distribution.BERNOULLI, 0.5)
     return made.set_dim([2, 4, 64, 64]).set_stride([4 * 64 * 64, 64 * 64, 64, 1]).set_data_type(FLOAT)
 
 
-def add_paged_cache_load(m: Maker) -> Any:
-    table, length = m.t(2, 1, 4, 1, kind="INT32"), m.t(2, 1, 1, 1, kind="INT32")
-    made = m.g.paged_cache_load(m.t(8, 4, 32, 64), length, table)
+def add_paged_cache_load(m: GraphMaker) -> Any:
+    table, length = m.add_tensor(2, 1, 4, 1, kind="INT32"), m.add_tensor(2, 1, 1, 1, kind="INT32")
+    made = m.graph.paged_cache_load(m.add_tensor(8, 4, 32, 64), length, table)
     return made.set_dim([2, 4, 128, 64]).set_stride([4 * 128 * 64, 128 * 64, 64, 1])
 
 
-def add_virtual_slice(m: Maker) -> Any:
+def add_virtual_slice(m: GraphMaker) -> Any:
     """Add a slice of a virtual tensor; a slice of a tensor in memory would become an offset."""
-    return m.g.slice(m.g.relu(m.t(2, 8, 16)), [slice(0, 1), slice(2, 6), slice(0, 16)])
+    return m.graph.slice(m.graph.relu(m.add_tensor(2, 8, 16)), [slice(0, 1), slice(2, 6), slice(0, 16)])
 
 
-def add_transpose(m: Maker) -> Any:
+def add_transpose(m: GraphMaker) -> Any:
     return PROGRAMS["transpose"](m).set_data_type(HALF)
 
 
-def add_composite_attention(m: Maker) -> Any:
+def add_composite_attention(m: GraphMaker) -> Any:
     """Add forward attention as many operations; by default it would be one."""
-    q, k, v = (m.t(2, 4, 64, 64) for _ in "qkv")
+    q, k, v = (m.add_tensor(2, 4, 64, 64) for _ in "qkv")
     many = cudnn.attention_implementation.COMPOSITE
-    return m.g.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)
+    return m.graph.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)
 
 
-MORE: dict[str, Callable[[Maker], Any]] = {
+MORE_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
     "bn_finalize": add_bn_finalize,
     "resample": add_pooling,
     "rng": add_rng,
@@ -73,26 +77,28 @@ MORE: dict[str, Callable[[Maker], Any]] = {
 }
 
 
-def iter_ops(graph: Graph) -> Iterator[Op]:
+def iterate_operations(graph: Graph) -> Iterator[Op]:
     for op in graph.ops:
         yield op
         for inner in op.subgraphs():
-            yield from iter_ops(inner)
+            yield from iterate_operations(inner)
 
 
-CELLS = [(kind, name) for kind, names in FRONTEND_METHODS.items() for name in names]
+KINDS_AND_METHODS = [(kind, name) for kind, names in FRONTEND_METHODS.items() for name in names]
 
 
-@pytest.mark.parametrize(("kind", "name"), CELLS, ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(("kind", "name"), KINDS_AND_METHODS, ids=lambda value: getattr(value, "name", str(value)))
 def test_each_frontend_method_adds_the_documented_operation(kind: DescriptorType, name: str) -> None:
-    programs = [(MORE.get(key) or make) for key, make in {**PROGRAMS, **MORE}.items() if key.startswith(name)]
+    programs = [
+        (MORE_PROGRAMS.get(key) or make) for key, make in {**PROGRAMS, **MORE_PROGRAMS}.items() if key.startswith(name)
+    ]
     found = set()
     for make in programs:
-        m = Maker(cudnn)
+        m = GraphMaker(cudnn)
         make(m)
         try:
-            m.g.validate()
+            m.graph.validate()
         except cudnn.cudnnGraphNotSupportedError:  # attention of one direction only
             continue
-        found |= {op.kind for op in iter_ops(m.g.graph())}
+        found |= {op.kind for op in iterate_operations(m.graph.graph())}
     assert (kind in found) != (kind in KINDS_WRITTEN_AS_PARTS)

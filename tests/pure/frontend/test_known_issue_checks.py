@@ -30,11 +30,11 @@ MADE_UP_ISSUE = KnownIssue(
     attention=lambda use: use.problem.seq_q == 96,
     refused=True,
 )
-PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
+ATTENTION_PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 
 @pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
-def known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
+def made_up_known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Add a made-up known issue to the table: one that the builder refuses, or one that it only reports."""
     made = dataclasses.replace(MADE_UP_ISSUE, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
@@ -42,83 +42,93 @@ def known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def is_refused(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
-    return known_issue.refused and version >= AFFECTED_VERSION and sm == 90
+def is_refused(made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
+    return made_up_known_issue.refused and version >= AFFECTED_VERSION and sm == 90
 
 
 @pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
 @pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
 def test_builder_refuses_or_reports_the_known_issue(
-    known_issue: KnownIssue, build: Any, version: tuple[int, int, int], sm: int
+    made_up_known_issue: KnownIssue, build: Any, version: tuple[int, int, int], sm: int
 ) -> None:
-    if is_refused(known_issue, version, sm):
+    if is_refused(made_up_known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up") as caught:
-            build(PROBLEM, version=version, sm=sm)
+            build(ATTENTION_PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        seen = list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
-        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= AFFECTED_VERSION and sm == 90)
+        seen = list_issue_warning_categories(lambda: build(ATTENTION_PROBLEM, version=version, sm=sm), "made-up")
+        assert seen == [KnownIssueWarning] * (
+            not made_up_known_issue.refused and version >= AFFECTED_VERSION and sm == 90
+        )
     assert (
-        list_issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up")
+        list_issue_warning_categories(
+            lambda: build(ATTENTION_PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up"
+        )
         == []
     )
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (AFFECTED_VERSION, None)])
 def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
-    known_issue: KnownIssue, version: Any, sm: int | None
+    made_up_known_issue: KnownIssue, version: Any, sm: int | None
 ) -> None:
     """A refused issue is refused for unknown versions and architectures too; a reported one gives no warning then."""
-    if known_issue.refused:
+    if made_up_known_issue.refused:
         with pytest.raises(GraphError, match="made-up"):
-            attention.sdpa_forward(PROBLEM, version=version, sm=sm)
+            attention.sdpa_forward(ATTENTION_PROBLEM, version=version, sm=sm)
     else:
         assert (
-            list_issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up")
+            list_issue_warning_categories(
+                lambda: attention.sdpa_forward(ATTENTION_PROBLEM, version=version, sm=sm), "made-up"
+            )
             == []
         )
 
 
-def test_a_known_issue_is_reported_once(known_issue: KnownIssue) -> None:
-    if not known_issue.refused:
+def test_a_known_issue_is_reported_once(made_up_known_issue: KnownIssue) -> None:
+    if not made_up_known_issue.refused:
         seen = [
             list_issue_warning_categories(
-                lambda: attention.sdpa_forward(PROBLEM, version=AFFECTED_VERSION, sm=90), "made-up"
+                lambda: attention.sdpa_forward(ATTENTION_PROBLEM, version=AFFECTED_VERSION, sm=90), "made-up"
             )
             for _ in range(2)
         ]
         assert seen == [[KnownIssueWarning], []]
 
 
-def test_find_known_issues_returns_the_known_issue(known_issue: KnownIssue) -> None:
-    graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
-    assert known_issue in find_known_issues(graph, 90, AFFECTED_VERSION)
-    assert known_issue not in find_known_issues(graph, 90, UNAFFECTED_VERSION)
-    assert known_issue not in find_known_issues(graph, 100, AFFECTED_VERSION)
+def test_find_known_issues_returns_the_known_issue(made_up_known_issue: KnownIssue) -> None:
+    graph = attention.sdpa_forward(ATTENTION_PROBLEM, allow_hazards=True)
+    assert made_up_known_issue in find_known_issues(graph, 90, AFFECTED_VERSION)
+    assert made_up_known_issue not in find_known_issues(graph, 90, UNAFFECTED_VERSION)
+    assert made_up_known_issue not in find_known_issues(graph, 100, AFFECTED_VERSION)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
 def test_torch_operators_refuse_or_report_the_known_issue(
-    known_issue: KnownIssue, version: tuple[int, int, int], sm: int
+    made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int
 ) -> None:
     whole = TensorLayout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
     tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
     options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
-    if is_refused(known_issue, version, sm):
+    if is_refused(made_up_known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up"):
             make_attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
         seen = list_issue_warning_categories(
             lambda: make_attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
-        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= AFFECTED_VERSION and sm == 90)
+        assert seen == [KnownIssueWarning] * (
+            not made_up_known_issue.refused and version >= AFFECTED_VERSION and sm == 90
+        )
 
 
 @pytest.mark.parametrize(("version", "sm"), [(AFFECTED_VERSION, 90), (UNAFFECTED_VERSION, 90), (AFFECTED_VERSION, 100)])
-def test_frontend_reports_the_known_issue(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
+def test_frontend_reports_the_known_issue(
+    made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int
+) -> None:
     """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
     recorder = RecordingGraph(version, sm)
-    call_frontend_attention(recorder, PROBLEM, backward=False, unified=False)
+    call_frontend_attention(recorder, ATTENTION_PROBLEM, backward=False, unified=False)
     assert list_issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
         version >= AFFECTED_VERSION and sm == 90
     )

@@ -18,8 +18,8 @@ from tests.support.child import run_python
 from tests.support.frontend_attention import RecordingGraph
 from tests.support.issue_warnings import list_issue_warning_categories
 
-PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
-RUNNER = ["-m", "cudnn_backend_py.frontend"]
+PACKED_BOOLEANS_WARNING = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
+FRONTEND_COMMAND = ["-m", "cudnn_backend_py.frontend"]
 
 
 def write_notebook(folder: Path, *cells: str | list[str], kind: str = "code") -> Path:
@@ -80,7 +80,7 @@ def test_a_notebook_runs_in_its_folder_as_in_jupyter(tmp_path: Path) -> None:
         "import asyncio\nasync def four():\n    return 4\nawait asyncio.sleep(0)\nprint(await four())",
         "def f(x: int) -> str: ...\nprint(f.__annotations__['x'] is int)",
     )
-    done = run_python([*RUNNER, str(path)], check=True)
+    done = run_python([*FRONTEND_COMMAND, str(path)], check=True)
     assert done.stdout.split("\n")[:3] == ["3 data", "4", "True"]
 
 
@@ -91,13 +91,13 @@ def test_cells_share_the_namespace_of_the_main_module(tmp_path: Path) -> None:
         "def read():\n    return value.name",
         "print(read(), __name__, sys.argv[1:], sys.modules['__main__'].value is value)",
     )
-    done = run_python([*RUNNER, str(path), "--epochs", "3"], check=True)
+    done = run_python([*FRONTEND_COMMAND, str(path), "--epochs", "3"], check=True)
     assert done.stdout.split("\n")[0] == "HALF __main__ ['--epochs', '3'] True"
 
 
 def test_the_traceback_shows_the_failing_cell(tmp_path: Path) -> None:
     path = write_notebook(tmp_path, "a = 1", "b = 2\nraise ValueError(a + b)")
-    done = run_python([*RUNNER, str(path)])
+    done = run_python([*FRONTEND_COMMAND, str(path)])
     assert done.code == 1
     assert f'File "{path}, cell 2", line 2' in done.stderr
     assert "raise ValueError(a + b)" in done.stderr
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_a_notebook_is_reported(tmp_path: Path, content: str)
     assert error.code == "notebook"
     with pytest.raises(FrontendUsageError):  # before any cell runs
         select_program([str(path)])
-    done = run_python([*RUNNER, str(path)])
+    done = run_python([*FRONTEND_COMMAND, str(path)])
     assert done.code == 2
     assert done.stderr.startswith("notebook: ")
 
@@ -133,7 +133,7 @@ def test_only_reaching_execute_under_target_exits_with_status_0(tmp_path: Path) 
     for code, status, word in (("plan-without-device", 0, "reached execute: here"), ("other", 1, "other: here")):
         shown = path.with_name(f"{code}.ipynb")
         shown.write_text(path.read_text().replace("CODE", repr(code)))
-        done = run_python([*RUNNER, "--target", "h100", str(shown)])
+        done = run_python([*FRONTEND_COMMAND, "--target", "h100", str(shown)])
         assert (done.code, done.stderr.rstrip().splitlines()[-1].endswith(word)) == (status, True), done.stderr
 
 
@@ -155,7 +155,7 @@ def test_booleans_in_memory_give_a_warning_with_every_version(
     greater.set_data_type(data_type.BOOLEAN)
     both = g.logical_and(a=greater, b=mask, compute_data_type=data_type.BOOLEAN)
     both.set_output(True).set_data_type(data_type.BOOLEAN)
-    with pytest.warns(FrontendKnownIssueWarning, match=PACKED):
+    with pytest.warns(FrontendKnownIssueWarning, match=PACKED_BOOLEANS_WARNING):
         g.graph()
 
 

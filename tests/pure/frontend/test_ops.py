@@ -43,7 +43,7 @@ class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
         self.record = GraphRecord()
-        self.context: Any = SimpleNamespace(io=HALF, intermediate=FLOAT, compute=FLOAT, version=version)
+        self.context: Any = SimpleNamespace(io_type=HALF, intermediate_type=FLOAT, compute_type=FLOAT, version=version)
 
     def validate(self) -> None:
         for node in self._nodes:
@@ -58,7 +58,7 @@ class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, 
         return emitter
 
     def graph(self) -> Graph:
-        return self.emitter().g.graph()
+        return self.emitter().builder.graph()
 
 
 def make_tensor(*dims: int, last: bool = False, **options: Any) -> tensor:
@@ -66,79 +66,81 @@ def make_tensor(*dims: int, last: bool = False, **options: Any) -> tensor:
     return tensor(dims, channels_last(dims) if last else pack_strides(dims), **options)
 
 
-def scalar_tensor(kind: data_type = FLOAT) -> tensor:
+def make_scalar_tensor(kind: data_type = FLOAT) -> tensor:
     return make_tensor(1, 1, 1, 1, data_type=kind, is_pass_by_value=True)
 
 
-def nhwc(*dims: int) -> tuple[list[int], list[int]]:
+def make_nhwc_layout(*dims: int) -> tuple[list[int], list[int]]:
     return list(dims), list(channels_last(dims))
 
 
-def row_major(*dims: int) -> tuple[list[int], list[int]]:
+def make_row_major_layout(*dims: int) -> tuple[list[int], list[int]]:
     return list(dims), pack_strides(dims)
 
 
 # Keywords, in their positional order; "=" marks those with a default.
-STANDARD = " compute_data_type= name="
-UNARY = (
+STANDARD_KEYWORDS = " compute_data_type= name="
+UNARY_METHODS = (
     "abs ceil cos elu erf exp floor gelu gelu_approx_tanh identity log logical_not neg reciprocal rsqrt sigmoid sin "
     "softplus sqrt tan tanh genstats"
 )
-GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
+METHODS_WITH_GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
 
 
-def same_signatures(names: str, signature: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), signature + STANDARD)
+def repeat_signature(names: str, signature: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), signature + STANDARD_KEYWORDS)
 
 
-SIGNATURES = {
-    **same_signatures(UNARY, "input"),
-    **same_signatures("add add_square div logical_and logical_or mul sub", "a b"),
-    **same_signatures("max min mod pow", "input0 input1"),
-    **same_signatures("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
-    **{f"{name}_backward": "loss input" + STANDARD for name in GRADIENTS.split()},
-    "bias": "input bias" + STANDARD,
-    "scale": "input scale" + STANDARD,
-    "binary_select": "input0 input1 mask" + STANDARD,
-    "gen_index": "input axis" + STANDARD,
-    "relu": "input negative_slope= lower_clip= upper_clip=" + STANDARD,
-    "relu_backward": "loss input negative_slope= lower_clip= upper_clip=" + STANDARD,
-    "leaky_relu": "input negative_slope" + STANDARD,
-    "leaky_relu_backward": "loss input negative_slope" + STANDARD,
-    "swish": "input swish_beta=" + STANDARD,
+EXPECTED_SIGNATURES = {
+    **repeat_signature(UNARY_METHODS, "input"),
+    **repeat_signature("add add_square div logical_and logical_or mul sub", "a b"),
+    **repeat_signature("max min mod pow", "input0 input1"),
+    **repeat_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **{f"{name}_backward": "loss input" + STANDARD_KEYWORDS for name in METHODS_WITH_GRADIENTS.split()},
+    "bias": "input bias" + STANDARD_KEYWORDS,
+    "scale": "input scale" + STANDARD_KEYWORDS,
+    "binary_select": "input0 input1 mask" + STANDARD_KEYWORDS,
+    "gen_index": "input axis" + STANDARD_KEYWORDS,
+    "relu": "input negative_slope= lower_clip= upper_clip=" + STANDARD_KEYWORDS,
+    "relu_backward": "loss input negative_slope= lower_clip= upper_clip=" + STANDARD_KEYWORDS,
+    "leaky_relu": "input negative_slope" + STANDARD_KEYWORDS,
+    "leaky_relu_backward": "loss input negative_slope" + STANDARD_KEYWORDS,
+    "swish": "input swish_beta=" + STANDARD_KEYWORDS,
     "swish_backward": "loss input compute_data_type= swish_beta= name=",
     "matmul": "A B compute_data_type= padding= name=",
-    "reduction": "input mode" + STANDARD + " group_offset=",
+    "reduction": "input mode" + STANDARD_KEYWORDS + " group_offset=",
     "reshape": "input name= reshape_mode=",
-    "transpose": "input permutation" + STANDARD,
-    "slice": "input slices=" + STANDARD,
+    "transpose": "input permutation" + STANDARD_KEYWORDS,
+    "slice": "input slices=" + STANDARD_KEYWORDS,
     "concatenate": "inputs axis in_place_index= name=",
-    "block_scale_quantize": "input block_size axis= transpose=" + STANDARD,
-    "block_scale_dequantize": "input descale block_size is_negative_scale=" + STANDARD,
-    "rope": "input freqs output_scale= rope_dim=" + STANDARD,  # since 1.32
-    "rope_backward": "dY freqs output_scale= rope_dim=" + STANDARD,
+    "block_scale_quantize": "input block_size axis= transpose=" + STANDARD_KEYWORDS,
+    "block_scale_dequantize": "input descale block_size is_negative_scale=" + STANDARD_KEYWORDS,
+    "rope": "input freqs output_scale= rope_dim=" + STANDARD_KEYWORDS,  # since 1.32
+    "rope_backward": "dY freqs output_scale= rope_dim=" + STANDARD_KEYWORDS,
     "moe_grouped_matmul": "token weight first_token_offset token_index= token_ks= mode= compute_data_type= top_k= "
     "name= top_k_scores=",
-    "moe_grouped_matmul_bwd": "doutput token first_token_offset" + STANDARD,
-    "layernorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD,
-    "instancenorm": "norm_forward_phase input scale bias epsilon" + STANDARD,
-    "adalayernorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD,
-    "rmsnorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD,
-    "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum peer_stats=" + STANDARD,
-    "batchnorm_inference": "input mean inv_variance scale bias" + STANDARD,
-    "batchnorm_backward": "grad input scale mean inv_variance peer_stats=" + STANDARD,
-    "layernorm_backward": "grad input scale= mean= inv_variance=" + STANDARD,
-    "adalayernorm_backward": "grad input scale mean inv_variance" + STANDARD,
-    "instancenorm_backward": "grad input scale mean= inv_variance=" + STANDARD,
-    "rmsnorm_backward": "grad input scale= inv_variance= has_dbias=" + STANDARD,
+    "moe_grouped_matmul_bwd": "doutput token first_token_offset" + STANDARD_KEYWORDS,
+    "layernorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD_KEYWORDS,
+    "instancenorm": "norm_forward_phase input scale bias epsilon" + STANDARD_KEYWORDS,
+    "adalayernorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD_KEYWORDS,
+    "rmsnorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD_KEYWORDS,
+    "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum peer_stats=" + STANDARD_KEYWORDS,
+    "batchnorm_inference": "input mean inv_variance scale bias" + STANDARD_KEYWORDS,
+    "batchnorm_backward": "grad input scale mean inv_variance peer_stats=" + STANDARD_KEYWORDS,
+    "layernorm_backward": "grad input scale= mean= inv_variance=" + STANDARD_KEYWORDS,
+    "adalayernorm_backward": "grad input scale mean inv_variance" + STANDARD_KEYWORDS,
+    "instancenorm_backward": "grad input scale mean= inv_variance=" + STANDARD_KEYWORDS,
+    "rmsnorm_backward": "grad input scale= inv_variance= has_dbias=" + STANDARD_KEYWORDS,
 }
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("name", EXPECTED_SIGNATURES)
 def test_parameter_names_equal_those_of_cudnn_frontend(name: str) -> None:
     method = getattr(OperationRecorder, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    assert " ".join(item.name + "=" * (item.default is not item.empty) for item in parameters) == SIGNATURES[name]
+    assert (
+        " ".join(item.name + "=" * (item.default is not item.empty) for item in parameters) == EXPECTED_SIGNATURES[name]
+    )
     assert method.__name__ == name
     assert method.__doc__
 
@@ -162,19 +164,21 @@ def test_stride_helpers_return_the_expected_strides(strides: Sequence[int], want
     assert list(strides) == wanted
 
 
-Made = tuple[list[int], list[int]]
+DimsAndStrides = tuple[list[int], list[int]]
 IMAGE, ROWS = (8, 32, 4, 6), (64, 32, 1, 1)
 
 
-def norm_case(kind: str, scale: tensor, last: bool = True) -> Callable[[OperationRecorder], list[tensor | None]]:
+def make_norm_case(kind: str, scale: tensor, last: bool = True) -> Callable[[OperationRecorder], list[tensor | None]]:
     def add_norm(g: OperationRecorder) -> list[tensor | None]:
         bias = make_tensor(*scale.dim)
-        return getattr(g, kind)(TRAINING, make_tensor(*IMAGE, last=last), scale, bias, scalar_tensor())  # type: ignore[no-any-return]
+        return getattr(g, kind)(TRAINING, make_tensor(*IMAGE, last=last), scale, bias, make_scalar_tensor())  # type: ignore[no-any-return]
 
     return add_norm
 
 
-def norm_backward_case(kind: str, scale: tensor, **options: Any) -> Callable[[OperationRecorder], list[tensor | None]]:
+def make_norm_backward_case(
+    kind: str, scale: tensor, **options: Any
+) -> Callable[[OperationRecorder], list[tensor | None]]:
     def add_norm_backward(g: OperationRecorder) -> list[tensor | None]:
         statistics = {"inv_variance": make_tensor(8, 1, 1, 1)} | (
             {} if "rms" in kind else {"mean": make_tensor(8, 1, 1, 1)}
@@ -193,24 +197,27 @@ def set_dims(made: tensor, *dims: int) -> tensor:
     return made.set_dim(dims)
 
 
-SQUARE = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
-INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]] = {
+SQUARE_WINDOW = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+INFERENCE_CASES: dict[str, tuple[Callable[[OperationRecorder], Any], list[DimsAndStrides | None]]] = {
     "add takes the layout of the operand it has the dims of": (
         lambda g: g.add(make_tensor(1, 32, 1, 1), make_tensor(*IMAGE, last=True)),
-        [nhwc(*IMAGE)],
+        [make_nhwc_layout(*IMAGE)],
     ),
     "add of two layouts takes that of the last operand": (
         lambda g: g.add(make_tensor(*IMAGE), make_tensor(*IMAGE, last=True)),
-        [nhwc(*IMAGE)],
+        [make_nhwc_layout(*IMAGE)],
     ),
     "add of what both broadcast": (
         lambda g: g.add(make_tensor(2, 8, 1, last=True), make_tensor(1, 8, 5)),
         [([2, 8, 5], [8, 1, 16])],
     ),
-    "add aligns dims at the last": (lambda g: g.add(make_tensor(2, 8, 4), make_tensor(4)), [row_major(2, 8, 4)]),
+    "add aligns dims at the last": (
+        lambda g: g.add(make_tensor(2, 8, 4), make_tensor(4)),
+        [make_row_major_layout(2, 8, 4)],
+    ),
     "matmul broadcasts the batch": (
         lambda g: g.matmul(make_tensor(1, 6, 8, 4), make_tensor(2, 1, 4, 5)),
-        [row_major(2, 6, 8, 5)],
+        [make_row_major_layout(2, 6, 8, 5)],
     ),
     "reduction with dims": (
         lambda g: set_dims(g.reduction(make_tensor(2, 3, 4, 5), reduction_mode.ADD), 1, 3, 1, 1),
@@ -220,15 +227,15 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
         lambda g: g.conv_fprop(
             make_tensor(4, 3, 16, 10), make_tensor(7, 3, 3, 3), padding=[1, 0], stride=[2, 1], dilation=[1, 2]
         ),
-        [nhwc(4, 7, 8, 6)],
+        [make_nhwc_layout(4, 7, 8, 6)],
     ),
     "convolution with two paddings": (
         lambda g: g.conv_fprop(make_tensor(4, 3, 16, 10), make_tensor(7, 3, 3, 3), [1, 0], [0, 1], [1, 1], [1, 1]),
-        [nhwc(4, 7, 15, 9)],
+        [make_nhwc_layout(4, 7, 15, 9)],
     ),
     "gradient of the image": (
-        lambda g: set_dims(g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE), 4, 3, 8, 8),
-        [nhwc(4, 3, 8, 8)],
+        lambda g: set_dims(g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE_WINDOW), 4, 3, 8, 8),
+        [make_nhwc_layout(4, 3, 8, 8)],
     ),
     "gradient of the image by its stride": (
         lambda g: g.conv_dgrad(
@@ -239,15 +246,15 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
             stride=[2, 1],
             dilation=[1, 2],
         ),
-        [nhwc(4, 3, 10, 9)],
+        [make_nhwc_layout(4, 3, 10, 9)],
     ),
     "gradient of the filter": (
-        lambda g: set_dims(g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE), 7, 3, 3, 3),
-        [nhwc(7, 3, 3, 3)],
+        lambda g: set_dims(g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE_WINDOW), 7, 3, 3, 3),
+        [make_nhwc_layout(7, 3, 3, 3)],
     ),
     "grouped matmul": (
         lambda g: g.moe_grouped_matmul(make_tensor(1, 256, 64), make_tensor(4, 64, 96), make_tensor(4, 1, 1)),
-        [row_major(1, 256, 96)],
+        [make_row_major_layout(1, 256, 96)],
     ),
     "grouped matmul that gathers": (
         lambda g: g.moe_grouped_matmul(
@@ -257,73 +264,85 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
             make_tensor(1, 512, 1),
             mode=moe_grouped_matmul_mode.GATHER,
         ),
-        [row_major(1, 512, 96)],
+        [make_row_major_layout(1, 512, 96)],
     ),
     "gradient of a grouped matmul": (
         lambda g: g.moe_grouped_matmul_bwd(make_tensor(1, 256, 96), make_tensor(1, 256, 64), make_tensor(4, 1, 1)),
         [([4, 64, 96], [6144, 1, 64])],
     ),
     "layernorm": (
-        norm_case("layernorm", make_tensor(1, 32, 4, 6)),
-        [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1]), ([8, 1, 1, 1], [1, 1, 1, 1])],
+        make_norm_case("layernorm", make_tensor(1, 32, 4, 6)),
+        [make_nhwc_layout(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1]), ([8, 1, 1, 1], [1, 1, 1, 1])],
     ),
     "layernorm over c": (
-        norm_case("layernorm", make_tensor(1, 32, 1, 1), last=False),
-        [row_major(*IMAGE), row_major(8, 1, 4, 6), row_major(8, 1, 4, 6)],
+        make_norm_case("layernorm", make_tensor(1, 32, 1, 1), last=False),
+        [make_row_major_layout(*IMAGE), make_row_major_layout(8, 1, 4, 6), make_row_major_layout(8, 1, 4, 6)],
     ),
     "adalayernorm": (
-        norm_case("adalayernorm", make_tensor(8, 1, 4, 6), last=False),
-        [row_major(*IMAGE), row_major(8, 32, 1, 1), row_major(8, 32, 1, 1)],
+        make_norm_case("adalayernorm", make_tensor(8, 1, 4, 6), last=False),
+        [make_row_major_layout(*IMAGE), make_row_major_layout(8, 32, 1, 1), make_row_major_layout(8, 32, 1, 1)],
     ),
-    "rmsnorm": (norm_case("rmsnorm", make_tensor(1, 32, 4, 6)), [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1])]),
+    "rmsnorm": (
+        make_norm_case("rmsnorm", make_tensor(1, 32, 4, 6)),
+        [make_nhwc_layout(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1])],
+    ),
     "instancenorm": (
-        norm_case("instancenorm", make_tensor(1, 32, 1, 1), last=False),
-        [row_major(*IMAGE), nhwc(8, 32, 1, 1), nhwc(8, 32, 1, 1)],
+        make_norm_case("instancenorm", make_tensor(1, 32, 1, 1), last=False),
+        [make_row_major_layout(*IMAGE), make_nhwc_layout(8, 32, 1, 1), make_nhwc_layout(8, 32, 1, 1)],
     ),
     "batchnorm": (
         lambda g: g.batchnorm(
-            make_tensor(*IMAGE), *[make_tensor(1, 32, 1, 1) for _ in range(4)], scalar_tensor(), scalar_tensor()
+            make_tensor(*IMAGE),
+            *[make_tensor(1, 32, 1, 1) for _ in range(4)],
+            make_scalar_tensor(),
+            make_scalar_tensor(),
         ),
-        [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 4],
+        [make_row_major_layout(*IMAGE), *[make_nhwc_layout(1, 32, 1, 1)] * 4],
     ),
     "batchnorm without running statistics": (
         lambda g: g.batchnorm(
-            make_tensor(*IMAGE), make_tensor(1, 32, 1, 1), make_tensor(1, 32, 1, 1), None, None, scalar_tensor(), None
+            make_tensor(*IMAGE),
+            make_tensor(1, 32, 1, 1),
+            make_tensor(1, 32, 1, 1),
+            None,
+            None,
+            make_scalar_tensor(),
+            None,
         ),
-        [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2, None, None],
+        [make_row_major_layout(*IMAGE), *[make_nhwc_layout(1, 32, 1, 1)] * 2, None, None],
     ),
     "layernorm in inference": (
         lambda g: g.layernorm(
-            INFERENCE, make_tensor(*IMAGE), make_tensor(1, 32, 4, 6), make_tensor(1, 32, 4, 6), scalar_tensor()
+            INFERENCE, make_tensor(*IMAGE), make_tensor(1, 32, 4, 6), make_tensor(1, 32, 4, 6), make_scalar_tensor()
         ),
-        [row_major(*IMAGE), None, None],
+        [make_row_major_layout(*IMAGE), None, None],
     ),
     "rmsnorm in inference": (
-        lambda g: g.rmsnorm(INFERENCE, make_tensor(*ROWS), make_tensor(1, 32, 1, 1), epsilon=scalar_tensor()),
-        [row_major(*ROWS), None],
+        lambda g: g.rmsnorm(INFERENCE, make_tensor(*ROWS), make_tensor(1, 32, 1, 1), epsilon=make_scalar_tensor()),
+        [make_row_major_layout(*ROWS), None],
     ),
     "gradients of layernorm": (
-        norm_backward_case("layernorm_backward", make_tensor(1, 32, 4, 6)),
-        [row_major(*IMAGE), *[row_major(1, 32, 4, 6)] * 2],
+        make_norm_backward_case("layernorm_backward", make_tensor(1, 32, 4, 6)),
+        [make_row_major_layout(*IMAGE), *[make_row_major_layout(1, 32, 4, 6)] * 2],
     ),
     "gradients of rmsnorm": (
-        norm_backward_case("rmsnorm_backward", make_tensor(1, 32, 4, 6), has_dbias=False),
-        [row_major(*IMAGE), row_major(1, 32, 4, 6), None],
+        make_norm_backward_case("rmsnorm_backward", make_tensor(1, 32, 4, 6), has_dbias=False),
+        [make_row_major_layout(*IMAGE), make_row_major_layout(1, 32, 4, 6), None],
     ),
     "gradients of instancenorm": (
-        norm_backward_case("instancenorm_backward", make_tensor(1, 32, 1, 1)),
-        [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
+        make_norm_backward_case("instancenorm_backward", make_tensor(1, 32, 1, 1)),
+        [make_nhwc_layout(*IMAGE), *[make_nhwc_layout(1, 32, 1, 1)] * 2],
     ),
     "gradients of batchnorm": (
-        norm_backward_case("batchnorm_backward", make_tensor(1, 32, 1, 1)),
-        [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
+        make_norm_backward_case("batchnorm_backward", make_tensor(1, 32, 1, 1)),
+        [make_nhwc_layout(*IMAGE), *[make_nhwc_layout(1, 32, 1, 1)] * 2],
     ),
     "gradients of adalayernorm": (
-        norm_backward_case("adalayernorm_backward", make_tensor(8, 1, 4, 6)),
-        [row_major(*IMAGE), *[row_major(8, 1, 4, 6)] * 2],
+        make_norm_backward_case("adalayernorm_backward", make_tensor(8, 1, 4, 6)),
+        [make_row_major_layout(*IMAGE), *[make_row_major_layout(8, 1, 4, 6)] * 2],
     ),
-    "genstats": (lambda g: g.genstats(make_tensor(*IMAGE)), [nhwc(1, 32, 1, 1)] * 2),
-    "reshape": (lambda g: set_dims(g.reshape(make_tensor(2, 8, 16)), 2, 16, 8), [nhwc(2, 16, 8)]),
+    "genstats": (lambda g: g.genstats(make_tensor(*IMAGE)), [make_nhwc_layout(1, 32, 1, 1)] * 2),
+    "reshape": (lambda g: set_dims(g.reshape(make_tensor(2, 8, 16)), 2, 16, 8), [make_nhwc_layout(2, 16, 8)]),
     "transpose": (
         lambda g: g.transpose(make_tensor(2, 8, 16, data_type=FLOAT), [2, 0, 1]),
         [([16, 2, 8], [1, 128, 16])],
@@ -334,7 +353,7 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
     ),
     "concatenate": (
         lambda g: g.concatenate([make_tensor(2, 8, 3, last=True), make_tensor(2, 4, 3)], 1),
-        [nhwc(2, 12, 3)],
+        [make_nhwc_layout(2, 12, 3)],
     ),
     "quantize and transpose along an axis from after": (
         lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32, axis=-2, transpose=True),
@@ -342,7 +361,7 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
     ),
     "quantize": (
         lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32),
-        [row_major(2, 64, 96), row_major(2, 64, 3)],
+        [make_row_major_layout(2, 64, 96), make_row_major_layout(2, 64, 3)],
     ),
     "quantize and transpose": (
         lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32, axis=1, transpose=True),
@@ -350,11 +369,11 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
     ),
     "dequantize": (
         lambda g: g.block_scale_dequantize(make_tensor(2, 64, 96), make_tensor(2, 64, 3), [1, 32]),
-        [row_major(2, 64, 96)],
+        [make_row_major_layout(2, 64, 96)],
     ),
     "resample": (
         lambda g: g.resample(make_tensor(*IMAGE), [3, 3], [1, 1], [1, 1], [1, 0], generate_index=True),
-        [nhwc(8, 32, 4, 5)] * 2,
+        [make_nhwc_layout(8, 32, 4, 5)] * 2,
     ),
     "resample without index": (
         lambda g: g.resample(
@@ -367,14 +386,14 @@ INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]
             padding_mode.ZERO_PAD,
             generate_index=True,
         ),
-        [nhwc(8, 32, 2, 3), None],
+        [make_nhwc_layout(8, 32, 2, 3), None],
     ),
 }
 
 
-@pytest.mark.parametrize("case", INFERRED)
+@pytest.mark.parametrize("case", INFERENCE_CASES)
 def test_dims_and_strides_are_inferred(case: str) -> None:
-    make, wanted = INFERRED[case]
+    make, wanted = INFERENCE_CASES[case]
     g = OperationRecorder()
     made = make(g)
     g.validate()
@@ -395,7 +414,7 @@ def test_default_tensor_names_equal_those_of_cudnn_frontend() -> None:
     c = g.matmul(a, b)
     d = g.relu(c, name="act")
     sums = g.genstats(d, name="gs")
-    y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=scalar_tensor())
+    y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=make_scalar_tensor())
     assert [item.name for item in (a, b, c, d, *sums)] == [
         "matmul.0::A",
         "weights",
@@ -423,12 +442,12 @@ def test_layernorm_infers_scale_bias_and_epsilon() -> None:
     scale, bias, epsilon = tensor(), tensor(), tensor(is_pass_by_value=True)
     g.layernorm(TRAINING, make_tensor(*IMAGE, last=True), scale, bias, epsilon)
     g.validate()
-    assert (scale.dim, scale.stride) == nhwc(1, 32, 4, 6)
+    assert (scale.dim, scale.stride) == make_nhwc_layout(1, 32, 4, 6)
     assert (bias.dim, epsilon.dim, epsilon.stride) == (scale.dim, [1] * 4, [1] * 4)
 
 
-X = make_tensor(2, 8, 16, data_type=FLOAT, name="x")
-REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any]]] = {
+INPUT_TENSOR = make_tensor(2, 8, 16, data_type=FLOAT, name="x")
+INVALID_NODES: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any]]] = {
     "operands that do not broadcast": (
         ValueError,
         "do not broadcast",
@@ -459,7 +478,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any
     "convolution of two ranks": (
         RuntimeError,
         r"X is \[4, 3, 8\], 4 dims are needed",
-        lambda g: g.conv_fprop(make_tensor(4, 3, 8), make_tensor(7, 3, 3, 3), **SQUARE),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 8), make_tensor(7, 3, 3, 3), **SQUARE_WINDOW),
     ),
     "convolution that never moves": (
         ValueError,
@@ -469,26 +488,30 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any
     "convolution of nothing": (
         ValueError,
         r"X is \[0, 3, 8, 8\]",
-        lambda g: g.conv_fprop(make_tensor(0, 3, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE),
+        lambda g: g.conv_fprop(make_tensor(0, 3, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE_WINDOW),
     ),
     "image gradient of two ranks": (
         RuntimeError,
         r"W is \[7, 3, 3\], 4 dims are needed",
-        lambda g: g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3), **SQUARE),
+        lambda g: g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3), **SQUARE_WINDOW),
     ),
     "weight gradient without dims": (
         ValueError,
         "not set",
-        lambda g: g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE),
+        lambda g: g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE_WINDOW),
     ),
-    "reduction without dims": (ValueError, "not set", lambda g: g.reduction(X, reduction_mode.ADD)),
+    "reduction without dims": (ValueError, "not set", lambda g: g.reduction(INPUT_TENSOR, reduction_mode.ADD)),
     "blocks along a dim that is not there": (
         ValueError,
         "axis 3 of block_scale_quantize 'block_scale_quantize.0' is out of range",
-        lambda g: g.block_scale_quantize(X, 32, axis=3),
+        lambda g: g.block_scale_quantize(INPUT_TENSOR, 32, axis=3),
     ),
-    "empty blocks": (RuntimeError, "not positive", lambda g: g.block_scale_quantize(X, 0)),
-    "empty blocks of scales": (RuntimeError, "not positive", lambda g: g.block_scale_dequantize(X, X, [1, 0])),
+    "empty blocks": (RuntimeError, "not positive", lambda g: g.block_scale_quantize(INPUT_TENSOR, 0)),
+    "empty blocks of scales": (
+        RuntimeError,
+        "not positive",
+        lambda g: g.block_scale_dequantize(INPUT_TENSOR, INPUT_TENSOR, [1, 0]),
+    ),
     "no phase": (
         ValueError,
         "forward phase",
@@ -497,14 +520,14 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any
             make_tensor(*IMAGE),
             make_tensor(1, 32, 4, 6),
             make_tensor(1, 32, 4, 6),
-            scalar_tensor(),
+            make_scalar_tensor(),
         ),
     ),
     "half of the running statistics": (
         ValueError,
         "MOMENTUM",
         lambda g: g.batchnorm(
-            make_tensor(*IMAGE), *[make_tensor(1, 32, 1, 1) for _ in range(4)], scalar_tensor(), None
+            make_tensor(*IMAGE), *[make_tensor(1, 32, 1, 1) for _ in range(4)], make_scalar_tensor(), None
         ),
     ),
     "no statistics": (
@@ -512,36 +535,36 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any
         "MEAN, INV_VARIANCE",
         lambda g: g.instancenorm_backward(make_tensor(*IMAGE), make_tensor(*IMAGE), make_tensor(1, 32, 1, 1)),
     ),
-    "reshape without dims": (ValueError, "not set", lambda g: g.reshape(X)),
+    "reshape without dims": (ValueError, "not set", lambda g: g.reshape(INPUT_TENSOR)),
     "logical reshape to another type": (
         RuntimeError,
         "mismatch",
         lambda g: set_dims(g.reshape(make_tensor(2, 8, 16), reshape_mode=reshape_mode.LOGICAL), 2, 16, 8),
     ),
-    "no permutation": (ValueError, "permutation", lambda g: g.transpose(X, [])),
-    "a wrong permutation": (RuntimeError, "invalid", lambda g: g.transpose(X, [0, 2, 2])),
+    "no permutation": (ValueError, "permutation", lambda g: g.transpose(INPUT_TENSOR, [])),
+    "a wrong permutation": (RuntimeError, "invalid", lambda g: g.transpose(INPUT_TENSOR, [0, 2, 2])),
     "transpose to another type": (RuntimeError, "mismatch", lambda g: g.transpose(make_tensor(2, 8, 16), [0, 2, 1])),
-    "slices of some dims": (ValueError, "1 slices for 3 dims", lambda g: g.slice(X, [slice(1)])),
-    "a slice backwards": (RuntimeError, "invalid step", lambda g: g.slice(X, [slice(None, None, -1)] * 3)),
+    "slices of some dims": (ValueError, "1 slices for 3 dims", lambda g: g.slice(INPUT_TENSOR, [slice(1)])),
+    "a slice backwards": (RuntimeError, "invalid step", lambda g: g.slice(INPUT_TENSOR, [slice(None, None, -1)] * 3)),
     "a slice to another type": (
         RuntimeError,
         "mismatch",
         lambda g: g.slice(make_tensor(2, 8, 16), [slice(1)] * 3).set_data_type(FLOAT),
     ),
     "nothing to concatenate": (RuntimeError, "no inputs", lambda g: g.concatenate([], 1)),
-    "a wrong axis": (RuntimeError, "invalid axis", lambda g: g.concatenate([X, X], 3)),
-    "no block size": (ValueError, "block size", lambda g: g.block_scale_dequantize(X, X, [])),
+    "a wrong axis": (RuntimeError, "invalid axis", lambda g: g.concatenate([INPUT_TENSOR, INPUT_TENSOR], 3)),
+    "no block size": (ValueError, "block size", lambda g: g.block_scale_dequantize(INPUT_TENSOR, INPUT_TENSOR, [])),
     "a dequantized output": (
         RuntimeError,
         "must be virtual",
-        lambda g: g.block_scale_dequantize(X, X, [1, 32]).set_output(True),
+        lambda g: g.block_scale_dequantize(INPUT_TENSOR, INPUT_TENSOR, [1, 32]).set_output(True),
     ),
     "gather without index": (
         ValueError,
         "TokenIndex",
-        lambda g: g.moe_grouped_matmul(X, X, X, mode=moe_grouped_matmul_mode.GATHER),
+        lambda g: g.moe_grouped_matmul(INPUT_TENSOR, INPUT_TENSOR, INPUT_TENSOR, mode=moe_grouped_matmul_mode.GATHER),
     ),
-    "None as an input": (ValueError, "IN_1", lambda g: g.add(X, None)),  # type: ignore[arg-type]
+    "None as an input": (ValueError, "IN_1", lambda g: g.add(INPUT_TENSOR, None)),  # type: ignore[arg-type]
     "resample in no mode": (
         ValueError,
         "invalid mode",
@@ -555,37 +578,37 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", INVALID_NODES)
 def test_validation_refuses_invalid_nodes(case: str) -> None:
-    kind, words, make = REFUSED[case]
+    kind, words, make = INVALID_NODES[case]
     g = OperationRecorder()
     make(g)
     with pytest.raises(kind, match=words):
         g.validate()
 
 
-WRONG: dict[str, Callable[[OperationRecorder], Any]] = {
+WRONG_ARGUMENTS: dict[str, Callable[[OperationRecorder], Any]] = {
     "a number for a tensor": lambda g: g.relu(3),  # type: ignore[arg-type]
-    "a number for a type": lambda g: g.relu(X, compute_data_type=3),  # type: ignore[arg-type]
-    "a number for a mode": lambda g: g.reduction(X, 1),  # type: ignore[arg-type]
-    "a number for a phase": lambda g: g.rmsnorm(1, X, X, epsilon=X),  # type: ignore[arg-type]
-    "an unknown keyword": lambda g: g.add(X, X, c=X),  # type: ignore[call-arg]
-    "no epsilon": lambda g: g.rmsnorm(TRAINING, X, X),
-    "both kinds of padding": lambda g: g.conv_fprop(X, X, padding=[1], pre_padding=[1]),  # type: ignore[call-overload]
-    "a padding twice": lambda g: g.conv_fprop(X, X, [1], padding=[1]),  # type: ignore[call-overload]
-    "a padding that is no list": lambda g: g.conv_fprop(X, X, padding=1),  # type: ignore[call-overload]
-    "a text as a list": lambda g: g.transpose(X, "021"),  # type: ignore[arg-type]
-    "an int as a slice": lambda g: g.slice(X, [1, 2, 3]),  # type: ignore[list-item]
-    "a text for a padding of a matmul": lambda g: g.matmul(X, X, padding="1"),  # type: ignore[arg-type]
-    "a number for a convolution mode": lambda g: g.conv_fprop(X, X, convolution_mode=1),  # type: ignore[call-overload]
+    "a number for a type": lambda g: g.relu(INPUT_TENSOR, compute_data_type=3),  # type: ignore[arg-type]
+    "a number for a mode": lambda g: g.reduction(INPUT_TENSOR, 1),  # type: ignore[arg-type]
+    "a number for a phase": lambda g: g.rmsnorm(1, INPUT_TENSOR, INPUT_TENSOR, epsilon=INPUT_TENSOR),  # type: ignore[arg-type]
+    "an unknown keyword": lambda g: g.add(INPUT_TENSOR, INPUT_TENSOR, c=INPUT_TENSOR),  # type: ignore[call-arg]
+    "no epsilon": lambda g: g.rmsnorm(TRAINING, INPUT_TENSOR, INPUT_TENSOR),
+    "both kinds of padding": lambda g: g.conv_fprop(INPUT_TENSOR, INPUT_TENSOR, padding=[1], pre_padding=[1]),  # type: ignore[call-overload]
+    "a padding twice": lambda g: g.conv_fprop(INPUT_TENSOR, INPUT_TENSOR, [1], padding=[1]),  # type: ignore[call-overload]
+    "a padding that is no list": lambda g: g.conv_fprop(INPUT_TENSOR, INPUT_TENSOR, padding=1),  # type: ignore[call-overload]
+    "a text as a list": lambda g: g.transpose(INPUT_TENSOR, "021"),  # type: ignore[arg-type]
+    "an int as a slice": lambda g: g.slice(INPUT_TENSOR, [1, 2, 3]),  # type: ignore[list-item]
+    "a text for a padding of a matmul": lambda g: g.matmul(INPUT_TENSOR, INPUT_TENSOR, padding="1"),  # type: ignore[arg-type]
+    "a number for a convolution mode": lambda g: g.conv_fprop(INPUT_TENSOR, INPUT_TENSOR, convolution_mode=1),  # type: ignore[call-overload]
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", WRONG_ARGUMENTS)
 def test_wrong_arguments_are_type_errors(case: str) -> None:
     g = OperationRecorder()
     with pytest.raises(TypeError):
-        WRONG[case](g)
+        WRONG_ARGUMENTS[case](g)
     assert g._nodes == []
 
 
@@ -612,7 +635,7 @@ def test_rope_infers_its_output_and_needs_cudnn_9_24() -> None:
 # The resulting operations
 
 
-def only_op(graph: Graph) -> Any:
+def get_only_operation(graph: Graph) -> Any:
     assert len(graph.ops) == 1
     return graph.ops[0]
 
@@ -620,11 +643,11 @@ def only_op(graph: Graph) -> Any:
 @pytest.mark.parametrize(
     ("make", "numbers"),
     [
-        (lambda g: g.relu(X), (None, 3.4028234663852886e38, None)),
-        (lambda g: g.relu(X, 0.1, 0.25, 6.0), (0.25, 6.0, 0.10000000149011612)),
-        (lambda g: g.leaky_relu(X, 0.5), (None, 3.4028234663852886e38, 0.5)),
-        (lambda g: g.relu(X, compute_data_type=data_type.DOUBLE), (None, 1.7976931348623157e308, None)),
-        (lambda g: g.relu_backward(X, X, upper_clip=6.0), (None, 6.0, None)),
+        (lambda g: g.relu(INPUT_TENSOR), (None, 3.4028234663852886e38, None)),
+        (lambda g: g.relu(INPUT_TENSOR, 0.1, 0.25, 6.0), (0.25, 6.0, 0.10000000149011612)),
+        (lambda g: g.leaky_relu(INPUT_TENSOR, 0.5), (None, 3.4028234663852886e38, 0.5)),
+        (lambda g: g.relu(INPUT_TENSOR, compute_data_type=data_type.DOUBLE), (None, 1.7976931348623157e308, None)),
+        (lambda g: g.relu_backward(INPUT_TENSOR, INPUT_TENSOR, upper_clip=6.0), (None, 6.0, None)),
     ],
 )
 def test_relu_operations_have_the_given_clips_and_slope(
@@ -632,13 +655,13 @@ def test_relu_operations_have_the_given_clips_and_slope(
 ) -> None:
     g = OperationRecorder()
     make(g).set_output(True)
-    op = only_op(g.graph())
+    op = get_only_operation(g.graph())
     assert (op.relu_lower_clip, op.relu_upper_clip, op.relu_lower_clip_slope) == numbers
 
 
 def test_other_activations_have_the_given_parameters() -> None:
     g = OperationRecorder()
-    g.softplus(g.elu(g.swish(X, 0.5))).set_output(True)
+    g.softplus(g.elu(g.swish(INPUT_TENSOR, 0.5))).set_output(True)
     numbers = [(op.swish_beta, op.elu_alpha, op.softplus_beta) for op in g.graph().ops if isinstance(op, Pointwise)]
     assert numbers == [(0.5, None, None), (None, None, None), (None, None, None)]  # cuDNN assumes 1.0 by default
 
@@ -655,7 +678,7 @@ def test_binary_select_and_gelu_backward_have_the_right_inputs() -> None:
 def test_comparisons_use_the_data_types_of_the_graph() -> None:
     g = OperationRecorder()
     g.cmp_gt(make_tensor(2, 8), make_tensor(2, 8)).set_output(True)
-    op = only_op(g.graph())
+    op = get_only_operation(g.graph())
     assert (op.compute_type, op.y.data_type) == (DataType.FLOAT, DataType.HALF)
 
 
@@ -663,7 +686,7 @@ def test_matmul_padding_is_set_unless_zero() -> None:
     for padding, wanted in ((0.0, None), (-1.5, -1.5)):
         g = OperationRecorder()
         g.matmul(make_tensor(2, 8, 16), make_tensor(2, 16, 4), padding=padding).set_output(True)
-        op = only_op(g.graph())
+        op = get_only_operation(g.graph())
         assert isinstance(op, Matmul)
         assert op.padding_value == wanted
 
@@ -672,7 +695,7 @@ def test_matmul_padding_is_set_unless_zero() -> None:
 def test_reductions_set_the_deterministic_flag_from_cudnn_9_11(version: tuple[int, ...], wanted: bool | None) -> None:
     g = OperationRecorder(version)
     g.reduction(make_tensor(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
-    assert only_op(g.graph()).deterministic is wanted
+    assert get_only_operation(g.graph()).deterministic is wanted
 
 
 def test_a_convolution_has_the_given_parameters() -> None:
@@ -686,7 +709,7 @@ def test_a_convolution_has_the_given_parameters() -> None:
         dilation=[1, 3],
         convolution_mode=convolution_mode.CONVOLUTION,
     ).set_output(True)
-    op = only_op(g.graph())
+    op = get_only_operation(g.graph())
     assert op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
     assert (op.fields["alpha"], op.fields["beta"]) == (1.0, 0.0)
     parameters = op.fields["convolution"]
@@ -716,12 +739,12 @@ def test_batchnorm_has_its_mode_phase_and_peer_statistics() -> None:
         g.batchnorm(
             make_tensor(*IMAGE),
             *[make_tensor(1, 32, 1, 1) for _ in range(4)],
-            scalar_tensor(),
-            scalar_tensor(),
+            make_scalar_tensor(),
+            make_scalar_tensor(),
             peer_stats=peers,
         )
     )
-    op = only_op(g.graph())
+    op = get_only_operation(g.graph())
     assert isinstance(op, Operation)
     assert (op.fields["mode"].name, op.fields["phase"].name) == ("BATCH_NORM", "TRAINING")
     assert [item.name for item in op.fields["peer_stat"]] == ["peer0", "peer1"]
@@ -739,7 +762,7 @@ def test_an_unrequested_bias_gradient_is_not_computed() -> None:
             make_tensor(8, 32, 1, 1),
         )
         mark_as_outputs(made if requested else made[:2])
-        assert ("dbias" in only_op(g.graph()).fields) is requested
+        assert ("dbias" in get_only_operation(g.graph()).fields) is requested
 
 
 def test_slices_of_tensors_in_memory_become_added_offsets() -> None:
@@ -753,9 +776,9 @@ def test_slices_of_tensors_in_memory_become_added_offsets() -> None:
         first.uid: (whole.uid, 8 * 2048 * 4),
         second.uid: (whole.uid, (8 * 2048 + 3 * 64 + 2) * 4),
     }
-    assert [op.display_name() for op in emitter.g.graph().ops] == ["relu_fwd"]
+    assert [op.display_name() for op in emitter.builder.graph().ops] == ["relu_fwd"]
     assert (first.alignment, second.alignment) == (16, 8)
-    assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
+    assert not any(item.virtual for item in emitter.builder.graph().ops[0].inputs().values())
 
 
 def test_a_slice_that_is_an_output_is_an_operation_with_its_input_type() -> None:
@@ -768,7 +791,7 @@ def test_a_slice_that_is_an_output_is_an_operation_with_its_input_type() -> None
 
 
 def add_virtual_slice(g: OperationRecorder) -> tensor:
-    return g.slice(g.relu(X), [slice(1), slice(2, None, 2), slice(None)])
+    return g.slice(g.relu(INPUT_TENSOR), [slice(1), slice(2, None, 2), slice(None)])
 
 
 def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
@@ -783,8 +806,8 @@ def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
     ("version", "make"),
     [
         ((9, 21, 0), add_virtual_slice),
-        ((9, 21, 0), lambda g: g.transpose(X, [0, 2, 1])),
-        ((9, 21, 0), lambda g: set_dims(g.reshape(X, reshape_mode=reshape_mode.LOGICAL), 2, 16, 8)),
+        ((9, 21, 0), lambda g: g.transpose(INPUT_TENSOR, [0, 2, 1])),
+        ((9, 21, 0), lambda g: set_dims(g.reshape(INPUT_TENSOR, reshape_mode=reshape_mode.LOGICAL), 2, 16, 8)),
         (
             (9, 14, 0),
             lambda g: g.moe_grouped_matmul(make_tensor(1, 256, 64), make_tensor(4, 64, 96), make_tensor(4, 1, 1)),
@@ -822,7 +845,7 @@ def test_rng_supports_bernoulli_only() -> None:
         seed, offset = (make_tensor(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))
         g.rng(seed, offset, distribution, 0.25).set_dim([1, 2, 8, 8]).set_output(True)
         if fits:
-            assert only_op(g.graph()).fields["rng"].fields["bernoulli_dist_probability"] == 0.25
+            assert get_only_operation(g.graph()).fields["rng"].fields["bernoulli_dist_probability"] == 0.25
         else:
             with pytest.raises(ValueError, match="BERNOULLI"):
                 g.graph()
@@ -830,8 +853,8 @@ def test_rng_supports_bernoulli_only() -> None:
 
 def test_nodes_are_serialized_to_plain_data() -> None:
     g = OperationRecorder()
-    g.gen_index(X, axis=1, name="rows")
-    g.slice(X, [slice(1), slice(2, None, 2), slice(None)], name="part")
+    g.gen_index(INPUT_TENSOR, axis=1, name="rows")
+    g.slice(INPUT_TENSOR, [slice(1), slice(2, None, 2), slice(None)], name="part")
     g.validate()
     first, second = (node.to_json() for node in g._nodes)
     assert (first["tag"], first["mode"], first["axis"]) == ("POINTWISE", "GEN_INDEX", 1)

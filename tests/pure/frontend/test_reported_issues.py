@@ -15,10 +15,10 @@ from tests.support.frontend_attention import CheckContext
 from tests.support.issue_warnings import list_issue_warning_categories
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
-ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
-CASES = [
+ATTENTION_ISSUES = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
+ISSUE_CASES = [
     pytest.param(row, made, id=f"{row.code}:{name}")
-    for row in ROWS
+    for row in ATTENTION_ISSUES
     for name, made in EXAMPLES[row.code].reproductions.items()
 ]
 
@@ -33,15 +33,15 @@ def find_affected_version(row: KnownIssue, made: Any) -> tuple[tuple[int, int, i
     raise AssertionError(row.code)
 
 
-@pytest.mark.parametrize(("row", "made"), CASES)
+@pytest.mark.parametrize(("row", "made"), ISSUE_CASES)
 def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
     version, sm, graph = find_affected_version(row, made)
     emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
-    emitter.g.ops = list(graph.ops)
-    assert list_issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    emitter.builder.ops = list(graph.ops)
+    assert list_issue_warning_categories(emitter.make_graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward

@@ -12,40 +12,40 @@ from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
 from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
 from tests.compat.programs import PROGRAMS
-from tests.compat.surface import _written_signature, differences, read_facts
+from tests.compat.surface import _parse_help_text, find_differences, read_facts
 
-FACTS = read_facts()
+RECORDED_FACTS = read_facts()
 
 
 def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:
-    assert [one for one in differences(FACTS, ours) if not one.reason] == []
+    assert [one for one in find_differences(RECORDED_FACTS, ours) if not one.reason] == []
 
 
 def test_missing_and_changed_names_are_found() -> None:
     """An empty module lacks every name; another value, default or parameter is reported too."""
     nothing = ModuleType("nothing")
-    found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
+    found = {(one.area, one.name): one.description for one in find_differences(RECORDED_FACTS, nothing)}
     assert found["module", "pygraph"] == "missing"
     assert found["data_type", "HALF"] == "3, here None"
     facts = {
-        **FACTS,
+        **RECORDED_FACTS,
         "enums": {"heur_mode": {"A": 7}},
         "signatures": {"pygraph.matmul": [["A", None], ["padding", "1.0"], ["other", None]]},
     }
-    (value, default, parameter) = (one for one in differences(facts, ours) if one.area != "module")
-    assert (value.name, value.what) == ("A", "7, here 0")
-    assert (default.name, default.what) == ("matmul(padding)", "default 1.0, here 0.0")
-    assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
+    (value, default, parameter) = (one for one in find_differences(facts, ours) if one.area != "module")
+    assert (value.name, value.description) == ("A", "7, here 0")
+    assert (default.name, default.description) == ("matmul(padding)", "default 1.0, here 0.0")
+    assert (parameter.name, parameter.description) == ("matmul(other)", "missing")
 
 
 def test_every_operation_of_cudnn_frontend_has_a_test_program() -> None:
-    in_python = {name for name in RECORDED if f"pygraph.{name}" in FACTS["signatures"]}
+    in_python = {name for name in RECORDED if f"pygraph.{name}" in RECORDED_FACTS["signatures"]}
     block_scaled_attention = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}  # their scales need a Blackwell GPU
     assert in_python - {name.partition(",")[0] for name in PROGRAMS} == block_scaled_attention
 
 
 def test_kernels_of_cudnn_frontend_raise_not_implemented_error() -> None:
-    assert set(FACTS["kernels"]) <= KERNELS | {"engines"}  # has its numbers here, see its own test
+    assert set(RECORDED_FACTS["kernels"]) <= KERNELS | {"engines"}  # has its numbers here, see its own test
     for name in KERNELS - {"ops"}:  # a folder of ours; the module called cudnn refuses it, too
         with pytest.raises(NotImplementedError, match=f"cudnn.{name} is a kernel of cudnn-frontend's own"):
             getattr(ours, name)
@@ -60,7 +60,7 @@ def test_operations_of_kernels_raise_graph_not_supported_error(name: str) -> Non
 
 def test_signatures_are_parsed_from_help_text() -> None:
     text = "make(self, dim: list[int], kind: m.data_type = <cudnn.m.data_type.HALF: 3>, name: str = '') -> a[b, c]"
-    assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
+    assert _parse_help_text(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
 
 
 def test_every_listed_submodule_can_be_imported() -> None:
@@ -68,7 +68,7 @@ def test_every_listed_submodule_can_be_imported() -> None:
 
     for name, module in SUBMODULES.items():
         if not name.startswith("_") and not name.startswith("engines."):  # the facts are of public names
-            assert name in FACTS["modules"]
+            assert name in RECORDED_FACTS["modules"]
         assert import_module(module).__doc__
 
 
@@ -116,7 +116,7 @@ def test_device_info_equals_its_ordinal() -> None:
     assert ours.DeviceInfo(3).ordinal == 3
 
 
-@pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
+@pytest.mark.parametrize("name", sorted(set(RECORDED_FACTS["enums"]) - {"NodeType"}))
 def test_enum_members_are_not_integers(name: str) -> None:
     """As in 1.32, every member is true, even with value 0, and equals neither a number nor a member of another enum."""
     for member in getattr(ours, name):

@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py import GraphError
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 
-VALUE: dict[str, Any] = {
+SAMPLE_VALUE: dict[str, Any] = {
     "": None,
     "flags": [True, False],
     "numbers": [0, -128, 127, 128, 255, 256, -129, 32767, 32768, 2**31 - 1, 2**31, -(2**63), 2**63 - 1, 0.1, -1e300],
@@ -21,7 +21,7 @@ VALUE: dict[str, Any] = {
 
 
 def test_written_values_are_read_unchanged() -> None:
-    assert read_ubjson(write_ubjson(VALUE)) == VALUE
+    assert read_ubjson(write_ubjson(SAMPLE_VALUE)) == SAMPLE_VALUE
 
 
 def test_written_bytes_follow_the_ubjson_specification() -> None:
@@ -30,7 +30,7 @@ def test_written_bytes_follow_the_ubjson_specification() -> None:
 
 
 def test_damaged_bytes_raise_only_graph_errors() -> None:
-    data = write_ubjson(VALUE)
+    data = write_ubjson(SAMPLE_VALUE)
     for end in range(len(data)):
         with pytest.raises(GraphError, match="not a serialized graph"):
             read_ubjson(data[:end])

@@ -41,20 +41,20 @@ def test_a_graph_has_no_operations_outside_its_with_block() -> None:
 def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
     sources = wrapper._FrameworkTensors()
     first, second = np.zeros(2), np.zeros(2)
-    made = sources.add(first, tensor(name="first"))
-    assert sources.find(first) is made
-    assert sources.find(second) is None
+    made = sources.add_tensor(first, tensor(name="first"))
+    assert sources.find_tensor(first) is made
+    assert sources.find_tensor(second) is None
     sources._known[id(second)] = sources._known[id(first)]  # as if `first` were freed and `second` had its address
-    assert sources.find(second) is None
+    assert sources.find_tensor(second) is None
     del first
-    assert [alive() for alive, _ in sources._known.values()] == [None, None]
+    assert [get_source_if_alive() for get_source_if_alive, _ in sources._known.values()] == [None, None]
 
 
 def test_a_source_without_weak_references_is_found_again() -> None:
     sources = wrapper._FrameworkTensors()
     number = 10**9
-    made = sources.add(number, tensor())
-    assert sources.find(number) is made
+    made = sources.add_tensor(number, tensor())
+    assert sources.find_tensor(number) is made
 
 
 @pytest.mark.parametrize(("kind", "name"), TORCH_NAMES.items())

@@ -23,26 +23,28 @@ from examples.attention_known_issues import (
     reproduction_of,
 )
 
-CODES = [issue.code for issue in attention.HAZARDS]
+KNOWN_ISSUE_CODES = [issue.code for issue in attention.HAZARDS]
 
 
-def known_issue_code(name: str) -> str:
+def get_known_issue_code(name: str) -> str:
     return attention_known_issues.issue_of(name).code
 
 
-def attention_use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.AttentionUse:
+def make_attention_use(
+    name: str, version: attention.Version | None = None, sm: int | None = None
+) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
     form = "unified" if made.implementation == "unified" else "expanded"
     return attention.AttentionUse(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
 
 
-def found_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
-    return [issue.code for issue in attention.find_measured_issues(attention_use(name, version, sm))]
+def find_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
+    return [issue.code for issue in attention.find_measured_issues(make_attention_use(name, version, sm))]
 
 
 def test_every_known_issue_has_a_reproduction() -> None:
-    assert len(set(CODES)) == len(CODES)
-    assert list(dict.fromkeys(map(known_issue_code, REPRODUCTIONS))) == CODES
+    assert len(set(KNOWN_ISSUE_CODES)) == len(KNOWN_ISSUE_CODES)
+    assert list(dict.fromkeys(map(get_known_issue_code, REPRODUCTIONS))) == KNOWN_ISSUE_CODES
 
 
 def test_every_known_issue_has_an_effect_and_evidence() -> None:
@@ -53,8 +55,8 @@ def test_every_known_issue_has_an_effect_and_evidence() -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: str) -> None:
-    code = known_issue_code(name)
-    assert found_issue_codes(name) == [code]
+    code = get_known_issue_code(name)
+    assert find_issue_codes(name) == [code]
     with pytest.raises(GraphError) as caught:
         graph_of(name, allow_hazards=False)
     assert caught.value.code == "attention-hazard"
@@ -64,12 +66,12 @@ def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: 
     assert {tensor.name for tensor in made.outputs} & {"o", "dq"}
 
 
-CURES = [name for name in OTHERS if name.partition(":")[0] in CODES]
+EXAMPLES_WITH_REMEDY = [name for name in OTHERS if name.partition(":")[0] in KNOWN_ISSUE_CODES]
 
 
-@pytest.mark.parametrize("name", CURES)
-def test_the_remedied_graph_agrees_with_the_reference(name: str) -> None:
-    seen = compare(name, interpreter_runner(name))
+@pytest.mark.parametrize("name", EXAMPLES_WITH_REMEDY)
+def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
+    seen = compare(name, make_interpreter_runner(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
 
@@ -77,12 +79,12 @@ def test_the_remedied_graph_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
     """So a difference on a GPU is due to the kernel, not to the graph."""
-    seen = compare(name, interpreter_runner(name))
+    seen = compare(name, make_interpreter_runner(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
 
-def interpreter_runner(name: str) -> Callable[[Arrays], None]:
+def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
     """Return a function that runs the graph in the interpreter and writes the rounded results to the output arrays."""
     made = graph_of(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
@@ -103,7 +105,7 @@ def test_wrong_results_are_described() -> None:
     assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
 
     def run_without_bias(arrays: Arrays) -> None:
-        interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
+        make_interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
 
     seen = compare(name, run_without_bias)
     assert [words.split(" error ")[0] for words in seen.split("; ")] == [
@@ -145,8 +147,8 @@ def test_wrong_results_are_described() -> None:
 def test_known_issues_are_found_only_for_affected_versions_and_architectures(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
-    code = known_issue_code(name)
-    assert (code in found_issue_codes(name, version, sm)) is expected
+    code = get_known_issue_code(name)
+    assert (code in find_issue_codes(name, version, sm)) is expected
     made = REPRODUCTIONS[name]
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     if not expected:

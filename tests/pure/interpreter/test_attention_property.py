@@ -18,8 +18,8 @@ from tests.support.attention_cases import (
     make_attention_case,
 )
 
-CASES = 500
-CHUNKS = 10
+CASE_COUNT = 500
+CHUNK_COUNT = 10
 
 
 def assert_equals_reference(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
@@ -36,10 +36,10 @@ def assert_equals_reference(case: AttentionCase, implementation: str, version: t
         np.testing.assert_allclose(got[where] / scale, want[where] / scale, rtol=0, atol=1e-11, err_msg=name)
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(CHUNK_COUNT))
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> None:
-    for number in range(chunk, CASES, CHUNKS):
+    for number in range(chunk, CASE_COUNT, CHUNK_COUNT):
         rng = np.random.default_rng([number, backward])
         problem = draw_attention_problem(rng, backward=backward, tiny=True)
         case = add_expected_results(make_attention_case(problem, rng, backward=backward))
@@ -62,7 +62,7 @@ def count_options() -> dict[str, Counter[str]]:
     """Count how often each value of an option occurs in the random problems, by direction."""
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
-        for number in range(CASES):
+        for number in range(CASE_COUNT):
             problem = draw_attention_problem(np.random.default_rng([number, backward]), backward=backward, tiny=True)
             for option, value in list_option_values(problem).items():
                 counted.setdefault(option, Counter())[f"{'backward' if backward else 'forward'}: {value}"] += 1
@@ -76,14 +76,14 @@ def test_every_option_occurs_in_the_random_problems(capsys: pytest.CaptureFixtur
         for option, values in counted.items():
             print(f"  {option:<16}", ", ".join(f"{value} {count}" for value, count in sorted(values.items())))
     both = {"forward", "backward"}
-    for option, wanted in WANTED.items():
+    for option, wanted in EXPECTED_OPTION_VALUES.items():
         for value in wanted:
             found = {way for way in both if counted[option][f"{way}: {value}"]}
-            assert found == both - ONE_WAY.get((option, value), set()), (option, value)
+            assert found == both - OPTIONS_OF_ONE_DIRECTION.get((option, value), set()), (option, value)
 
 
-YES = ("yes", "no")
-WANTED: dict[str, tuple[str, ...]] = {
+YES_OR_NO = ("yes", "no")
+EXPECTED_OPTION_VALUES: dict[str, tuple[str, ...]] = {
     "data type": ("HALF", "BFLOAT16", "FP8_E4M3", "FP8_E5M2", "mx FP8_E4M3", "mx FP8_E5M2"),
     "heads": ("MHA", "GQA", "MQA", "GQA, V's own"),
     "head dims": ("equal", "different"),
@@ -96,11 +96,11 @@ WANTED: dict[str, tuple[str, ...]] = {
     "bias": ("none", "broadcast", "full"),
     "dropout": ("none", "Philox INT32", "Philox INT64", "mask"),
     "score modifier": ("none", "SoftCap"),
-    **dict.fromkeys(("alibi", "sink", "rng_dump", "ragged_stats"), YES),
-    **dict.fromkeys(("dsink", "dbias", "deterministic", "max_total_seq", "stats", "max", "sum_exp"), YES),
+    **dict.fromkeys(("alibi", "sink", "rng_dump", "ragged_stats"), YES_OR_NO),
+    **dict.fromkeys(("dsink", "dbias", "deterministic", "max_total_seq", "stats", "max", "sum_exp"), YES_OR_NO),
 }
 # Options that one direction does not have.
-ONE_WAY = {
+OPTIONS_OF_ONE_DIRECTION = {
     ("lengths", "paged"): {"backward"},
     ("dropout", "mask"): {"backward"},
     **{(name, "yes"): {"forward"} for name in ("dsink", "dbias", "deterministic", "max_total_seq")},

@@ -18,26 +18,26 @@ from tests.support.refused_graphs import make_convolution_graph, make_transpose_
 from tests.support.zoo import VARIED_GRAPHS
 
 
-def matmul_graph() -> Graph:
+def make_matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 5, 20)), g.tensor("b", (2, 20, 7)), name="c", virtual=False)
     return g.graph()
 
 
-def exact_changes(graph: Graph, kind: str) -> list[Change]:
+def list_exact_changes(graph: Graph, kind: str) -> list[Change]:
     return [change for change in iterate_changes(graph, (kind,)) if change.effect == "exact"]
 
 
-def large_attention() -> Graph:
+def make_large_attention() -> Graph:
     return sdpa_forward(batch=2, heads=16, seq_q=4096, head_dim=60, causal=True)
 
 
-SAME: dict[str, tuple[Callable[[], Graph], str]] = {
-    "channels": (matmul_graph, "pad_channels"),
+EXACT_CHANGE_CASES: dict[str, tuple[Callable[[], Graph], str]] = {
+    "channels": (make_matmul_graph, "pad_channels"),
     "groups": (lambda: make_convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
     "groups as one": (lambda: make_convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "usual"),
     "head dim": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20), "pad_head_dim"),
-    "large": (large_attention, "pad_head_dim"),
+    "large": (make_large_attention, "pad_head_dim"),
     "one operation": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32), "unified"),
     "a transpose read in place": (lambda: make_transpose_and_sum((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
     "heads": (lambda: sdpa_forward(batch=1, heads=4, kv_heads=2, seq_q=16, head_dim=32), "heads"),
@@ -45,11 +45,11 @@ SAME: dict[str, tuple[Callable[[], Graph], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", EXACT_CHANGE_CASES)
 def test_exact_changes_keep_the_results(name: str) -> None:
-    make, kind = SAME[name]
+    make, kind = EXACT_CHANGE_CASES[name]
     graph = make()
-    found = exact_changes(graph, kind)[:4]
+    found = list_exact_changes(graph, kind)[:4]
     assert found
     assert {(change.title, compare(graph, ChangeSequence.from_change(change)).state) for change in found} == {
         (change.title, "same") for change in found
@@ -68,7 +68,7 @@ def test_no_exact_change_of_varied_graphs_changes_the_results() -> None:
     assert sum(one[2].state == "same" for one in states) > 0.8 * len(states)
 
 
-def solution_with_changed_operations(graph: Graph, **fields: object) -> ChangeSequence:
+def make_solution_with_changed_operations(graph: Graph, **fields: object) -> ChangeSequence:
     ops = tuple(replace(op, **fields) for op in graph.ops)  # type: ignore[type-var]
     return ChangeSequence.from_change(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
@@ -78,20 +78,20 @@ def test_changed_results_are_reported() -> None:
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
     graph = g.graph()
     for mode in (PointwiseMode.ABS, PointwiseMode.IDENTITY, PointwiseMode.ELU_FWD):
-        found = compare(graph, solution_with_changed_operations(graph, mode=mode))
+        found = compare(graph, make_solution_with_changed_operations(graph, mode=mode))
         assert found.state == "different"
         assert found.words.startswith("y differs by ")
 
 
 def test_a_solution_without_an_output_is_reported() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
-    split = exact_changes(graph, "split")[0]
+    split = list_exact_changes(graph, "split")[0]
     half = replace(split, made=split.graphs[:1])
     assert compare(graph, ChangeSequence.from_change(half)).words.startswith("o is not written any more")
 
 
 def test_rounding_to_a_shorter_type_is_not_exact() -> None:
-    graph = matmul_graph()
+    graph = make_matmul_graph()
     c = replace(graph.tensor("c"), data_type=DataType.FP8_E5M2)
     shorter = Change("usual", "c shorter", "exact", ("c",), (replace_tensors(graph, {c.uid: c}),))
     assert "rounded" in compare(graph, ChangeSequence.from_change(shorter)).words
@@ -100,7 +100,8 @@ def test_rounding_to_a_shorter_type_is_not_exact() -> None:
 def test_graphs_with_dropout_are_not_compared_if_padded() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20, dropout=0.1)
     padded, split = (
-        compare(graph, ChangeSequence.from_change(exact_changes(graph, kind)[0])) for kind in ("pad_head_dim", "split")
+        compare(graph, ChangeSequence.from_change(list_exact_changes(graph, kind)[0]))
+        for kind in ("pad_head_dim", "split")
     )
     assert padded.state == "not compared"
     assert "random numbers" in padded.words
@@ -127,7 +128,7 @@ def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
     g.ops.append(Operation(DescriptorType.OPERATION_RESHAPE, "reshape", {"x": p, "y": y}))
     g.matmul(y, g.tensor("do", (1, 1, 20, 8)), name="dv", virtual=False)
     graph = g.graph()
-    assert not [one for one in exact_changes(graph, "pad_sequence") if "q" in one.tensors]
+    assert not [one for one in list_exact_changes(graph, "pad_sequence") if "q" in one.tensors]
 
 
 def test_converting_integers_to_floats_is_not_exact() -> None:
@@ -142,11 +143,11 @@ def test_composite_backward_attention_keeps_the_strides_of_k() -> None:
     graph = sdpa_backward(batch=1, heads=2, seq_q=8, seq_kv=12, head_dim=16, implementation="unified")
     k = graph.tensor("k")
     gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})
-    (change,) = exact_changes(gaps, "composite")
+    (change,) = list_exact_changes(gaps, "composite")
     assert change.graph.tensor("k").strides[-2:] == (2, gaps.tensor("k").strides[-2])
     assert compare(gaps, ChangeSequence.from_change(change)).state == "same"
     o = replace(graph.tensor("o"), dims=(1, 1, 8, 16), strides=(128, 128, 16, 1))
-    assert not exact_changes(replace_tensors(graph, {o.uid: o}), "composite")
+    assert not list_exact_changes(replace_tensors(graph, {o.uid: o}), "composite")
 
 
 def test_ragged_tensors_keep_their_strides() -> None:
@@ -154,4 +155,4 @@ def test_ragged_tensors_keep_their_strides() -> None:
     graph = sdpa_forward(batch=2, heads=2, seq_q=16, head_dim=32, ragged=True)
     q = graph.tensor("q")
     gaps = replace_tensors(graph, {q.uid: replace(q, strides=tuple(2 * stride for stride in q.strides))})
-    assert not [one for one in exact_changes(gaps, "layout") if "q" in one.tensors]
+    assert not [one for one in list_exact_changes(gaps, "layout") if "q" in one.tensors]

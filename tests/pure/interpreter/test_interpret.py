@@ -28,7 +28,6 @@ from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.graphs import FILTER, IMAGE, make_convolution
 from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor, make_length_array
 
-D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan
 
 
@@ -39,7 +38,7 @@ def run_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given:
     """Interpret one pointwise operation; the arguments are arrays for its ports, and its parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
-    tensors = {name: g.tensor(name, value.shape, T.DOUBLE) for name, value in ports.items()}
+    tensors = {name: g.tensor(name, value.shape, DataType.DOUBLE) for name, value in ports.items()}
     options = {} if kind is None else {"data_type": kind}
     axis = given.pop("axis", None)
     g.pointwise(mode, tensors.pop("x"), **tensors, axis=axis, parameters=given, name="out", virtual=False, **options)
@@ -50,76 +49,78 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-X = [-2.5, -1.0, -0.3, 0.0, 0.4, 1.0, 3.7]
-B = [2.0, -1.5, 0.5, 1.0, -3.0, 1.0, 0.25]
-POSITIVE = [0.1, 0.5, 1.0, 2.0, 2.5, 30.0, 0.01]
+SAMPLE_X = [-2.5, -1.0, -0.3, 0.0, 0.4, 1.0, 3.7]
+SAMPLE_B = [2.0, -1.5, 0.5, 1.0, -3.0, 1.0, 0.25]
+POSITIVE_NUMBERS = [0.1, 0.5, 1.0, 2.0, 2.5, 30.0, 0.01]
 
 # mode -> the formula of one element, in plain Python
-BINARY: dict[PointwiseMode, Callable[[float, float], float]] = {
-    M.ADD: lambda x, b: x + b,
-    M.ADD_SQUARE: lambda x, b: x + b**2,
-    M.ATAN2: math.atan2,
-    M.DIV: lambda x, b: x / b,
-    M.FLOOR_MOD: lambda x, b: x % b,
-    M.MAX: max,
-    M.MIN: min,
-    M.MOD: math.fmod,
-    M.MUL: lambda x, b: x * b,
-    M.POW: lambda x, b: math.pow(abs(x) + 0.5, b),
-    M.SUB: lambda x, b: x - b,
-    M.CMP_EQ: lambda x, b: x == b,
-    M.CMP_GE: lambda x, b: x >= b,
-    M.CMP_GT: lambda x, b: x > b,
-    M.CMP_LE: lambda x, b: x <= b,
-    M.CMP_LT: lambda x, b: x < b,
-    M.CMP_NEQ: lambda x, b: x != b,
-    M.LOGICAL_AND: lambda x, b: bool(x) and bool(b),
-    M.LOGICAL_OR: lambda x, b: bool(x) or bool(b),
+BINARY_FORMULAS: dict[PointwiseMode, Callable[[float, float], float]] = {
+    PointwiseMode.ADD: lambda x, b: x + b,
+    PointwiseMode.ADD_SQUARE: lambda x, b: x + b**2,
+    PointwiseMode.ATAN2: math.atan2,
+    PointwiseMode.DIV: lambda x, b: x / b,
+    PointwiseMode.FLOOR_MOD: lambda x, b: x % b,
+    PointwiseMode.MAX: max,
+    PointwiseMode.MIN: min,
+    PointwiseMode.MOD: math.fmod,
+    PointwiseMode.MUL: lambda x, b: x * b,
+    PointwiseMode.POW: lambda x, b: math.pow(abs(x) + 0.5, b),
+    PointwiseMode.SUB: lambda x, b: x - b,
+    PointwiseMode.CMP_EQ: lambda x, b: x == b,
+    PointwiseMode.CMP_GE: lambda x, b: x >= b,
+    PointwiseMode.CMP_GT: lambda x, b: x > b,
+    PointwiseMode.CMP_LE: lambda x, b: x <= b,
+    PointwiseMode.CMP_LT: lambda x, b: x < b,
+    PointwiseMode.CMP_NEQ: lambda x, b: x != b,
+    PointwiseMode.LOGICAL_AND: lambda x, b: bool(x) and bool(b),
+    PointwiseMode.LOGICAL_OR: lambda x, b: bool(x) or bool(b),
 }
-UNARY: dict[PointwiseMode, Callable[[float], float]] = {
-    M.LOGICAL_NOT: lambda x: not x,
-    M.ABS: abs,
-    M.CEIL: math.ceil,
-    M.COS: math.cos,
-    M.ERF: math.erf,
-    M.EXP: math.exp,
-    M.FLOOR: math.floor,
-    M.IDENTITY: lambda x: x,
-    M.LOG: math.log,
-    M.NEG: lambda x: -x,
-    M.RECIPROCAL: lambda x: 1 / x,
-    M.RSQRT: lambda x: 1 / math.sqrt(x),
-    M.SIN: math.sin,
-    M.SQRT: math.sqrt,
-    M.TAN: math.tan,
-    M.RELU_FWD: lambda x: max(x, 0.0),
-    M.TANH_FWD: math.tanh,
-    M.SIGMOID_FWD: sigmoid,
-    M.ELU_FWD: lambda x: x if x >= 0 else math.exp(x) - 1,
-    M.GELU_FWD: lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
-    M.SOFTPLUS_FWD: lambda x: math.log1p(math.exp(x)),
-    M.SWISH_FWD: lambda x: x * sigmoid(x),
-    M.GELU_APPROX_TANH_FWD: lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+UNARY_FORMULAS: dict[PointwiseMode, Callable[[float], float]] = {
+    PointwiseMode.LOGICAL_NOT: lambda x: not x,
+    PointwiseMode.ABS: abs,
+    PointwiseMode.CEIL: math.ceil,
+    PointwiseMode.COS: math.cos,
+    PointwiseMode.ERF: math.erf,
+    PointwiseMode.EXP: math.exp,
+    PointwiseMode.FLOOR: math.floor,
+    PointwiseMode.IDENTITY: lambda x: x,
+    PointwiseMode.LOG: math.log,
+    PointwiseMode.NEG: lambda x: -x,
+    PointwiseMode.RECIPROCAL: lambda x: 1 / x,
+    PointwiseMode.RSQRT: lambda x: 1 / math.sqrt(x),
+    PointwiseMode.SIN: math.sin,
+    PointwiseMode.SQRT: math.sqrt,
+    PointwiseMode.TAN: math.tan,
+    PointwiseMode.RELU_FWD: lambda x: max(x, 0.0),
+    PointwiseMode.TANH_FWD: math.tanh,
+    PointwiseMode.SIGMOID_FWD: sigmoid,
+    PointwiseMode.ELU_FWD: lambda x: x if x >= 0 else math.exp(x) - 1,
+    PointwiseMode.GELU_FWD: lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    PointwiseMode.SOFTPLUS_FWD: lambda x: math.log1p(math.exp(x)),
+    PointwiseMode.SWISH_FWD: lambda x: x * sigmoid(x),
+    PointwiseMode.GELU_APPROX_TANH_FWD: lambda x: 0.5
+    * x
+    * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
 }
-NEED_POSITIVE = (M.LOG, M.RECIPROCAL, M.RSQRT, M.SQRT)
-TESTED_BELOW = {M.GEN_INDEX, M.BINARY_SELECT, *BACKWARD_MODES}
+MODES_OF_POSITIVE_NUMBERS = (PointwiseMode.LOG, PointwiseMode.RECIPROCAL, PointwiseMode.RSQRT, PointwiseMode.SQRT)
+MODES_TESTED_SEPARATELY = {PointwiseMode.GEN_INDEX, PointwiseMode.BINARY_SELECT, *BACKWARD_MODES}
 
 
 def test_every_pointwise_mode_has_an_expected_formula() -> None:
-    assert {*UNARY, *BINARY, *TESTED_BELOW} == set(PointwiseMode)
+    assert {*UNARY_FORMULAS, *BINARY_FORMULAS, *MODES_TESTED_SEPARATELY} == set(PointwiseMode)
 
 
-@pytest.mark.parametrize("mode", UNARY, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("mode", UNARY_FORMULAS, ids=lambda mode: mode.name)
 def test_unary_mode_equals_its_formula(mode: PointwiseMode) -> None:
-    x = POSITIVE if mode in NEED_POSITIVE else X
-    np.testing.assert_allclose(run_pointwise(mode, x=x), [UNARY[mode](item) for item in x], rtol=1e-14)
+    x = POSITIVE_NUMBERS if mode in MODES_OF_POSITIVE_NUMBERS else SAMPLE_X
+    np.testing.assert_allclose(run_pointwise(mode, x=x), [UNARY_FORMULAS[mode](item) for item in x], rtol=1e-14)
 
 
-@pytest.mark.parametrize("mode", BINARY, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("mode", BINARY_FORMULAS, ids=lambda mode: mode.name)
 def test_binary_mode_equals_its_formula(mode: PointwiseMode) -> None:
-    expected = [BINARY[mode](*pair) for pair in zip(X, B, strict=True)]
-    x = [abs(item) + 0.5 for item in X] if mode is M.POW else X
-    got = run_pointwise(mode, x=x, b=B)
+    expected = [BINARY_FORMULAS[mode](*pair) for pair in zip(SAMPLE_X, SAMPLE_B, strict=True)]
+    x = [abs(item) + 0.5 for item in SAMPLE_X] if mode is PointwiseMode.POW else SAMPLE_X
+    got = run_pointwise(mode, x=x, b=SAMPLE_B)
     np.testing.assert_allclose(got, expected, rtol=1e-14)
     assert (got.dtype == bool) == mode.name.startswith(("CMP_", "LOGICAL_"))
 
@@ -127,20 +128,20 @@ def test_binary_mode_equals_its_formula(mode: PointwiseMode) -> None:
 @pytest.mark.parametrize(
     ("mode", "parameters", "formula"),
     [
-        (M.RELU_FWD, {"relu_lower_clip": -1.0, "relu_upper_clip": 0.4}, lambda x: min(max(x, -1.0), 0.4)),
-        (M.RELU_FWD, {"relu_lower_clip_slope": 0.1}, lambda x: x if x > 0 else 0.1 * x),
+        (PointwiseMode.RELU_FWD, {"relu_lower_clip": -1.0, "relu_upper_clip": 0.4}, lambda x: min(max(x, -1.0), 0.4)),
+        (PointwiseMode.RELU_FWD, {"relu_lower_clip_slope": 0.1}, lambda x: x if x > 0 else 0.1 * x),
         (
-            M.RELU_FWD,
+            PointwiseMode.RELU_FWD,
             {"relu_lower_clip": 0.5, "relu_lower_clip_slope": 0.1},
             lambda x: x if x > 0.5 else 0.5 + 0.1 * (x - 0.5),
         ),
-        (M.ELU_FWD, {"elu_alpha": 1.5}, lambda x: x if x > 0 else 1.5 * (math.exp(x) - 1)),
-        (M.SOFTPLUS_FWD, {"softplus_beta": 3.0}, lambda x: math.log1p(math.exp(3 * x)) / 3),
-        (M.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * sigmoid(0.5 * x)),
+        (PointwiseMode.ELU_FWD, {"elu_alpha": 1.5}, lambda x: x if x > 0 else 1.5 * (math.exp(x) - 1)),
+        (PointwiseMode.SOFTPLUS_FWD, {"softplus_beta": 3.0}, lambda x: math.log1p(math.exp(3 * x)) / 3),
+        (PointwiseMode.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * sigmoid(0.5 * x)),
     ],
 )
 def test_activations_use_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
-    np.testing.assert_allclose(run_pointwise(mode, x=X, **parameters), list(map(formula, X)), rtol=1e-14)
+    np.testing.assert_allclose(run_pointwise(mode, x=SAMPLE_X, **parameters), list(map(formula, SAMPLE_X)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", sorted(BACKWARD_MODES), ids=lambda mode: mode.name)
@@ -149,15 +150,15 @@ def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: Point
     forward = PointwiseMode[mode.name.replace("_BWD", "_FWD")]
     parameters: dict[str, float] = (
         {
-            M.RELU_BWD: {"relu_lower_clip": -0.5, "relu_upper_clip": 0.7, "relu_lower_clip_slope": 0.2},
-            M.ELU_BWD: {"elu_alpha": 1.5},
-            M.SOFTPLUS_BWD: {"softplus_beta": 3.0},
-            M.SWISH_BWD: {"swish_beta": 0.5},
+            PointwiseMode.RELU_BWD: {"relu_lower_clip": -0.5, "relu_upper_clip": 0.7, "relu_lower_clip_slope": 0.2},
+            PointwiseMode.ELU_BWD: {"elu_alpha": 1.5},
+            PointwiseMode.SOFTPLUS_BWD: {"softplus_beta": 3.0},
+            PointwiseMode.SWISH_BWD: {"swish_beta": 0.5},
         }.get(mode, {})
         if changed
         else {}
     )
-    x, dy, step = np.array(X) + 0.11, draw_array(len(X)), 1e-5
+    x, dy, step = np.array(SAMPLE_X) + 0.11, draw_array(len(SAMPLE_X)), 1e-5
     ends = [run_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
     np.testing.assert_allclose(run_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
@@ -165,35 +166,35 @@ def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: Point
 
 def test_infinite_activations_are_not_nan() -> None:
     ends = [-INF, INF]
-    assert run_pointwise(M.RELU_FWD, x=ends).tolist() == [0, INF]
-    assert run_pointwise(M.ELU_FWD, x=ends).tolist() == [-1, INF]
-    assert run_pointwise(M.SIGMOID_FWD, x=ends).tolist() == [0, 1]
-    assert run_pointwise(M.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
-    assert run_pointwise(M.ERF, x=ends).tolist() == [-1, 1]
+    assert run_pointwise(PointwiseMode.RELU_FWD, x=ends).tolist() == [0, INF]
+    assert run_pointwise(PointwiseMode.ELU_FWD, x=ends).tolist() == [-1, INF]
+    assert run_pointwise(PointwiseMode.SIGMOID_FWD, x=ends).tolist() == [0, 1]
+    assert run_pointwise(PointwiseMode.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
+    assert run_pointwise(PointwiseMode.ERF, x=ends).tolist() == [-1, 1]
 
 
 def test_gen_index_counts_along_its_axis_and_ignores_its_input() -> None:
-    got = run_pointwise(M.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
+    got = run_pointwise(PointwiseMode.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
     assert got.dtype == np.int64
     np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
 
 
 def test_binary_select_selects_x_where_t_is_true() -> None:
-    assert run_pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
+    assert run_pointwise(PointwiseMode.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
 
 
 def test_alpha1_and_alpha2_scale_x_and_b() -> None:
-    assert run_pointwise(M.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
-    assert run_pointwise(M.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
+    assert run_pointwise(PointwiseMode.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
+    assert run_pointwise(PointwiseMode.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
 
 
 def test_operands_with_dims_of_1_broadcast() -> None:
     x, b = draw_array(2, 3, 4), draw_array(1, 3, 1)
-    np.testing.assert_array_equal(run_pointwise(M.ADD, x=x, b=b), x + b)
+    np.testing.assert_array_equal(run_pointwise(PointwiseMode.ADD, x=x, b=b), x + b)
 
 
 def test_integer_results_are_truncated_towards_zero() -> None:
-    got = run_pointwise(M.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=T.INT32)
+    got = run_pointwise(PointwiseMode.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=DataType.INT32)
     assert got[:2].tolist() == [3, -3]
     assert got.dtype == np.int64
 
@@ -203,12 +204,12 @@ def test_integer_results_are_truncated_towards_zero() -> None:
 
 def run_matmul(a: Array, b: Array, **options: Any) -> Array:
     """Interpret one matmul; overrides are given as arrays."""
-    g = GraphBuilder("matmul", io_type=T.DOUBLE)
+    g = GraphBuilder("matmul", io_type=DataType.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
     for name in ("m_override", "n_override", "k_override"):
         if name in options:
             inputs[name] = options[name]
-            options[name] = g.tensor(name, options[name].shape, T.INT32)
+            options[name] = g.tensor(name, options[name].shape, DataType.INT32)
     padding = options.pop("padding_value", None)
     g.matmul(g.tensor("a", a.shape), g.tensor("b", b.shape), name="c", virtual=False, **options)
     graph = g.graph()
@@ -270,7 +271,13 @@ def test_convolution_equals_a_loop_over_its_elements(
     g = GraphBuilder()
     x, w = draw_array(*image), draw_array(*weights, seed=1)
     options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
-    g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
+    g.convolution(
+        g.tensor("x", image, DataType.DOUBLE),
+        g.tensor("w", weights, DataType.DOUBLE),
+        **options,
+        name="y",
+        virtual=False,
+    )
     expected = convolve_by_loops(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
     np.testing.assert_allclose(interpret(g.graph(), {"x": x, "w": w})["y"], expected, rtol=1e-12, atol=1e-12)
 
@@ -302,46 +309,46 @@ def test_matmul_ignores_elements_beyond_its_overrides() -> None:
     np.testing.assert_allclose(padded[1, :, :, 2:], -3)
 
 
-REDUCED: dict[ReduceTensorOp, Callable[[list[float]], float]] = {
-    R.ADD: sum,
-    R.MUL: math.prod,
-    R.MIN: min,
-    R.MAX: max,
-    R.AMAX: lambda x: max(map(abs, x)),
-    R.AVG: lambda x: sum(x) / len(x),
-    R.NORM1: lambda x: sum(map(abs, x)),
-    R.NORM2: lambda x: math.hypot(*x),
-    R.MUL_NO_ZEROS: lambda x: math.prod(filter(None, x)),
+REDUCTION_FORMULAS: dict[ReduceTensorOp, Callable[[list[float]], float]] = {
+    ReduceTensorOp.ADD: sum,
+    ReduceTensorOp.MUL: math.prod,
+    ReduceTensorOp.MIN: min,
+    ReduceTensorOp.MAX: max,
+    ReduceTensorOp.AMAX: lambda x: max(map(abs, x)),
+    ReduceTensorOp.AVG: lambda x: sum(x) / len(x),
+    ReduceTensorOp.NORM1: lambda x: sum(map(abs, x)),
+    ReduceTensorOp.NORM2: lambda x: math.hypot(*x),
+    ReduceTensorOp.MUL_NO_ZEROS: lambda x: math.prod(filter(None, x)),
 }
 
 
 def run_reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
-    g = GraphBuilder("reduction", io_type=T.DOUBLE)
+    g = GraphBuilder("reduction", io_type=DataType.DOUBLE)
     g.reduction(operator, g.tensor("x", x.shape), dims, name="y", virtual=False)
     return interpret(g.graph(), {"x": x})["y"]
 
 
 def test_every_reduction_has_an_expected_formula() -> None:
-    assert set(REDUCED) == set(ReduceTensorOp)
+    assert set(REDUCTION_FORMULAS) == set(ReduceTensorOp)
 
 
-@pytest.mark.parametrize("operator", REDUCED, ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", REDUCTION_FORMULAS, ids=lambda operator: operator.name)
 def test_reduction_equals_its_formula(operator: ReduceTensorOp) -> None:
     x = draw_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
     rows = run_reduction(operator, x, (2, 6, 3, 1))
     groups = run_reduction(operator, x, (1, 2, 3, 4))
     for h, s in np.ndindex(6, 3):
-        np.testing.assert_allclose(rows[0, h, s, 0], REDUCED[operator](x[0, h, s].tolist()))
+        np.testing.assert_allclose(rows[0, h, s, 0], REDUCTION_FORMULAS[operator](x[0, h, s].tolist()))
     for h, s, d in np.ndindex(2, 3, 4):
         members = x[:, 3 * h : 3 * h + 3, s, d].ravel().tolist()
-        np.testing.assert_allclose(groups[0, h, s, d], REDUCED[operator](members))
+        np.testing.assert_allclose(groups[0, h, s, d], REDUCTION_FORMULAS[operator](members))
 
 
 # elements that move
 
 
-def run_move(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: Any) -> Array:
+def interpret_single_operation(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: Any) -> Array:
     graph = Graph((Operation(kind, "move", {"x": x, "y": y, **fields}),))
     return interpret(graph, {"x": value})["y"]
 
@@ -363,8 +370,8 @@ def test_reshape_reads_the_same_memory(
     x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
 ) -> None:
     value = draw_array(2, 3, 4, 5)
-    got = run_move(
-        D.OPERATION_RESHAPE,
+    got = interpret_single_operation(
+        DescriptorType.OPERATION_RESHAPE,
         make_double_tensor("x", value.shape, x_strides),
         make_double_tensor("y", y_dims, y_strides),
         value,
@@ -375,28 +382,36 @@ def test_reshape_reads_the_same_memory(
 def test_a_logical_reshape_keeps_the_row_major_order() -> None:
     value = draw_array(2, 3, 4, 5)
     x, y = make_double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), make_double_tensor("y", (2, 3, 5, 4))
-    got = run_move(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
+    got = interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
     np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
 
 
 def test_reshape_to_another_size_is_refused() -> None:
     x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (2, 4))
     assert_graph_error(
-        "interpret-shape", "changes the number", lambda: run_move(D.OPERATION_RESHAPE, x, y, draw_array(2, 3))
+        "interpret-shape",
+        "changes the number",
+        lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, draw_array(2, 3)),
     )
 
 
 def test_transpose_slice_and_concat_move_elements() -> None:
     value = draw_array(2, 3, 6)
     x = make_double_tensor("x", (2, 3, 6))
-    got = run_move(D.OPERATION_TRANSPOSE, x, make_double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
+    got = interpret_single_operation(
+        DescriptorType.OPERATION_TRANSPOSE, x, make_double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1)
+    )
     np.testing.assert_array_equal(got, value.transpose(2, 0, 1))
     limits = {"start_indices": (0, 1, 1), "limit_indices": (2, 3, 6), "strides": (1, 1, 2)}
-    got = run_move(D.OPERATION_SLICE, x, make_double_tensor("y", (2, 2, 3)), value, **limits)
+    got = interpret_single_operation(
+        DescriptorType.OPERATION_SLICE, x, make_double_tensor("y", (2, 2, 3)), value, **limits
+    )
     np.testing.assert_array_equal(got, value[0:2, 1:3, 1:6:2])
     more = make_double_tensor("more", (2, 1, 6))
     both = Operation(
-        D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": make_double_tensor("y", (2, 4, 6))}
+        DescriptorType.OPERATION_CONCAT,
+        "both",
+        {"axis": 1, "input": (x, more), "output": make_double_tensor("y", (2, 4, 6))},
     )
     got = interpret(Graph((both,)), {"x": value, "more": draw_array(2, 1, 6)})["y"]
     np.testing.assert_array_equal(got, np.concatenate([value, draw_array(2, 1, 6)], 1))
@@ -414,20 +429,20 @@ def pack_ragged(value: Array, offsets: list[int], strides: tuple[int, ...], toke
     return buffer
 
 
-def ragged_graph(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
-    g = GraphBuilder("ragged", io_type=T.DOUBLE)
-    x_offset, y_offset = (g.tensor(name, (3, 1, 1, 1), T.INT64) for name in ("x_offset", "y_offset"))
+def make_ragged_graph(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("ragged", io_type=DataType.DOUBLE)
+    x_offset, y_offset = (g.tensor(name, (3, 1, 1, 1), DataType.INT64) for name in ("x_offset", "y_offset"))
     x = g.tensor("x", dims, strides=strides, ragged_offset=x_offset)
-    plain = g.pointwise(M.IDENTITY, x, name="plain")
+    plain = g.pointwise(PointwiseMode.IDENTITY, x, name="plain")
     y = g.tensor("y", dims, ragged_offset=y_offset, strides=(0, dims[3], dims[1] * dims[3], 1))
-    g.pointwise(M.NEG, plain, out=y)
+    g.pointwise(PointwiseMode.NEG, plain, out=y)
     return g.graph()
 
 
 @pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
 def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int, ...]) -> None:
     value, tokens = draw_array(2, 3, 4, 2), [4, 1]
-    graph = ragged_graph(value.shape, strides)
+    graph = make_ragged_graph(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
     inputs: dict[str | int, Any] = {"x_offset": make_length_array(*starts), "y_offset": make_length_array(*packed)}
     out = interpret(graph, {**inputs, "x": pack_ragged(value, starts, strides, tokens)}, keep=["plain"])
@@ -437,7 +452,7 @@ def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int,
 
 
 def test_short_ragged_buffers_are_read_as_0_and_gaps_written_as_nan() -> None:
-    graph = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
+    graph = make_ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {
         "x_offset": make_length_array(0, 4, 8),
@@ -449,14 +464,14 @@ def test_short_ragged_buffers_are_read_as_0_and_gaps_written_as_nan() -> None:
 
 
 def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
-    g = GraphBuilder("groups", io_type=T.DOUBLE)
-    offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
+    g = GraphBuilder("groups", io_type=DataType.DOUBLE)
+    offset = g.tensor("offset", (3, 1, 1, 1), DataType.INT32)
     x = g.tensor("x", (2, 4, 3, 2))
     full = g.tensor("full", (2, 4, 3, 2), strides=(24, 2, 8, 1), ragged_offset=offset, scratch=True)
-    g.pointwise(M.IDENTITY, x, out=full)
+    g.pointwise(PointwiseMode.IDENTITY, x, out=full)
     y = g.tensor("y", (2, 2, 3, 2), strides=(12, 2, 4, 1), ragged_offset=offset)
-    g.reduction(R.ADD, full, (2, 2, 3, 2), out=y)
-    g.pointwise(M.IDENTITY, full, name="again")
+    g.reduction(ReduceTensorOp.ADD, full, (2, 2, 3, 2), out=y)
+    g.pointwise(PointwiseMode.IDENTITY, full, name="again")
     value, tokens, starts = draw_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
     out = interpret(g.graph(), {"x": value, "offset": make_length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
@@ -468,14 +483,14 @@ def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
 
 
 def test_elements_beyond_the_last_offset_are_not_written() -> None:
-    g = GraphBuilder("far", io_type=T.DOUBLE)
-    offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
+    g = GraphBuilder("far", io_type=DataType.DOUBLE)
+    offset = g.tensor("offset", (3, 1, 1, 1), DataType.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
-    g.pointwise(M.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
+    g.pointwise(PointwiseMode.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
     out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": make_length_array(0, 2, 6)})["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, -1, -1])
     short = replace(y, ragged_offset=make_double_tensor("offset", (2,)))
-    graph = Graph((Pointwise(name="short", mode=M.NEG, x=make_double_tensor("x", (2, 2, 4, 2)), y=short),))
+    graph = Graph((Pointwise(name="short", mode=PointwiseMode.NEG, x=make_double_tensor("x", (2, 2, 4, 2)), y=short),))
     inputs: dict[str | int, Any] = {"x": np.ones((2, 2, 4, 2)), "offset": [0, 6]}
     assert_graph_error("interpret-shape", "2 entries, 3 offsets", lambda: interpret(graph, inputs))
 
@@ -498,12 +513,12 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
     transposed = strides is not None
     seq = dims[3] if transposed else dims[2]
     table = np.array([[5, 0, 1, -7], [2, 3, 4, 99]]).reshape(2, 1, 4, 1)  # the last ones are not used
-    g = GraphBuilder("pages", io_type=T.DOUBLE)
+    g = GraphBuilder("pages", io_type=DataType.DOUBLE)
     y = g.tensor("y", dims, strides=strides or "packed")
     fields = {name: g.tensor(name, value.shape) for name, value in (("container", container), ("page_table", table))}
-    fields["page_table"] = g.tensor("table", table.shape, T.INT32)
-    fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), T.INT32)
-    g.operation(D.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
+    fields["page_table"] = g.tensor("table", table.shape, DataType.INT32)
+    fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), DataType.INT32)
+    g.operation(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
     inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": make_length_array(*used)}
     got = interpret(g.graph(), inputs)["y"]
     expected = np.zeros((2, 3, seq, 4))
@@ -536,8 +551,8 @@ def test_dequantize_multiplies_each_block_by_its_scale(
         make_double_tensor("y", dims),
         make_double_tensor("scales", scale_dims),
     )
-    fields = {"x": x, "y": y, "scale": scales, "math_prec": T.FLOAT, "block_size": (1, 32)}
-    op = Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields)
+    fields = {"x": x, "y": y, "scale": scales, "math_prec": DataType.FLOAT, "block_size": (1, 32)}
+    op = Operation(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields)
     got = interpret(Graph((op,)), {"x": value, "scales": scale})["y"]
     for index in np.ndindex(*dims):
         assert got[index] == value[index] * scale[tuple(i // size for i, size in zip(index, block, strict=True))]
@@ -549,21 +564,33 @@ def test_scales_that_do_not_match_the_blocks_are_refused() -> None:
         "y": make_double_tensor("y", (2, 64)),
         "scale": make_double_tensor("scales", (1, 1)),
     }
-    fields |= {"math_prec": T.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
-    graph = Graph((Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
+    fields |= {"math_prec": DataType.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
+    graph = Graph((Operation(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
     assert_graph_error(
         "interpret-shape", "do not fit", lambda: interpret(graph, {"x": draw_array(2, 64), "scales": [[1.0]]})
     )
 
 
 def test_dequantizing_a_quantized_tensor_restores_its_values() -> None:
-    g = GraphBuilder("mx", io_type=T.DOUBLE)
+    g = GraphBuilder("mx", io_type=DataType.DOUBLE)
     x = g.tensor("x", (1, 4, 64))
-    small, scale = g.tensor("small", (1, 4, 64), T.FP8_E4M3), g.tensor("scale", (1, 4, 2), T.FP8_E8M0)
-    g.operation(D.OPERATION_BLOCK_SCALE_QUANTIZE, x=x, y=small, scale=scale, math_prec=T.FLOAT, block_size=32)
+    small, scale = g.tensor("small", (1, 4, 64), DataType.FP8_E4M3), g.tensor("scale", (1, 4, 2), DataType.FP8_E8M0)
+    g.operation(
+        DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
+        x=x,
+        y=small,
+        scale=scale,
+        math_prec=DataType.FLOAT,
+        block_size=32,
+    )
     again = g.tensor("again", (1, 4, 64))
     g.operation(
-        D.OPERATION_BLOCK_SCALE_DEQUANTIZE, x=small, y=again, scale=scale, math_prec=T.FLOAT, block_size=(1, 32)
+        DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+        x=small,
+        y=again,
+        scale=scale,
+        math_prec=DataType.FLOAT,
+        block_size=(1, 32),
     )
     value = draw_array(1, 4, 64)
     value[0, 2] = 0
@@ -579,13 +606,15 @@ def test_dequantizing_a_quantized_tensor_restores_its_values() -> None:
 # random masks
 
 
-def dropout_graph(**extra: Any) -> Graph:
-    g = GraphBuilder("dropout", io_type=T.DOUBLE)
-    seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
-    mask = g.tensor("mask", (1, 2, 3, 4), T.FLOAT, virtual=True)
+def make_dropout_graph(**extra: Any) -> Graph:
+    g = GraphBuilder("dropout", io_type=DataType.DOUBLE)
+    seed, offset = (g.tensor(name, (1, 1, 1, 1), DataType.INT64) for name in ("seed", "offset"))
+    mask = g.tensor("mask", (1, 2, 3, 4), DataType.FLOAT, virtual=True)
     facts = {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": 0.75, **extra}
-    g.operation(D.OPERATION_RNG, "rng", y=mask, seed=seed, offset=offset, rng=Parameters(D.RNG, facts))
-    g.pointwise(M.MUL, g.tensor("x", (1, 2, 3, 4)), mask, name="y", virtual=False)
+    g.operation(
+        DescriptorType.OPERATION_RNG, "rng", y=mask, seed=seed, offset=offset, rng=Parameters(DescriptorType.RNG, facts)
+    )
+    g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2, 3, 4)), mask, name="y", virtual=False)
     return g.graph()
 
 
@@ -599,17 +628,17 @@ def test_a_random_mask_is_generated_or_given() -> None:
     x = draw_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
-    drawn = interpret(dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
+    drawn = interpret(make_dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
     assert asked == [(large, 3, (1, 2, 3, 4), 0.75)]
-    given = interpret(dropout_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
+    given = interpret(make_dropout_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
     np.testing.assert_array_equal(drawn, given)
     np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
 
 
 def test_random_numbers_have_their_distribution_or_are_given() -> None:
     def random_numbers(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
-        g = GraphBuilder("random", io_type=T.DOUBLE)
-        state = {name: g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset")}
+        g = GraphBuilder("random", io_type=DataType.DOUBLE)
+        state = {name: g.tensor(name, (1, 1, 1, 1), DataType.INT64) for name in ("seed", "offset")}
         g.rng((1, 1, 200, 500), **state, distribution=distribution, **parameters, name="y", virtual=False)
         inputs: dict[str | int, Any] = {"seed": [[[[seed]]]], "offset": [[[[0]]]]}
         return interpret(g.graph(), inputs)["y"]
@@ -622,8 +651,10 @@ def test_random_numbers_have_their_distribution_or_are_given() -> None:
     assert (normal != random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
     given = draw_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
-    np.testing.assert_array_equal(interpret(dropout_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
-    unsaid = dropout_graph(distribution=RngDistribution.NORMAL)
+    np.testing.assert_array_equal(
+        interpret(make_dropout_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given
+    )
+    unsaid = make_dropout_graph(distribution=RngDistribution.NORMAL)
     needed = {"x": draw_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
     assert_graph_error("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
@@ -631,37 +662,41 @@ def test_random_numbers_have_their_distribution_or_are_given() -> None:
 # inputs and outputs
 
 
-def sum_graph() -> Graph:
-    g = GraphBuilder("sum", io_type=T.DOUBLE)
+def make_sum_graph() -> Graph:
+    g = GraphBuilder("sum", io_type=DataType.DOUBLE)
     x = g.tensor("x", (2, 3), uid=10)
     g.pointwise(
-        M.ADD, g.pointwise(M.MUL, x, g.scalar(2.0, rank=2, name="two"), name="double"), x, name="y", virtual=False
+        PointwiseMode.ADD,
+        g.pointwise(PointwiseMode.MUL, x, g.scalar(2.0, rank=2, name="two"), name="double"),
+        x,
+        name="y",
+        virtual=False,
     )
     return g.graph()
 
 
 def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
     x = draw_array(2, 3)
-    np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
-    np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
-    out = interpret(sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
+    np.testing.assert_allclose(interpret(make_sum_graph(), {10: x})["y"], 3 * x)
+    np.testing.assert_allclose(interpret(make_sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
+    out = interpret(make_sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
     np.testing.assert_allclose(out["double"], 2 * x)
     np.testing.assert_allclose(out["x"], x)
-    assert set(interpret(sum_graph(), {"x": x})) == {"y"}
+    assert set(interpret(make_sum_graph(), {"x": x})) == {"y"}
 
 
 def test_wrong_inputs_are_refused() -> None:
     x = draw_array(2, 3)
-    assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(sum_graph(), {}))
-    assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(sum_graph(), {"x": x, "z": x}))
+    assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(make_sum_graph(), {}))
+    assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(make_sum_graph(), {"x": x, "z": x}))
     assert_graph_error(
-        "interpret-input", "operation 'double' writes it", lambda: interpret(sum_graph(), {"x": x, "double": x})
+        "interpret-input", "operation 'double' writes it", lambda: interpret(make_sum_graph(), {"x": x, "double": x})
     )
     assert_graph_error(
-        "interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(sum_graph(), {"x": x.T})
+        "interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(make_sum_graph(), {"x": x.T})
     )
-    assert_graph_error("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
-    ragged = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
+    assert_graph_error("unknown-tensor", "'z'", lambda: interpret(make_sum_graph(), {"x": x}, keep=["z"]))
+    ragged = make_ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     offsets = {"x_offset": make_length_array(0, 4, 8), "y_offset": make_length_array(0, 4, 8)}
     assert_graph_error("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
 
@@ -670,15 +705,19 @@ def test_tensors_that_do_not_match_the_operation_are_refused() -> None:
     x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (3, 2))
     wrong = {"permutation": (0, 2)}
     assert_graph_error(
-        "interpret-shape", "do not fit", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **wrong)
+        "interpret-shape",
+        "do not fit",
+        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **wrong),
     )
     right = {"permutation": (0, 1)}
     assert_graph_error(
-        "interpret-shape", "'y' has dims", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **right)
+        "interpret-shape",
+        "'y' has dims",
+        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **right),
     )
 
 
-def graph_with_changed_fields(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
+def make_graph_with_changed_fields(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
     """Return the graph of the operation that `make` adds, with fields that no builder method would set."""
     g = GraphBuilder()
     make(g)
@@ -724,8 +763,8 @@ def add_pooling(g: GraphBuilder) -> object:
         (
             lambda g: g.paged_cache_load(
                 g.tensor("x", (3, 1, 2, 4)),
-                g.tensor("t", (1, 1, 2, 1), T.INT32),
-                g.tensor("n", (1, 1, 1, 1), T.INT32),
+                g.tensor("t", (1, 1, 2, 1), DataType.INT32),
+                g.tensor("n", (1, 1, 1, 1), DataType.INT32),
                 virtual=False,
             ),
             {"page_table": make_double_tensor("t", (1, 1, 2, 1))},
@@ -736,31 +775,33 @@ def test_operations_with_invalid_fields_are_refused(
     make: Callable[[GraphBuilder], object], odd: dict[str, Any]
 ) -> None:
     """Graphs read from files and logs may have such fields: cuDNN itself refuses values that its header allows."""
-    graph = graph_with_changed_fields(make, **odd)
+    graph = make_graph_with_changed_fields(make, **odd)
     with pytest.raises(GraphError) as error:
         interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})
     assert error.value.code in ("interpret-shape", "interpret-operation")
 
 
 def test_numbers_for_one_spatial_dim_become_tuples() -> None:
-    facts = {"comp_type": T.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
+    facts = {"comp_type": DataType.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
     facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
-    given = Parameters(D.CONVOLUTION, facts)
+    given = Parameters(DescriptorType.CONVOLUTION, facts)
     assert given.fields["filter_strides"] == (2,)
-    assert given == Parameters(D.CONVOLUTION, {**given.fields})
+    assert given == Parameters(DescriptorType.CONVOLUTION, {**given.fields})
 
 
 def test_the_error_for_an_unknown_operation_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; future headers will have others
+    monkeypatch.delitem(
+        OPERATIONS, DescriptorType.OPERATION_SIGNAL
+    )  # every kind is known; future headers will have others
     x, y = make_double_tensor("x", (2, 8)), make_double_tensor("y", (2, 8))
     signal = {
         "mode": SignalMode.WAIT,
         "value": 1,
-        "flag": make_double_tensor("flag", (1, 1), data_type=T.INT32),
+        "flag": make_double_tensor("flag", (1, 1), data_type=DataType.INT32),
         "x": x,
         "y": y,
     }
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
-        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": draw_array(2, 8)})
+        interpret(Graph((Operation(DescriptorType.OPERATION_SIGNAL, "signal", signal),)), {"x": draw_array(2, 8)})
     assert error.value.code == "interpret-operation"
     assert all(kind.name in error.value.render() for kind in OPERATIONS)

@@ -14,7 +14,6 @@ from cudnn_backend_py.graph.formats import from_f8_128x4_order, round_to_data_ty
 from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor
 
-D, M, P, T = DescriptorType, MoeGroupedMatmulMode, PointwiseMode, DataType
 INF, NAN = math.inf, math.nan
 
 
@@ -24,14 +23,14 @@ INF, NAN = math.inf, math.nan
 def run_moe_grouped_matmul(
     mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight: Array, **given: Any
 ) -> Array:
-    g = GraphBuilder("experts", io_type=T.DOUBLE)
+    g = GraphBuilder("experts", io_type=DataType.DOUBLE)
     tensors = {
         "token": g.tensor("token", token.shape),
         "weight": g.tensor("weight", weight.shape),
-        "first_token_offset": g.tensor("offsets", (len(offsets), 1, 1), T.INT32),
+        "first_token_offset": g.tensor("offsets", (len(offsets), 1, 1), DataType.INT32),
     }
     top_k = given.pop("top_k", None)
-    more = {name: g.tensor(name, value.shape, T.INT32) for name, value in given.items()}
+    more = {name: g.tensor(name, value.shape, DataType.INT32) for name, value in given.items()}
     g.moe_grouped_matmul(**tensors, mode=mode, top_k=top_k, **more, name="y", virtual=False)
     offset = np.array(offsets).reshape(-1, 1, 1)
     return interpret(g.graph(), {"token": token, "weight": weight, "offsets": offset, **given})["y"]
@@ -39,7 +38,7 @@ def run_moe_grouped_matmul(
 
 def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
     token, weight = draw_array(1, 9, 4), draw_array(3, 4, 5)
-    got = run_moe_grouped_matmul(M.NONE, [2, 2, 6], token, weight)
+    got = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [2, 2, 6], token, weight)
     owner = [0, 0, 1, 1, 1, 1, 2, 2, 2]  # rows before the first offset: measured on an H200 with cuDNN 9.19
     for row, expert in enumerate(owner):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
@@ -48,12 +47,14 @@ def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
 def test_moe_rows_are_gathered_and_scattered_by_their_indices() -> None:
     token, weight = draw_array(1, 4, 3), draw_array(2, 3, 2)
     index = np.array([3, 0, 0, 2, 1, 3]).reshape(1, 6, 1)
-    got = run_moe_grouped_matmul(M.GATHER, [0, 4], token, weight, token_index=index)
+    got = run_moe_grouped_matmul(MoeGroupedMatmulMode.GATHER, [0, 4], token, weight, token_index=index)
     for row, source in enumerate(index.ravel()):
         np.testing.assert_allclose(got[0, row], token[0, source] @ weight[int(row >= 4)])
     rows = draw_array(1, 6, 3, seed=1)
     where, turn = np.array([0, 2, 1, 1, 0, 2]).reshape(1, 6, 1), np.array([0, 1, 1, 0, 1, 0]).reshape(1, 6, 1)
-    back = run_moe_grouped_matmul(M.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2)
+    back = run_moe_grouped_matmul(
+        MoeGroupedMatmulMode.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2
+    )
     for row in range(6):
         place = where[0, row, 0] * 2 + turn[0, row, 0]
         np.testing.assert_allclose(back[0, place], rows[0, row] @ weight[int(row >= 3)])
@@ -61,7 +62,7 @@ def test_moe_rows_are_gathered_and_scattered_by_their_indices() -> None:
 
 def test_moe_offsets_of_several_batches_are_read_in_expert_order() -> None:
     token, weight = draw_array(1, 8, 3), draw_array(2, 3, 2)
-    got = run_moe_grouped_matmul(M.NONE, [0, 1, 4, 6], token, weight)
+    got = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 1, 4, 6], token, weight)
     for row, expert in enumerate([0, 1, 1, 1, 0, 0, 1, 1]):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
@@ -69,20 +70,20 @@ def test_moe_offsets_of_several_batches_are_read_in_expert_order() -> None:
 def test_an_additional_moe_offset_ends_the_last_expert() -> None:
     token, weight = draw_array(1, 9, 4), draw_array(3, 4, 5)
     np.testing.assert_array_equal(
-        run_moe_grouped_matmul(M.NONE, [0, 2, 6, 9], token, weight),
-        run_moe_grouped_matmul(M.NONE, [0, 2, 6], token, weight),
+        run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 2, 6, 9], token, weight),
+        run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 2, 6], token, weight),
     )
-    ended = run_moe_grouped_matmul(M.NONE, [0, 2, 6, 8], token, weight)
+    ended = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 2, 6, 8], token, weight)
     np.testing.assert_allclose(ended[0, 7], token[0, 7] @ weight[2])
     assert np.isnan(ended[0, 8]).all()
-    batches = run_moe_grouped_matmul(M.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
+    batches = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
     np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
 
 
 def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> None:
     token, dy = draw_array(1, 7, 3), draw_array(1, 7, 2, seed=1)
-    g = GraphBuilder("experts", io_type=T.DOUBLE)
-    offset = g.tensor("offsets", (3, 1, 1), T.INT32)
+    g = GraphBuilder("experts", io_type=DataType.DOUBLE)
+    offset = g.tensor("offsets", (3, 1, 1), DataType.INT32)
     out = g.tensor("dw", (2, 3, 2), strides=(6, 1, 3))
     g.moe_grouped_matmul_backward(g.tensor("dy", dy.shape), g.tensor("token", token.shape), offset, out=out)
     got = interpret(g.graph(), {"dy": dy, "token": token, "offsets": [[[0]], [[4]], [[6]]]})["dw"]
@@ -91,8 +92,8 @@ def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> No
 
 def test_a_moe_weight_gradient_sums_over_the_rows_of_each_expert() -> None:
     token, dy = draw_array(1, 7, 3), draw_array(1, 7, 2, seed=1)
-    g = GraphBuilder("experts", io_type=T.DOUBLE)
-    offset = g.tensor("offsets", (3, 1, 1), T.INT32)
+    g = GraphBuilder("experts", io_type=DataType.DOUBLE)
+    offset = g.tensor("offsets", (3, 1, 1), DataType.INT32)
     out = g.moe_grouped_matmul_backward(
         g.tensor("dy", dy.shape), g.tensor("token", token.shape), offset, name="dw", virtual=False
     )
@@ -115,7 +116,7 @@ def test_a_moe_weight_gradient_sums_over_the_rows_of_each_expert() -> None:
 def test_moe_offsets_and_indices_out_of_range_are_refused(
     offsets: list[int], given: dict[str, Any], match: str
 ) -> None:
-    mode = M.GATHER if given else M.NONE
+    mode = MoeGroupedMatmulMode.GATHER if given else MoeGroupedMatmulMode.NONE
     assert_graph_error(
         "interpret-input",
         match,
@@ -129,13 +130,15 @@ def test_moe_offsets_and_indices_out_of_range_are_refused(
 @pytest.mark.parametrize(("block", "axis"), [(32, -1), (32, 1), (16, -1), (16, 1)])
 @pytest.mark.parametrize("order", ["plain", "128x4"])
 def test_block_quantization_equals_a_loop_over_blocks(block: int, axis: int, order: Any) -> None:
-    g = GraphBuilder("mx", io_type=T.DOUBLE)
+    g = GraphBuilder("mx", io_type=DataType.DOUBLE)
     x = draw_array(2, 64, 96) * 10
     x[0, :32, :32] = 0
     small, scales = g.block_scale_quantize(
         g.tensor("x", x.shape), block, axis=axis, scale_order=order, name="y", virtual=False
     )
-    kinds = (T.FP8_E4M3, T.FP8_E8M0, 448.0) if block == 32 else (T.FP4_E2M1, T.FP8_E4M3, 6.0)
+    kinds = (
+        (DataType.FP8_E4M3, DataType.FP8_E8M0, 448.0) if block == 32 else (DataType.FP4_E2M1, DataType.FP8_E4M3, 6.0)
+    )
     assert (small.data_type, scales.data_type) == kinds[:2]
     got = interpret(g.graph(), {"x": x}, rounding=True)
     moved, values, factors = (np.moveaxis(item, axis, -1) for item in (x, got["y"], got["y.scale"]))
@@ -150,9 +153,9 @@ def test_block_quantization_equals_a_loop_over_blocks(block: int, axis: int, ord
 
 
 def test_negative_block_scales_are_applied() -> None:
-    g = GraphBuilder("negative", io_type=T.DOUBLE)
+    g = GraphBuilder("negative", io_type=DataType.DOUBLE)
     y = g.block_scale_dequantize(g.tensor("x", (1, 4)), g.tensor("scale", (1, 2)), 2, negative_scales=True)
-    g.pointwise(P.IDENTITY, y, name="y", virtual=False)
+    g.pointwise(PointwiseMode.IDENTITY, y, name="y", virtual=False)
     assert interpret(g.graph(), {"x": [[1, 2, 3, 4]], "scale": [[-1, 2]]})["y"].tolist() == [[-1, -2, 6, 8]]
 
 
@@ -177,7 +180,7 @@ def test_rope_rotates_pairs_and_rope_backward_rotates_them_back(width: int, upri
     angle = draw_array(positions, half, seed=1)
     freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # unread elements
     dims = (1, 1, positions, width) if upright else (positions, 1, 1, width)
-    g = GraphBuilder("rope", io_type=T.DOUBLE)
+    g = GraphBuilder("rope", io_type=DataType.DOUBLE)
     f = g.tensor("f", dims)
     y = g.rope_forward(g.tensor("x", x.shape), f, output_scale=2.0, rope_dim=width, name="y", virtual=False)
     g.rope_backward(y, f, output_scale=0.5, rope_dim=width, name="again", virtual=False)
@@ -194,7 +197,7 @@ def test_rope_rotates_pairs_and_rope_backward_rotates_them_back(width: int, upri
 
 def test_rope_backward_is_the_transpose_of_rope() -> None:
     x, dy, freqs = draw_array(1, 1, 3, 4), draw_array(1, 1, 3, 4, seed=1), draw_array(3, 1, 1, 4, seed=2)
-    g = GraphBuilder("rope", io_type=T.DOUBLE)
+    g = GraphBuilder("rope", io_type=DataType.DOUBLE)
     f = g.tensor("f", freqs.shape)
     g.rope_forward(g.tensor("x", x.shape), f, name="y", virtual=False)
     g.rope_backward(g.tensor("dy", x.shape), f, name="dx", virtual=False)
@@ -204,7 +207,7 @@ def test_rope_backward_is_the_transpose_of_rope() -> None:
 
 def test_a_band_matrix_is_expanded_and_contracted() -> None:
     band = draw_array(2, 3, 5, 4)
-    g = GraphBuilder("band", io_type=T.DOUBLE)
+    g = GraphBuilder("band", io_type=DataType.DOUBLE)
     widths = {"lower_bandwidth": 1, "upper_bandwidth": 2}
     whole = g.expand_band_matrix(g.tensor("x", band.shape), 6, **widths, pad_value=-7.0, name="whole", virtual=False)
     g.contract_band_matrix(whole, **widths, pad_value=9.0, name="again", virtual=False)
@@ -221,7 +224,7 @@ def test_a_band_matrix_is_expanded_and_contracted() -> None:
 
 
 def test_unsupported_options_of_band_matrices_are_refused() -> None:
-    def run_band_operation(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
+    def run_band_operation(kind: DescriptorType = DescriptorType.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {
             "x": make_double_tensor("x", (1, 3, 3)),
             "y": make_double_tensor("y", (1, 3, 3)),
@@ -237,7 +240,7 @@ def test_unsupported_options_of_band_matrices_are_refused() -> None:
     assert_graph_error(
         "interpret-operation", "along axis 1 of a tensor with 3 dims", lambda: run_band_operation(axis=1)
     )
-    expand, one = D.OPERATION_EXPAND_BAND_MATRIX, make_double_tensor("one", (1, 1, 1))
+    expand, one = DescriptorType.OPERATION_EXPAND_BAND_MATRIX, make_double_tensor("one", (1, 1, 1))
     assert run_band_operation(expand).shape == (1, 3, 3)
     for name in ("kv_token_offset", "speculative_mask"):
         assert_graph_error("interpret-operation", name, lambda name=name: run_band_operation(expand, **{name: one}))
@@ -248,9 +251,9 @@ def test_unsupported_options_of_band_matrices_are_refused() -> None:
 
 def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
     def run_signal(mode: SignalMode, flag: int) -> dict[str, Any]:
-        g = GraphBuilder("signal", io_type=T.DOUBLE)
+        g = GraphBuilder("signal", io_type=DataType.DOUBLE)
         x = g.tensor("x", (1, 2, 2))
-        g.signal(mode, x, g.tensor("flag", (1, 1, 1), T.INT32), 7, name="y", virtual=False)
+        g.signal(mode, x, g.tensor("flag", (1, 1, 1), DataType.INT32), 7, name="y", virtual=False)
         return interpret(g.graph(), {"x": np.ones((1, 2, 2)), "flag": [[[flag]]]}, keep=["flag"])
 
     assert run_signal(SignalMode.SET, 0)["flag"].item() == 7
@@ -263,16 +266,23 @@ def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
 
 def test_pointwise_edge_cases_equal_cudnn() -> None:
     def run_pointwise(mode: PointwiseMode, **ports: list[float]) -> str:
-        g = GraphBuilder("edges", io_type=T.DOUBLE)
+        g = GraphBuilder("edges", io_type=DataType.DOUBLE)
         tensors = {name: g.tensor(name, (len(value),)) for name, value in ports.items()}
         g.pointwise(mode, tensors.pop("x"), **tensors, name="out", virtual=False)
         return str(interpret(g.graph(), dict(ports))["out"].tolist())
 
     operands = {"x": [NAN, 1.0, NAN, -0.0], "b": [2.0, NAN, NAN, 0.0]}
-    assert run_pointwise(P.MAX, **operands)[:16] == run_pointwise(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
-    assert run_pointwise(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
-    assert run_pointwise(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
-    assert run_pointwise(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
+    assert (
+        run_pointwise(PointwiseMode.MAX, **operands)[:16]
+        == run_pointwise(PointwiseMode.MIN, **operands)[:16]
+        == "[2.0, 1.0, nan, "
+    )
+    assert (
+        run_pointwise(PointwiseMode.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0])
+        == "[0.0, 0.0, inf, 2.0]"
+    )
+    assert run_pointwise(PointwiseMode.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
+    assert run_pointwise(PointwiseMode.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
 
 
 def test_short_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
@@ -280,12 +290,12 @@ def test_short_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
     x = [1e9, -1e9, INF, NAN, -1e-9, 300.7]
 
     def round_to_type(kind: DataType) -> str:
-        g = GraphBuilder("saturation", io_type=T.DOUBLE)
-        g.pointwise(P.IDENTITY, g.tensor("x", (6,)), name="y", virtual=False, data_type=kind)
+        g = GraphBuilder("saturation", io_type=DataType.DOUBLE)
+        g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (6,)), name="y", virtual=False, data_type=kind)
         return str(interpret(g.graph(), {"x": x}, rounding=True)["y"].tolist())
 
-    assert round_to_type(T.FP8_E4M3) == "[nan, nan, nan, nan, -0.0, 288.0]"
-    assert round_to_type(T.FP8_E5M2) == "[nan, nan, inf, nan, -0.0, 320.0]"
-    assert round_to_type(T.HALF) == "[inf, -inf, inf, nan, -0.0, 300.75]"
-    assert round_to_type(T.INT8) == "[127, -128, 127, 0, 0, 127]"
-    assert round_to_type(T.FP4_E2M1) == "[6.0, -6.0, 6.0, 0.0, -0.0, 6.0]"
+    assert round_to_type(DataType.FP8_E4M3) == "[nan, nan, nan, nan, -0.0, 288.0]"
+    assert round_to_type(DataType.FP8_E5M2) == "[nan, nan, inf, nan, -0.0, 320.0]"
+    assert round_to_type(DataType.HALF) == "[inf, -inf, inf, nan, -0.0, 300.75]"
+    assert round_to_type(DataType.INT8) == "[127, -128, 127, 0, 0, 127]"
+    assert round_to_type(DataType.FP4_E2M1) == "[6.0, -6.0, 6.0, 0.0, -0.0, 6.0]"

@@ -10,11 +10,11 @@ import pytest
 
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
-DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").read_text(encoding="utf-8"))
+MASK_DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
-    "dump", DUMPS, ids=lambda dump: f"{dump['seed']}-{dump['offset']}-{dump['dims']}-{dump['keep']}"
+    "dump", MASK_DUMPS, ids=lambda dump: f"{dump['seed']}-{dump['offset']}-{dump['dims']}-{dump['keep']}"
 )
 def test_mask_equals_the_mask_dumped_by_cudnn(dump: dict[str, object]) -> None:
     dims = tuple(dump["dims"])  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ class SoftCap:
 # ------------------------------------------------------------------------------------------ the naive attention
 
 
-def unmasked_scores(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
+def find_unmasked_scores(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
     """Return a boolean array [b, h, s_q, s_kv], true for scores that no mask removes, computed score by score."""
     batch, _, seq_q, seq_kv = dims
     keep = np.zeros(dims, bool)
@@ -99,20 +99,20 @@ def naive_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **opt
 
 # ------------------------------------------------------------------------------------------ the cases
 
-RANDOM = np.random.default_rng(9)
+RANDOM_GENERATOR = np.random.default_rng(9)
 B, H, S_Q, S_KV, D, D_V = 2, 4, 5, 7, 3, 2
-BIASES = [(1, 1, 5, 7), (2, 4, 5, 7), (1, 4, 5, 7), (2, 1, 1, 7), (1, 4, 5, 1), (1, 1, 1, 1)]
-PADDED = {"seq_len_q": np.array([3, 5]), "seq_len_kv": np.array([7, 4])}
+BIAS_DIMS = [(1, 1, 5, 7), (2, 4, 5, 7), (1, 4, 5, 7), (2, 1, 1, 7), (1, 4, 5, 1), (1, 1, 1, 1)]
+PADDED_LENGTHS = {"seq_len_q": np.array([3, 5]), "seq_len_kv": np.array([7, 4])}
 
 
-def random_normal(*dims: int) -> Array:
-    return RANDOM.standard_normal(dims)
+def draw_random_normal(*dims: int) -> Array:
+    return RANDOM_GENERATOR.standard_normal(dims)
 
 
-MASKED_BIAS = np.where(RANDOM.random((1, 4, 5, 7)) < 0.4, -np.inf, random_normal(1, 4, 5, 7))
+MASKED_BIAS = np.where(RANDOM_GENERATOR.random((1, 4, 5, 7)) < 0.4, -np.inf, draw_random_normal(1, 4, 5, 7))
 MASKED_BIAS[:, :, 2] = -np.inf
 
-CASES: dict[str, dict[str, Any]] = {
+OPTION_CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "scale": {"scale": 0.3},
     "causal": {"right_bound": 0},
@@ -126,37 +126,37 @@ CASES: dict[str, dict[str, Any]] = {
     "more rows than columns, left bound": {"left_bound": 2, "dims": (8, 3)},
     "one row": {"right_bound": 0, "alignment": "bottom_right", "dims": (1, 7)},
     "one column": {"dims": (5, 1)},
-    "padding": PADDED,
+    "padding": PADDED_LENGTHS,
     "padding of Q alone": {"seq_len_q": np.array([2, 5], np.int32)},
     "padding of K alone": {"seq_len_kv": np.array([3, 6], np.int32)},
     "padding, an empty entry": {"seq_len_q": np.array([0, 4]), "seq_len_kv": np.array([0, 7])},
     "padding, no columns": {"seq_len_q": np.array([5, 4]), "seq_len_kv": np.array([0, 7])},
-    "padding, window": {**PADDED, "left_bound": 2, "right_bound": 1},
-    "padding, window, bottom right": {**PADDED, "left_bound": 3, "right_bound": 0, "alignment": "bottom_right"},
-    **{f"bias {dims}": {"bias": random_normal(*dims)} for dims in BIASES},
+    "padding, window": {**PADDED_LENGTHS, "left_bound": 2, "right_bound": 1},
+    "padding, window, bottom right": {**PADDED_LENGTHS, "left_bound": 3, "right_bound": 0, "alignment": "bottom_right"},
+    **{f"bias {dims}": {"bias": draw_random_normal(*dims)} for dims in BIAS_DIMS},
     "bias that masks": {"bias": MASKED_BIAS},
-    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": random_normal(H)},
+    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": draw_random_normal(H)},
     "alibi": {"alibi_slopes": alibi_slopes(H), "right_bound": 0},
-    "alibi, bottom right": {"alibi_slopes": random_normal(H), "right_bound": 0, "alignment": "bottom_right"},
+    "alibi, bottom right": {"alibi_slopes": draw_random_normal(H), "right_bound": 0, "alignment": "bottom_right"},
     "modifier": {"score_modifier": SoftCap(0.7)},
     "modifier, bias, alibi": {
         "score_modifier": SoftCap(0.7),
-        "bias": random_normal(1, H, 5, 7),
-        "alibi_slopes": random_normal(H),
+        "bias": draw_random_normal(1, H, 5, 7),
+        "alibi_slopes": draw_random_normal(H),
     },
-    "dropout by 0 and 1": {"dropout_mask": RANDOM.integers(0, 2, (B, H, S_Q, S_KV)), "dropout_scale": 2.0},
-    "dropout by real numbers": {"dropout_mask": random_normal(B, H, S_Q, S_KV), "dropout_scale": 1.25},
-    "sink": {"sink": random_normal(H)},
-    "sink [1, h, 1, 1]": {"sink": random_normal(1, H, 1, 1)},
+    "dropout by 0 and 1": {"dropout_mask": RANDOM_GENERATOR.integers(0, 2, (B, H, S_Q, S_KV)), "dropout_scale": 2.0},
+    "dropout by real numbers": {"dropout_mask": draw_random_normal(B, H, S_Q, S_KV), "dropout_scale": 1.25},
+    "sink": {"sink": draw_random_normal(H)},
+    "sink [1, h, 1, 1]": {"sink": draw_random_normal(1, H, 1, 1)},
     "sink without weight": {"sink": np.array([0.1, -np.inf, 2.0, -1.0])},
     "sink, rows without columns": {
-        "sink": random_normal(H),
+        "sink": draw_random_normal(H),
         "right_bound": 0,
         "alignment": "bottom_right",
         "dims": (7, 4),
     },
-    "sink, padding": {"sink": random_normal(H), **PADDED},
-    "sink, dropout": {"sink": random_normal(H), "dropout_mask": random_normal(B, H, S_Q, S_KV)},
+    "sink, padding": {"sink": draw_random_normal(H), **PADDED_LENGTHS},
+    "sink, dropout": {"sink": draw_random_normal(H), "dropout_mask": draw_random_normal(B, H, S_Q, S_KV)},
     "GQA": {"heads": (2, 2)},
     "MQA": {"heads": (1, 1)},
     "GQA, h_k is not h_v": {"heads": (2, 1), "right_bound": 0},
@@ -165,14 +165,14 @@ CASES: dict[str, dict[str, Any]] = {
         "heads": (2, 4),
         "scale": 0.8,
         "score_modifier": SoftCap(1.5),
-        "bias": random_normal(2, 1, 5, 7),
-        "alibi_slopes": random_normal(H),
-        **PADDED,
+        "bias": draw_random_normal(2, 1, 5, 7),
+        "alibi_slopes": draw_random_normal(H),
+        **PADDED_LENGTHS,
         "left_bound": 4,
         "right_bound": 1,
         "alignment": "bottom_right",
-        "sink": random_normal(H),
-        "dropout_mask": random_normal(B, H, S_Q, S_KV),
+        "sink": draw_random_normal(H),
+        "dropout_mask": draw_random_normal(B, H, S_Q, S_KV),
         "dropout_scale": 1.1,
     },
 }
@@ -182,7 +182,7 @@ class AttentionCase:
     """Random Q, K, V and dO for some options, with the results of the reference and of the naive attention."""
 
     def __init__(self, name: str) -> None:
-        options = dict(CASES[name])
+        options = dict(OPTION_CASES[name])
         seq_q, seq_kv = options.pop("dims", (S_Q, S_KV))
         heads_k, heads_v = options.pop("heads", (H, H))
         self.random = random = np.random.default_rng(list(name.encode()))
@@ -191,7 +191,7 @@ class AttentionCase:
         self.v = random.standard_normal((B, heads_v, seq_kv, D_V))
         self.d_o = random.standard_normal((B, H, seq_q, D_V))
         self.options = options
-        self.keep = unmasked_scores((B, H, seq_q, seq_kv), options)
+        self.keep = find_unmasked_scores((B, H, seq_q, seq_kv), options)
 
     def naive_attention(self, **changed: Any) -> Forward:
         tensors = {"q": self.q, "k": self.k, "v": self.v, **self.options, **changed}
@@ -220,7 +220,7 @@ class AttentionCase:
             assert np.vdot(got, line) == pytest.approx(expected, rel=1e-8, abs=1e-9), name
 
 
-parametrize_cases = pytest.mark.parametrize("name", CASES)
+parametrize_cases = pytest.mark.parametrize("name", OPTION_CASES)
 
 
 def assert_close(got: Array, expected: Array) -> None:
@@ -267,7 +267,7 @@ def test_the_tile_size_does_not_change_the_results(name: str, tile: int) -> None
 
 
 def test_some_cases_have_fully_masked_rows() -> None:
-    empty = [name for name in CASES if not AttentionCase(name).keep.any(axis=3).all()]
+    empty = [name for name in OPTION_CASES if not AttentionCase(name).keep.any(axis=3).all()]
     assert {"more rows than columns, left bound", "padding, no columns", "everything"} <= set(empty)
 
 
@@ -281,13 +281,13 @@ def test_some_cases_have_fully_masked_rows() -> None:
 )
 def test_results_of_fully_masked_rows_are_zero(options: dict[str, Any]) -> None:
     q, k, v, d_o = (
-        random_normal(2, 2, 6, 3),
-        random_normal(2, 2, 3, 3),
-        random_normal(2, 2, 3, 3),
-        random_normal(2, 2, 6, 3),
+        draw_random_normal(2, 2, 6, 3),
+        draw_random_normal(2, 2, 3, 3),
+        draw_random_normal(2, 2, 3, 3),
+        draw_random_normal(2, 2, 6, 3),
     )
     got = forward(q, k, v, **options)
-    empty = ~unmasked_scores((2, 2, 6, 3), options).any(axis=3, keepdims=True)
+    empty = ~find_unmasked_scores((2, 2, 6, 3), options).any(axis=3, keepdims=True)
     empty |= options.get("bias", np.zeros(1)) == -np.inf
     assert empty.any()
     assert not got.o[np.broadcast_to(empty, q.shape)].any()
@@ -301,7 +301,7 @@ def test_results_of_fully_masked_rows_are_zero(options: dict[str, Any]) -> None:
 
 
 def test_a_row_with_only_a_sink_has_its_statistics_and_padding_has_none() -> None:
-    q, k, v = random_normal(1, 2, 4, 3), random_normal(1, 2, 4, 3), random_normal(1, 2, 4, 3)
+    q, k, v = draw_random_normal(1, 2, 4, 3), draw_random_normal(1, 2, 4, 3), draw_random_normal(1, 2, 4, 3)
     got = forward(q, k, v, sink=[0.5, -3.0], seq_len_q=[3], seq_len_kv=[0])
     assert not got.o.any()
     for values in (got.stats, got.max):
@@ -316,7 +316,7 @@ def test_padding_is_never_read() -> None:
     dirty = {"bias": bias, "dropout_mask": this.options["dropout_mask"].copy()}
     o, stats = clean.o.copy(), clean.stats.copy()
     for n in range(B):
-        rows, cols = slice(PADDED["seq_len_q"][n], None), slice(PADDED["seq_len_kv"][n], None)
+        rows, cols = slice(PADDED_LENGTHS["seq_len_q"][n], None), slice(PADDED_LENGTHS["seq_len_kv"][n], None)
         for tensor in (this.q, this.d_o, o, stats, *dirty.values()):
             tensor[n, :, rows] = np.nan
         for tensor in (this.k, this.v):
@@ -331,8 +331,8 @@ def test_padding_is_never_read() -> None:
 
 
 def test_equal_scores_average_the_values() -> None:
-    v = random_normal(1, 1, 4, 2)
-    got = forward(np.zeros((1, 1, 4, 8)), random_normal(1, 1, 4, 8), v, right_bound=0)
+    v = draw_random_normal(1, 1, 4, 2)
+    got = forward(np.zeros((1, 1, 4, 8)), draw_random_normal(1, 1, 4, 8), v, right_bound=0)
     means = np.cumsum(v, axis=2) / np.arange(1, 5)[:, None]
     assert_close(got.o, means)
     assert_close(got.stats, np.log(np.arange(1.0, 5)).reshape(1, 1, 4, 1))
@@ -341,7 +341,7 @@ def test_equal_scores_average_the_values() -> None:
 
 
 def test_large_scores_do_not_overflow() -> None:
-    q, k, v = 1e4 * random_normal(1, 1, 6, 4), 1e4 * random_normal(1, 1, 9, 4), random_normal(1, 1, 9, 4)
+    q, k, v = 1e4 * draw_random_normal(1, 1, 6, 4), 1e4 * draw_random_normal(1, 1, 9, 4), draw_random_normal(1, 1, 9, 4)
     got = forward(q, k, v, tile=2)
     best = (q @ k.swapaxes(2, 3)).argmax(axis=3)[0, 0]
     assert_close(got.o, v[:, :, best])
@@ -350,7 +350,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_half_and_float_inputs_are_computed_in_float64(kind: type) -> None:
-    q, k, v, d_o = (random_normal(1, 2, 5, 4).astype(kind) for _ in range(4))
+    q, k, v, d_o = (draw_random_normal(1, 2, 5, 4).astype(kind) for _ in range(4))
     wide = [x.astype(np.float64) for x in (q, k, v, d_o)]
     got, expected = forward(q, k, v), forward(*wide[:3])
     assert np.array_equal(got.o, expected.o)
@@ -371,10 +371,10 @@ def test_inputs_are_not_changed() -> None:
 @pytest.mark.parametrize("tile", [50, 128, 1000])
 def test_block_mask_equals_a_bias_of_minus_infinity(tile: int) -> None:
     q, k, v, d_o = (
-        random_normal(1, 2, 200, 3),
-        random_normal(1, 2, 300, 3),
-        random_normal(1, 1, 300, 2),
-        random_normal(1, 2, 200, 2),
+        draw_random_normal(1, 2, 200, 3),
+        draw_random_normal(1, 2, 300, 3),
+        draw_random_normal(1, 1, 300, 2),
+        draw_random_normal(1, 2, 200, 2),
     )
     blocks = np.array([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [1, 1, 1]]], bool)[None]
     bias = np.where(np.kron(blocks, np.ones((128, 128)))[:, :, :200, :300], 0.0, -np.inf)
@@ -389,15 +389,17 @@ def test_block_mask_equals_a_bias_of_minus_infinity(tile: int) -> None:
 
 
 def test_block_mask_equals_the_naive_attention() -> None:
-    q, k, v = random_normal(1, 1, 130, 2), random_normal(1, 1, 260, 2), random_normal(1, 1, 260, 2)
+    q, k, v = draw_random_normal(1, 1, 130, 2), draw_random_normal(1, 1, 260, 2), draw_random_normal(1, 1, 260, 2)
     options = {"block_mask": np.array([[[[True, False, True], [False, True, True]]]]), "right_bound": 100}
-    keep = unmasked_scores((1, 1, 130, 260), options)
+    keep = find_unmasked_scores((1, 1, 130, 260), options)
     assert_close(forward(q, k, v, **options).o, naive_attention(q, k, v, keep).o)
 
 
 def test_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="causal"):
-        forward(random_normal(1, 1, 2, 2), random_normal(1, 1, 2, 2), random_normal(1, 1, 2, 2), causal=True)  # type: ignore[call-arg]
+        forward(
+            draw_random_normal(1, 1, 2, 2), draw_random_normal(1, 1, 2, 2), draw_random_normal(1, 1, 2, 2), causal=True
+        )  # type: ignore[call-arg]
 
 
 # ------------------------------------------------------------------------------------------ memory forms
@@ -405,7 +407,7 @@ def test_unknown_option_is_refused() -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_ragged_packing_is_reversible(interleaved: bool) -> None:
-    dense = random_normal(3, 2, 5, 4).astype(np.float32)
+    dense = draw_random_normal(3, 2, 5, 4).astype(np.float32)
     lengths = np.array([2, 0, 5], np.int32)
     row = 2 * 4 * (3 if interleaved else 1)  # the gap between rows of Q, K and V in one buffer
     strides = (0, 4, row, 1)
@@ -426,7 +428,7 @@ def test_ragged_unpack_keeps_the_data_type() -> None:
 
 
 def test_gather_pages_copies_pages_by_the_page_table() -> None:
-    container = random_normal(6, 2, 4, 3)
+    container = draw_random_normal(6, 2, 4, 3)
     table = np.array([[5, 0, 2], [1, 3, 99]], np.int32).reshape(2, 1, 3, 1)
     dense = gather_pages(container, table, 7)
     assert dense.shape == (2, 2, 7, 3)
@@ -434,19 +436,19 @@ def test_gather_pages_copies_pages_by_the_page_table() -> None:
         assert np.array_equal(dense[n, h, s], container[table[n, 0, s // 4, 0], h, s % 4])
 
 
-def paper_slopes(heads: int) -> list[float]:
+def compute_paper_slopes(heads: int) -> list[float]:
     """Return the ALiBi slopes of the paper: a geometric sequence for powers of two, else combined from two of them."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
-    return paper_slopes(lower) + paper_slopes(2 * lower)[0::2][: heads - lower]
+    return compute_paper_slopes(lower) + compute_paper_slopes(2 * lower)[0::2][: heads - lower]
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 17, 64])
 def test_alibi_slopes_equal_those_of_the_paper(heads: int) -> None:
     got = alibi_slopes(heads)
     assert (got.shape, got.dtype) == ((1, heads, 1, 1), np.float32)
-    assert got.ravel().tolist() == np.array(paper_slopes(heads), np.float32).tolist()
+    assert got.ravel().tolist() == np.array(compute_paper_slopes(heads), np.float32).tolist()
 
 
 def test_alibi_slopes_of_eight_heads_are_powers_of_one_half() -> None:
@@ -462,73 +464,73 @@ def test_unpack_block_mask_reads_the_lowest_bit_first() -> None:
 # ------------------------------------------------------------------------------------------ what is refused
 
 
-def zero_array(*dims: int) -> Array:
+def make_zero_array(*dims: int) -> Array:
     return np.zeros(dims)
 
 
-GOOD: dict[str, Any] = {
-    "q": zero_array(2, 4, 5, 3),
-    "k": zero_array(2, 2, 7, 3),
-    "v": zero_array(2, 1, 7, 6),
-    "o": zero_array(2, 4, 5, 6),
-    "d_o": zero_array(2, 4, 5, 6),
-    "stats": zero_array(2, 4, 5, 1),
+VALID_INPUTS: dict[str, Any] = {
+    "q": make_zero_array(2, 4, 5, 3),
+    "k": make_zero_array(2, 2, 7, 3),
+    "v": make_zero_array(2, 1, 7, 6),
+    "o": make_zero_array(2, 4, 5, 6),
+    "d_o": make_zero_array(2, 4, 5, 6),
+    "stats": make_zero_array(2, 4, 5, 1),
 }
-SHAPES: list[tuple[dict[str, Any], str]] = [
-    ({"q": zero_array(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
-    ({"k": zero_array(7)}, "K must have 4 dims, got 1: (7,)"),
-    ({"v": zero_array(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
-    ({"o": zero_array(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
-    ({"d_o": zero_array(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
-    ({"stats": zero_array(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
-    ({"k": zero_array(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
+WRONG_SHAPES: list[tuple[dict[str, Any], str]] = [
+    ({"q": make_zero_array(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
+    ({"k": make_zero_array(7)}, "K must have 4 dims, got 1: (7,)"),
+    ({"v": make_zero_array(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
+    ({"o": make_zero_array(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
+    ({"d_o": make_zero_array(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
+    ({"stats": make_zero_array(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
+    ({"k": make_zero_array(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
     (
-        {"k": zero_array(3, 2, 7, 3)},
+        {"k": make_zero_array(3, 2, 7, 3)},
         "Q has batch 2, K has batch 3: dims (2, 4, 5, 3) of Q and (3, 2, 7, 3) of K",
     ),
     (
-        {"v": zero_array(1, 1, 7, 6)},
+        {"v": make_zero_array(1, 1, 7, 6)},
         "Q has batch 2, V has batch 1: dims (2, 4, 5, 3) of Q and (1, 1, 7, 6) of V",
     ),
     (
-        {"k": zero_array(2, 3, 7, 3)},
+        {"k": make_zero_array(2, 3, 7, 3)},
         "Q has 4 heads, no multiple of the 3 heads of K: dims (2, 4, 5, 3) of Q and (2, 3, 7, 3) of K",
     ),
     (
-        {"v": zero_array(2, 8, 7, 6)},
+        {"v": make_zero_array(2, 8, 7, 6)},
         "Q has 4 heads, no multiple of the 8 heads of V: dims (2, 4, 5, 3) of Q and (2, 8, 7, 6) of V",
     ),
     (
-        {"v": zero_array(2, 1, 8, 6)},
+        {"v": make_zero_array(2, 1, 8, 6)},
         "K has sequence 7, V has sequence 8: dims (2, 2, 7, 3) of K and (2, 1, 8, 6) of V",
     ),
     (
-        {"k": zero_array(2, 2, 7, 4)},
+        {"k": make_zero_array(2, 2, 7, 4)},
         "Q has head dim 3, K has head dim 4: dims (2, 4, 5, 3) of Q and (2, 2, 7, 4) of K",
     ),
     (
-        {"o": zero_array(2, 4, 5, 3)},
+        {"o": make_zero_array(2, 4, 5, 3)},
         "O dims (2, 4, 5, 3) differ from (2, 4, 5, 6), "
         "the b, h, s of Q dims (2, 4, 5, 3) and the d of V dims (2, 1, 7, 6)",
     ),
-    ({"d_o": zero_array(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
+    ({"d_o": make_zero_array(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
     (
-        {"stats": zero_array(2, 4, 5, 6)},
+        {"stats": make_zero_array(2, 4, 5, 6)},
         "Stats dims (2, 4, 5, 6) differ from (2, 4, 5, 1), one number per row of Q dims (2, 4, 5, 3)",
     ),
     ({"seq_len_q": [5, 5, 5]}, "seq_len_q dims (3,) do not hold 2 values"),
     ({"seq_len_q": [[5, 5]]}, "seq_len_q dims (1, 2) do not hold 2 values"),
     ({"seq_len_q": [5, 6]}, "seq_len_q holds [6], 0 to 5 is needed"),
     ({"seq_len_kv": [-1, 8]}, "seq_len_kv holds [-1, 8], 0 to 7 is needed"),
-    ({"bias": zero_array(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
+    ({"bias": make_zero_array(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
     (
-        {"bias": zero_array(1, 2, 5, 7)},
+        {"bias": make_zero_array(1, 2, 5, 7)},
         "bias dims (1, 2, 5, 7) do not broadcast to the scores' dims (2, 4, 5, 7)",
     ),
-    ({"alibi_slopes": zero_array(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
-    ({"sink": zero_array(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
+    ({"alibi_slopes": make_zero_array(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
+    ({"sink": make_zero_array(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
     (
-        {"dropout_mask": zero_array(1, 4, 5, 7)},
+        {"dropout_mask": make_zero_array(1, 4, 5, 7)},
         "dropout_mask dims (1, 4, 5, 7) differ from the scores' dims (2, 4, 5, 7)",
     ),
     (
@@ -536,41 +538,45 @@ SHAPES: list[tuple[dict[str, Any], str]] = [
         "block_mask dims (2, 4, 1, 2) differ from (2, 4, 1, 1), one entry per 128 x 128 block of (2, 4, 5, 7)",
     ),
 ]
-TYPES: list[tuple[dict[str, Any], str]] = [
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((2, 4, 5, 3), np.uint8)}, "Q has element type uint8, a NumPy floating-point type is needed"),
     ({"bias": np.zeros((1, 4, 5, 7), int)}, "bias has element type int64, a NumPy floating-point type is needed"),
     ({"seq_len_q": [5.0, 4.0]}, "seq_len_q has element type float64, integers are needed"),
     ({"block_mask": np.ones((2, 4, 1, 1), np.uint8)}, "block_mask has element type uint8, bool is needed"),
 ]
-OPTIONS: list[tuple[dict[str, Any], str]] = [
+WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"alignment": "bottom"}, "alignment is 'bottom', neither 'top_left' nor 'bottom_right'"),
     ({"tile": 0}, "tile is 0, 1 column or more is needed"),
 ]
-REFUSED = [
+INVALID_INPUTS = [
     (changed, code, headline)
-    for code, rows in (("reference-shape", SHAPES), ("reference-type", TYPES), ("reference-option", OPTIONS))
+    for code, rows in (
+        ("reference-shape", WRONG_SHAPES),
+        ("reference-type", WRONG_TYPES),
+        ("reference-option", WRONG_OPTIONS),
+    )
     for changed, headline in rows
 ]
 
 
-def error_code_and_headline(call: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str]:
+def get_error_code_and_headline(call: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str]:
     with pytest.raises(GraphError) as caught:
         call(*arguments, **options)
     assert set(caught.value.sections) == {"where", "fix"}
     return caught.value.code, caught.value.headline
 
 
-@pytest.mark.parametrize(("changed", "code", "headline"), REFUSED, ids=[row[2] for row in REFUSED])
+@pytest.mark.parametrize(("changed", "code", "headline"), INVALID_INPUTS, ids=[row[2] for row in INVALID_INPUTS])
 def test_invalid_inputs_are_refused(changed: dict[str, Any], code: str, headline: str) -> None:
-    given = {**GOOD, **changed}
-    assert error_code_and_headline(backward, **given) == (code, headline)
+    given = {**VALID_INPUTS, **changed}
+    assert get_error_code_and_headline(backward, **given) == (code, headline)
     if not {"o", "d_o", "stats"} & set(changed):
         inputs = {name: value for name, value in given.items() if name not in ("o", "d_o", "stats")}
-        assert error_code_and_headline(forward, **inputs) == (code, headline)
+        assert get_error_code_and_headline(forward, **inputs) == (code, headline)
 
 
 def test_the_unchanged_inputs_of_the_error_table_are_valid() -> None:
-    assert backward(**GOOD).dk.shape == (2, 2, 7, 3)
+    assert backward(**VALID_INPUTS).dk.shape == (2, 2, 7, 3)
 
 
 class TruncatingModifier(SoftCap):
@@ -583,14 +589,14 @@ class TruncatingModifier(SoftCap):
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_modifier_that_returns_other_dims_is_refused(direction: str) -> None:
-    assert error_code_and_headline(backward, **GOOD, score_modifier=TruncatingModifier(direction)) == (
+    assert get_error_code_and_headline(backward, **VALID_INPUTS, score_modifier=TruncatingModifier(direction)) == (
         "reference-shape",
         f"score_modifier.{direction} returned dims (2, 4, 5, 1) for scores of dims (2, 4, 5, 7)",
     )
 
 
-PAGES, TABLE = zero_array(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
-LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
+PAGES, TABLE = make_zero_array(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
+INVALID_LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     (
         ragged_pack,
         (np.zeros((1, 1, 2, 2), np.uint8), [2], [0, 4], (4, 4, 2, 1), 4),
@@ -599,53 +605,58 @@ LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     ),
     (
         ragged_pack,
-        (zero_array(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
+        (make_zero_array(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "dense must have 4 dims, got 2: (2, 2)",
     ),
     (
         ragged_pack,
-        (zero_array(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
+        (make_zero_array(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "lengths holds [3], 0 to 2 is needed",
     ),
     (
         ragged_pack,
-        (zero_array(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
+        (make_zero_array(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
         "reference-shape",
         "offsets dims (1,) do not hold 2 values",
     ),
     (
         ragged_pack,
-        (zero_array(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
+        (make_zero_array(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
         "reference-shape",
         "strides (2, 1) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_pack,
-        (zero_array(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
+        (make_zero_array(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
         "reference-shape",
         "batch entry 1 of offset 8 and length 2 reaches elements 8 to 11, the buffer has 8",
     ),
     (
         ragged_unpack,
-        (zero_array(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (make_zero_array(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "buffer must have 1 dim, got 2: (2, 2)",
     ),
     (
         ragged_unpack,
-        (zero_array(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
+        (make_zero_array(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "dims (2, 2) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_unpack,
-        (zero_array(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (make_zero_array(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "batch entry 0 of offset -2 and length 2 reaches elements -2 to 1, the buffer has 4",
     ),
-    (gather_pages, (zero_array(3, 4, 2), TABLE, 8), "reference-shape", "container must have 4 dims, got 3: (3, 4, 2)"),
+    (
+        gather_pages,
+        (make_zero_array(3, 4, 2), TABLE, 8),
+        "reference-shape",
+        "container must have 4 dims, got 3: (3, 4, 2)",
+    ),
     (
         gather_pages,
         (PAGES, TABLE[:, 0], 8),
@@ -686,8 +697,10 @@ LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "arguments", "code", "headline"), LAYOUTS, ids=[row[3] for row in LAYOUTS])
+@pytest.mark.parametrize(
+    ("call", "arguments", "code", "headline"), INVALID_LAYOUTS, ids=[row[3] for row in INVALID_LAYOUTS]
+)
 def test_invalid_memory_layouts_are_refused(
     call: Callable[..., object], arguments: tuple[Any, ...], code: str, headline: str
 ) -> None:
-    assert error_code_and_headline(call, *arguments) == (code, headline)
+    assert get_error_code_and_headline(call, *arguments) == (code, headline)

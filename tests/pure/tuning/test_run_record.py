@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.interpreter.data import KINDS
+from cudnn_backend_py.interpreter.data import DATA_KINDS
 from cudnn_backend_py.tuning.trial import Trial
 from tests.support.records import list_record_parameters
 
@@ -61,7 +61,7 @@ def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: 
     found = load_trials(path)
     ran = {(get_graph_name(trial), trial.data) for trial in found}
     whole = [*EXAMPLES, *OTHER_LOGS, *(f"{FRONTEND_LOG} --graph={number}" for number in (1, 2))]
-    assert ran == {(one, kind) for one in whole for kind in KINDS}
+    assert ran == {(one, kind) for one in whole for kind in DATA_KINDS}
     assert len(ran) == len(found)
     for trial in found:
         assert (ROOT / get_source_file(trial)).is_file()

@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, Tenso
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
+from cudnn_backend_py.interpreter.data import DATA_KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
 from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph, make_command_line
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error, make_double_tensor
@@ -36,7 +36,7 @@ def make_inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> d
     return {item.name: made[item.uid] for item in read_tensors(graph)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATA_KINDS)
 @pytest.mark.parametrize("name", sorted(TYPICAL_GRAPHS))
 def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) -> None:
     """The interpreter checks indices, offsets and pages; values written to memory and read back are unchanged."""
@@ -53,7 +53,7 @@ def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) ->
         np.testing.assert_array_equal(from_memory(item, image), made[item.uid], err_msg=item.name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATA_KINDS)
 @pytest.mark.parametrize("name", sorted(ATTENTION_OPTIONS))
 def test_attention_inputs_have_valid_lengths_offsets_and_pages(name: str, kind: str) -> None:
     graph = make_sdpa_forward_graph(**ATTENTION_OPTIONS[name])
@@ -93,7 +93,7 @@ def test_equal_seeds_give_equal_data_and_other_seeds_do_not() -> None:
 
 def test_each_kind_of_data_has_its_properties() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
-    uniform, integers, hostile = (make_inputs_by_name(graph, kind)["a"] for kind in KINDS)
+    uniform, integers, hostile = (make_inputs_by_name(graph, kind)["a"] for kind in DATA_KINDS)
     assert np.abs(uniform).max() <= 1
     assert set(np.unique(integers)) == {-3, -2, -1, 0, 1, 2, 3}
     assert np.isnan(hostile).any() or np.isinf(hostile).any()
