@@ -201,13 +201,14 @@ def _add_reverse(g: GraphBuilder) -> None:
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: run_move(D.OPERATION_RESHAPE, x, y, draw_array(2, 3))\n    )\n",
+        "lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, draw_array(2, 3)),\n    )\n",
         """
 
 def test_reverse() -> None:
     value = draw_array(2, 3)
     x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (2, 3))
-    np.testing.assert_array_equal(run_move(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
+    got = interpret_single_operation(DescriptorType.OPERATION_REVERSE, x, y, value, axis=1)
+    np.testing.assert_array_equal(got, value[:, ::-1])
 """,
     )
     copy.regenerate_page("docs/operations.md")

@@ -528,11 +528,11 @@ def measure_gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> floa
     for _ in range(5):
         call()
     with Timer(device, 2) as timer:
-        timer.mark(0, stream)
+        timer.record(0, stream)
         for _ in range(calls):
             call()
-        timer.mark(1, stream)
-        return round(timer.microseconds(0, 1) / calls, 2)
+        timer.record(1, stream)
+        return round(timer.measure_microseconds(0, 1) / calls, 2)
 
 
 def measure_host_us(call: Any, calls: int = 300) -> float:
