@@ -99,7 +99,7 @@ class DeviceInfo(int):
         return int(self._properties["l2CacheSize"])
 
     @property
-    def query_device_name(self) -> str:
+    def device_name(self) -> str:
         """The GPU's name."""
         return str(self._properties["deviceName"])
 

@@ -198,7 +198,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
     "one slice of two dims": (
         lambda g: g.slice(add_tensor(g, "a", 2, 8), slice(0, 1)),  # type: ignore[arg-type]
         "wrong-argument",
-        "1 slices [slice(0, 1, None)] of 'a' [2, 8]: one for each dim",
+        "1 slices [slice(0, 1, None)] of 'a' [2, 8]: each dim needs one with a positive step",
     ),
     "an axis twice": (
         lambda g: g.transpose(add_tensor(g, "a", 2, 8, 16), (0, 2, 2)),
