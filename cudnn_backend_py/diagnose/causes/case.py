@@ -347,7 +347,7 @@ FORM_CHANGES = {
     "view": "an operation only changes the view of memory",
     "unified": "the operations are not in the form that kernels read",
 }
-_COMPUTE_TYPE_TITLE = re.compile(r"computation in (\w+) -> (\w+)")
+_COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -365,7 +365,8 @@ def describe_contrast(graph: Graph, change: Change) -> str:
     if change.kind == "dims":
         return re.sub(r"(\] )-> (\[[^]]*\])", r"\1where \2 is needed", change.title)
     if computed := _COMPUTE_TYPE_TITLE.match(change.title):
-        return f"operations compute in {computed[1]}, {computed[2]} is needed"
+        verb = f"{computed[1]} computes" if computed[1] else "operations compute"
+        return f"{verb} in {computed[2]}, {computed[3]} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}
     after = {tensor.name: tensor for tensor in change.graph.tensors}
     for tensor in graph.tensors:

@@ -56,7 +56,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     ReasonPhrase(r"is_valid_spatial_dim", "convolution_dims"),
     ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
-    ReasonPhrase(r"!has\w+Desc\(\)", "missing_tensor"),
+    ReasonPhrase(r"!has\w+Desc\(\)|!\w+Used\b", "missing_tensor"),
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),

@@ -19,6 +19,7 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, join_names
+from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.shapes import add_missing_ports
 from ...system.version import cuda_version_text
@@ -290,7 +291,7 @@ def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation lacks a tensor that its mode, or another tensor, requires.
 
     Problem
-        BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()".
+        BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()"; 9.14 and 9.19: "!epsilonUsed".
     Evidence
         cuDNN's condition, and that no operation of the graph has such a tensor.
     Remedy
@@ -298,7 +299,7 @@ def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    conditions = re.findall(r"(!?)has(\w+?)Desc\(\)", reason.text)
+    conditions = [(sign, one or other) for sign, one, other in _TENSOR_CONDITION.findall(reason.text)]
     lacking = [_find_port_name(name) for without, name in conditions if without]
     given = [_find_port_name(name) for without, name in conditions if not without]
     for op in case.graph.ops:
@@ -315,6 +316,9 @@ def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
             return Cause("operation", headline, Basis.MEASURED, f"with {' and '.join(lacking)} supported", remedy)
         return Cause("operation", headline, Basis.RULE, reason.text, remedy if whole is None else "")
     return None
+
+
+_TENSOR_CONDITION = re.compile(r"(!?)(?:has(\w+?)Desc\(\)|\b(\w+?)Used\b)")
 
 
 def _find_port_name(name: str) -> str:
@@ -613,21 +617,24 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
     Since
         Block scales: Blackwell, cuDNN 9.7.
     """
-    if (
-        case.target.sm >= FIRST_SM_WITH_BLOCK_SCALES
-        or not has_block_scales(case.graph)
-        or not (others := case.supporting_architectures)
-    ):
+    if case.target.sm >= FIRST_SM_WITH_BLOCK_SCALES or not has_block_scales(case.graph):
+        return None
+    others, change = case.supporting_architectures, None
+    if not others and (change := next(change_scale_types(case.graph), None)) is not None:
+        others = dataclasses.replace(case, graph=change.graph).supporting_architectures
+    if not others:
         return None
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
     kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
-    names = ", ".join(f"{op.name} ({op.display_name()})" for op in scaled[:4])
+    names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
     headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    return Cause(
-        "architecture", headline, Basis.MEASURED, "the same graph was judged there", format_target_remedy(others)
-    )
+    remedy, judged = format_target_remedy(others), "the same graph was judged there"
+    if change is not None:
+        headline, judged = f"{headline} with {change.title}", f"the graph with {change.title} was judged there"
+        remedy = f"{change.title} ({change.effect}), and {remedy}"
+    return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
 
 
 @register_phrase_rule

@@ -19,7 +19,8 @@ from .text import OUTCOME_STYLES
 __all__ = ["format_summary", "render_summary"]
 
 MAX_COLUMNS = 100
-_LABEL_COLUMNS = 9  # columns
+_LABEL_COLUMNS = 9
+_MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
 _ELLIPSIS = " ... (-v)"
 _OPERATION_PATTERN = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
 _TENSOR_PATTERN = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
@@ -44,7 +45,10 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
     by_others = "" if verdict.only_fallback is not None else verdict.note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
     outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
-    yield _shorten_text(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", MAX_COLUMNS)
+    where = f"on {where}, cuDNN {verdict.cudnn}"
+    left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
+    name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
+    yield _shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
         yield from _format_row("cause", cause.headline, lines=2)

@@ -112,7 +112,8 @@ def _change_strides(
     if len(wrong) < least:
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
-    what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "")
+    copied = ", with elements copied" if any(_has_overlapping_elements(tensor) for tensor in wrong) else ""
+    what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "") + copied
     yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
 
 
@@ -151,6 +152,6 @@ def _remove_reordering(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor's elements in plain order, without reordering."""
     for tensor in graph.tensors:
         if tensor.reordering is not TensorReordering.NONE:
-            title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE"
+            title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE, elements in another order in memory"
             effect: Effect = "exact" if tensor.virtual else "idea"
             yield from replace_fields("reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE)

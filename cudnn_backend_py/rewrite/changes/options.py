@@ -18,6 +18,7 @@ from ...graph.replace import (
     try_to_make_graph,
 )
 from ..unusual import find_deviations
+from ..unusual.operations import format_kind, format_removal
 from .change import (
     ATTENTION,
     Change,
@@ -220,13 +221,13 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
         if _is_main_operation(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
-        title = f"without the operation {op.name} ({_format_kind(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
+            title = format_removal(op, is_bypassed=True)
             yield from _yield_bypass(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
-            yield from _move_outside(graph, [op], given, f"{title}, which is done outside")
+            yield from _move_outside(graph, [op], given, format_removal(op, is_bypassed=False))
 
 
 def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
@@ -243,15 +244,11 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
         if not _is_main_operation(op) and not any(tensor.virtual for tensor in op.inputs().values()):
-            first.setdefault(_format_kind(op), []).append(op)
+            first.setdefault(format_kind(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
         yield from _move_outside(graph, ops, made, title)
-
-
-def _format_kind(op: Op) -> str:
-    return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
 
 
 def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:

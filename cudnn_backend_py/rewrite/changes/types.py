@@ -18,6 +18,7 @@ from ...graph.replace import (
     replace_tensors,
 )
 from ..relations import BLOCK_SCALES
+from ..unusual.deviation import format_type
 from .change import (
     ATTENTION,
     Change,
@@ -39,7 +40,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
     memory = tensors_in_memory(graph)
     yield from _compute_integers_in_int32(graph)
-    yield from _change_scale_types(graph)
+    yield from change_scale_types(graph)
     yield from _change_rare_types(graph, memory)
     for old, facts in DATA_TYPES.items():
         groups = _group_tensors_of_type(graph, memory, old) if facts.others else []
@@ -47,6 +48,8 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for chosen in groups:
                 title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+                if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
+                    title += ", without block scales"
                 yield from yield_change(
                     "data_type",
                     title,
@@ -58,7 +61,8 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
 
 def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
     """Return groups of tensors with this type to change together: all large ones, and each tensor alone."""
-    same = [tensor for tensor in memory if tensor.data_type is old]
+    scales = {op.fields["scale"].uid for op in graph.ops if isinstance(op, Operation) and op.kind in BLOCK_SCALES}
+    same = [tensor for tensor in memory if tensor.data_type is old and tensor.uid not in scales]
     if not same:
         return []
     if old in (_T.INT32, _T.INT64):
@@ -180,12 +184,15 @@ def _match_operand_types(graph: Graph) -> Iterator[Change]:
 
 
 def _change_compute_types(graph: Graph) -> Iterator[Change]:
-    found = {_find_compute_type(op) for op in graph.ops}
     new = _T.FLOAT
-    for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
+    for old in sorted((*HALF_TYPES, _T.DOUBLE)):
+        found = [op for op in graph.ops if _find_compute_type(op) is old]
+        if not found:
+            continue
+        title = f"computation in {format_type(old)} -> {format_type(new)}"
         yield from yield_change(
             "intermediate_type",
-            f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
+            f"{found[0].name}: {title}" if len(found) == 1 else title,
             "changes numerics",
             (),
             lambda old=old: Graph(tuple(_set_compute_type(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
@@ -209,14 +216,14 @@ def _compute_integers_in_int32(graph: Graph) -> Iterator[Change]:
 _SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks
 
 
-def _change_scale_types(graph: Graph) -> Iterator[Change]:
+def change_scale_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with block scales of the standard type for their block size (32: E8M0, 16: E4M3)."""
     wrong: dict[DataType, list[Tensor]] = {}
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in BLOCK_SCALES:
             sizes, scale = op.fields.get("block_size", ()), op.fields["scale"]
             new = _SCALE_TYPES.get(max(sizes, default=0) if isinstance(sizes, tuple) else sizes)
-            if new is not None and scale.data_type not in _SCALE_TYPES.values():
+            if new is not None and scale.data_type is not new:
                 wrong.setdefault(new, []).append(scale)
     for new, scales in wrong.items():
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)

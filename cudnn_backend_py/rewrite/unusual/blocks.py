@@ -128,7 +128,7 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
                 "order",
                 f"block scales {scale.name} have reordering {scale.reordering.name}",
                 order.name,
-                f"{scale.name}: reordering {scale.reordering.name} -> {order.name}",
+                f"{scale.name}: reordering {scale.reordering.name} -> {order.name}, scales in another order in memory",
                 "idea",
                 (scale.name,),
                 lambda g, uid=scale.uid, new=order: set_tensor_fields(g, uid, reordering=new),  # type: ignore[misc]
@@ -173,7 +173,7 @@ def find_unusual_orders(graph: Graph) -> Iterator[Deviation]:
                 "order",
                 f"{tensor.name} has reordering {tensor.reordering.name}",
                 "NONE",
-                f"{tensor.name}: reordering {tensor.reordering.name} -> NONE",
+                f"{tensor.name}: reordering {tensor.reordering.name} -> NONE, elements in another order in memory",
                 "exact" if tensor.virtual else "idea",
                 (tensor.name,),
                 lambda g, uid=tensor.uid: set_tensor_fields(g, uid, reordering=TensorReordering.NONE),  # type: ignore[misc]

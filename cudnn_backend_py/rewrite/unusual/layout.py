@@ -118,6 +118,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
         wanted = rule(tensor, orders)
         if wanted is None or not has_other_layout(tensor, wanted):
             continue
+        copied = ", with elements copied" if 0 in tensor.strides else ""
         word = orders.words[tensor.uid] if rule is _make_ordered_strides and orders.usual else ""
         named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
         yield Deviation(
@@ -125,7 +126,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
             "layout",
             f"{tensor.name} has {f'layout {word}' if named else f'strides {list(tensor.strides)}'}",
             orders.usual if named else f"{list(wanted)}",
-            f"{tensor.name}: strides {list(tensor.strides)} -> {list(wanted)}",
+            f"{tensor.name}: strides {list(tensor.strides)} -> {list(wanted)}{copied}",
             "exact",
             (tensor.name,),
             _make_stride_change(tensor, wanted),

@@ -51,6 +51,23 @@ _MAIN = (
 )
 
 
+def format_kind(op: Op) -> str:
+    """Return the kind of an operation, such as "pointwise mul"."""
+    return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
+
+
+def format_removal(op: Op, *, is_bypassed: bool) -> str:
+    """Return the text for a graph without an operation, with what that means for the result.
+
+    Bypassed, an operation passes on an input instead. Then the caller can do the first operation of a graph before it
+    and the last one after it, but none in the middle.
+    """
+    is_first = not any(tensor.virtual for tensor in op.inputs().values())
+    is_last = not any(tensor.virtual for tensor in op.outputs().values())
+    effect = "is done outside" if is_first or is_last or not is_bypassed else "computes something else"
+    return f"without the operation {op.name} ({format_kind(op)}), which {effect}"
+
+
 def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
     """Yield the operations other than the first product, norm or similar."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
@@ -58,15 +75,14 @@ def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
     for op in reversed(graph.ops):
         if op is main or op.kind is scaled:
             continue
-        kind = f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
         passed = _find_input_to_pass_on(op)
-        outside = "" if passed is not None and can_bypass_op(graph, op, passed) else ", which is done outside"
+        is_bypassed = passed is not None and can_bypass_op(graph, op, passed)
         yield Deviation(
             f"operation {get_operation_key(op)}",
             "operation",
-            f"operation {op.name} ({kind})",
+            f"operation {op.name} ({format_kind(op)})",
             "",
-            f"without the operation {op.name} ({kind}){outside}",
+            format_removal(op, is_bypassed=is_bypassed),
             "idea",
             (op.name,),
             lambda g, op=op: _remove_operation(g, get_operation_key(op)),  # type: ignore[misc]

@@ -26,6 +26,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import use_target
 from tests.cases import find_case
+from tests.support.cause_cases import CAUSE_CASES
 from tests.support.graphs import make_convolution, make_relu, make_tensor
 from tests.support.operations import OPERATION_GRAPHS
 
@@ -275,6 +276,25 @@ def test_a_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words:
     assert cause is not None
     assert cause.code == "operation-graph-refused"
     assert words in cause.headline
+
+
+@pytest.mark.parametrize("message", ["!hasEpsilonDesc() && !(fmode == X)", "!epsilonUsed && !(fmode == X)"])
+def test_a_missing_tensor_is_named_in_messages_of_all_versions(message: str) -> None:
+    (case,) = (case for case in CAUSE_CASES if case.words == ("epsilon",))
+    reason = Reason("CUDNN_STATUS_BAD_PARAM", message)
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), case.graph(), target, ("A",), measure=False)
+    assert cause is not None
+    assert cause.headline == "norm_forward0 (norm_forward with BATCH_NORM) has no epsilon, which it needs"
+
+
+def test_an_operation_that_cudnn_refuses_is_named_with_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    (case,) = (case for case in CAUSE_CASES if case.words == ("epsilon",))
+    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.find.find_graph_cause", lambda *_args, **_options: None)
+    cause = explain(case.graph(), case.target).cause
+    assert cause is not None
+    assert cause.headline.startswith("cuDNN refuses norm_forward0 (norm_forward mode BATCH_NORM): !")
+    assert cause.detail.startswith("cudnnBackendFinalize answered BAD_PARAM for CUDNN_BACKEND_OPERATION_NORM_FORWARD")
 
 
 def test_suspicious_tensors_are_described() -> None:

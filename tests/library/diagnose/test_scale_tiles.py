@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudnn_backend_py import Graph, library
+from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering, library
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.known_issues import find_known_issues, find_objections
 from cudnn_backend_py.target import find_profile
@@ -41,3 +41,23 @@ def test_the_refusal_names_the_dims_of_the_scales(target: str) -> None:
     assert unmeasured is not None
     assert f"sm_{find_profile(target).sm}" not in unmeasured.headline
     assert "data type" not in unmeasured.headline
+
+
+def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
+    """Neither change helps alone, and data without its scales would be another format."""
+    g = GraphBuilder("wrong scales", io_type=DataType.FP8_E4M3)
+    scales = {"data_type": DataType.FP8_E4M3, "reordering": TensorReordering.F8_128x4}
+    a = g.block_scale_dequantize(g.tensor("a", (1, 128, 128)), g.tensor("sa", (1, 128, 4), **scales), 32)
+    b, sb = (
+        g.tensor("b", (1, 128, 128), strides=(16384, 1, 128)),
+        g.tensor("sb", (1, 4, 128), strides=(512, 1, 4), **scales),
+    )
+    g.matmul(a, g.block_scale_dequantize(b, sb, 32), name="c", virtual=False, data_type=DataType.BFLOAT16)
+    cause = explain(g.graph(), "sm80").cause
+    assert cause is not None
+    assert cause.headline.startswith(
+        "block-scaled fp8 (e4m3) (block_scale_dequantize) is not supported on sm_80; sm_100"
+    )
+    assert cause.remedy.startswith(
+        "block scales sa f8e4m3, sb f8e4m3 -> f8e8m0 (changes numerics), and judge for sm_100"
+    )

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
+from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_summary
 from cudnn_backend_py.diagnose.verdict import RemedyCheck
+from cudnn_backend_py.generated.enums import KnobType
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
@@ -203,3 +205,18 @@ def test_a_remedy_says_how_far_it_was_judged(asked: RemedyCheck, words: str) -> 
 
 def test_the_judging_stage_is_not_shown_without_a_remedy() -> None:
     assert dataclasses.replace(CAUSE_WITH_REMEDY, remedy="", asked="built").advice == ""
+
+
+def test_a_long_graph_name_is_shortened_before_target_and_version() -> None:
+    verdict = dataclasses.replace(SUPPORTED_VERDICT, graph="norm, " * 30)
+    first = format_summary(verdict).splitlines()[0]
+    assert len(first) <= MAX_COLUMNS
+    assert "graph 'norm, norm" in first
+    assert first.endswith(f"..' on {verdict.target_title} (sm_{verdict.sm}), cuDNN {verdict.cudnn}")
+
+
+def test_the_hint_of_the_engine_configs_is_not_cut() -> None:
+    long = Candidate("A", 1, {KnobType(number): 1 for number in (24, 27, 38, 40, 41)}, "supported", ())
+    refused = Candidate("A", 2, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", "no"),))
+    verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(long, refused))
+    assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")

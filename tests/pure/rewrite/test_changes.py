@@ -524,3 +524,44 @@ def test_response_dims_equal_those_that_the_builder_infers() -> None:
     (op,) = g.graph().ops
     assert isinstance(op, Operation)
     assert compute_response_dims(op) == y.dims == (2, 16, 3, 6)
+
+
+def make_block_scaled_matmul(scale_type: DataType) -> Graph:
+    g = GraphBuilder("block scaled", io_type=FP8)
+    scales = {"data_type": scale_type, "reordering": TensorReordering.F8_128x4}
+    a = g.block_scale_dequantize(g.tensor("a", (1, 128, 128)), g.tensor("a_scale", (1, 128, 4), **scales), 32)
+    b = g.tensor("b", (1, 128, 128), strides=(16384, 1, 128))
+    b_scale = g.tensor("b_scale", (1, 4, 128), strides=(512, 1, 4), **scales)
+    g.matmul(a, g.block_scale_dequantize(b, b_scale, 32), name="c", virtual=False, data_type=BF16)
+    return g.graph()
+
+
+@pytest.mark.parametrize("scale_type", [FP8, DataType.FP8_E8M0])
+def test_another_type_for_block_scaled_data_leaves_its_scales_out(scale_type: DataType) -> None:
+    change = find_change(make_block_scaled_matmul(scale_type), "data_type", "a, b: f8e4m3 -> f16")
+    assert change.title == "a, b: f8e4m3 -> f16, without block scales"
+    assert {tensor.name for tensor in change.graph.tensors} == {"a", "b", "c"}
+
+
+def test_block_scales_change_to_the_type_that_their_block_size_needs() -> None:
+    change = find_change(make_block_scaled_matmul(FP8), "data_type", "block scales")
+    assert change.title == "block scales a_scale f8e4m3, b_scale f8e4m3 -> f8e8m0"
+    standard = iterate_changes(make_block_scaled_matmul(DataType.FP8_E8M0), ("data_type",))
+    assert not [change for change in standard if "block scales a_scale" in change.title]
+
+
+def test_elements_that_share_memory_are_copied_for_other_strides() -> None:
+    g = GraphBuilder("broadcast", io_type=F16)
+    g.pointwise(P.RELU_FWD, g.tensor("x", (4, 8, 16), strides=(0, 16, 1)), name="y", virtual=False)
+    assert find_change(g.graph(), "layout", "x: strides -> without overlap").title.endswith(", with elements copied")
+
+
+def test_a_removed_operation_is_done_outside_only_at_the_ends_of_a_graph() -> None:
+    g = GraphBuilder("chain", io_type=F16)
+    first = g.pointwise(P.ADD, g.tensor("x", (4, 8, 16)), g.tensor("b", (4, 8, 16)), name="first")
+    middle = g.pointwise(P.EXP, first, name="middle")
+    g.pointwise(P.MUL, middle, g.tensor("c", (4, 8, 16)), name="last", virtual=False)
+    titles = {change.title for change in iterate_changes(g.graph(), ("drop_operation",))}
+    assert "without the operation first (pointwise add), which is done outside" in titles
+    assert "without the operation middle (pointwise exp), which computes something else" in titles
+    assert "without the operation last (pointwise mul), which is done outside" in titles
