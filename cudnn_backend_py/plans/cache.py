@@ -23,7 +23,7 @@ from ..system.interruption import pass_interruption
 from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
 from ..target import Target
 from .plan import Plan, restore_plan
-from .record import PlanRecord
+from .record import PlanRecord, get_plan_properties
 
 __all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan_key"]
 
@@ -40,25 +40,6 @@ _UNUSABLE_ENTRY_ERRORS = (
     RecursionError,
     OverflowError,
 )
-
-# The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
-# on the bus are not among them: a description made without the GPU does not know them all.
-_PROPERTIES_IN_KEY = (
-    "deviceVer",
-    "multiProcessorCount",
-    "warpSize",
-    "regsPerBlock",
-    "maxRegistersPerSM",
-    "maxSharedMemoryPerBlock",
-    "maxSharedMemoryPerBlockOptin",
-    "oversizedSharedMemoryPerBlock",
-    "reservedSharedMemoryPerBlock",
-    "maxCtasPerSM",
-    "maxThreadsPerBlock",
-    "maxThreadsPerSM",
-)
-# Plans are bound to the bus width, so that an H200 refuses those of an H100. cuDNN 9.19 does not read it off a GPU.
-_BUS_WIDTH_SINCE = (9, 27, 0)
 
 
 class PlanCacheWarning(CacheWarning):
@@ -118,8 +99,7 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
         ``plan-option`` for an option that has no JSON.
     """
     lib = target.library
-    names = _PROPERTIES_IN_KEY if lib.version < _BUS_WIDTH_SINCE else (*_PROPERTIES_IN_KEY, "memoryBusWidth")
-    limits = {name: target.profile.properties.get(name, 0) for name in names}
+    limits = get_plan_properties(target.profile, lib)
     cudnn = [lib.version_text, lib.cuda_version // 1000, list_library_variables()]
     about = [_ENTRY_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
     try:

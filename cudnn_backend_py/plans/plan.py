@@ -6,9 +6,9 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..errors import CudnnStatusError, UsageError
+from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
-from ..generated.enums import CudaGraphRetention, DescriptorType
+from ..generated.enums import CudaGraphRetention, DescriptorType, Status
 from ..graph import Graph
 from ..native import Descriptor, library
 from ..printable import brief
@@ -122,7 +122,7 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
     ------
     EnvironmentNotReady
         ``plan-version-mismatch``, ``plan-architecture-mismatch``: cuDNN reads plans of its own version only, and the
-        code inside is for one architecture.
+        code inside is for GPUs of one architecture, number of multiprocessors and, from cuDNN 9.27 on, bus width.
     GraphError
         ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since; what
         :func:`graph_from_json` refuses.
@@ -158,4 +158,16 @@ def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) 
     elif target.device is not None:
         plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, target.device)
     plan.set(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, record.plan)
-    return Plan(plan.finalize(), graph, target, record.tag)
+    try:
+        plan.finalize()
+    except CudnnStatusError as error:
+        plan.close()
+        if error.status is not Status.NOT_SUPPORTED_ARCH_MISMATCH or not (why := record.describe_refusal(target)):
+            raise
+        raise EnvironmentNotReady(
+            f"{source} was built for {record.target}, and cuDNN refuses it for {target.name}: {why}",
+            code="plan-architecture-mismatch",
+            cudnn=error.sections["cudnn"],
+            fix=f"build the plan for {target.name}",
+        ) from error
+    return Plan(plan, graph, target, record.tag)

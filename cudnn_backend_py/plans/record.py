@@ -9,21 +9,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import EnvironmentNotReady, GraphError
+from ..errors import EnvironmentNotReady, GraphError, UsageError
 from ..graph import Graph, graph_from_json
+from ..native import Library
 from ..printable import brief
 from ..system.atomic_file import write_atomically
 from ..system.strict import read_json
 from ..system.version import is_same_version
-from ..target import Target
+from ..target import Profile, Target, find_profile
 
-__all__ = ["PlanRecord", "add_hash", "is_plan_file", "load_record", "parse_record", "save_record"]
+__all__ = [
+    "PlanRecord",
+    "add_hash",
+    "get_plan_properties",
+    "is_plan_file",
+    "load_record",
+    "parse_record",
+    "save_record",
+]
 
 SCHEMA = "cudnn-backend-py/plan"
 SCHEMA_VERSION = 1
 MAX_BYTES = 64 << 20  # of a plan file
 _FIELD_TYPES = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "plan": str}
 _ENVELOPE_KEYS = ("schema", "version", "sha256")
+
+# The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
+# on the bus are not among them: a description made without the GPU does not know them all.
+_PLAN_PROPERTIES = (
+    "deviceVer",
+    "multiProcessorCount",
+    "warpSize",
+    "regsPerBlock",
+    "maxRegistersPerSM",
+    "maxSharedMemoryPerBlock",
+    "maxSharedMemoryPerBlockOptin",
+    "oversizedSharedMemoryPerBlock",
+    "reservedSharedMemoryPerBlock",
+    "maxCtasPerSM",
+    "maxThreadsPerBlock",
+    "maxThreadsPerSM",
+)
+# Plans are bound to the bus width, so that an H200 refuses those of an H100. cuDNN 9.19 does not read it off a GPU.
+_BUS_WIDTH_SINCE = (9, 27, 0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -104,6 +132,23 @@ class PlanRecord:
                 code="plan-architecture-mismatch",
                 fix="build the plan for this target",
             )
+
+    def describe_refusal(self, target: Target) -> str:
+        """Return the properties in which the GPU of the plan differs from a target; empty if they are not known."""
+        try:
+            built = get_plan_properties(find_profile(self.target), target.library)
+        except (UsageError, GraphError):  # a live GPU, or a description that is not here
+            return ""
+        here = get_plan_properties(target.profile, target.library)
+        return "; ".join(
+            f"{name} is {built[name]} there, {here[name]} here" for name in built if built[name] != here[name]
+        )
+
+
+def get_plan_properties(profile: Profile, lib: Library) -> dict[str, Any]:
+    """Return the properties of a GPU that plans of a cuDNN library are bound to."""
+    names = _PLAN_PROPERTIES if lib.version < _BUS_WIDTH_SINCE else (*_PLAN_PROPERTIES, "memoryBusWidth")
+    return {name: profile.properties.get(name, 0) for name in names}
 
 
 def add_hash(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -341,9 +341,9 @@ def explain_same_tensors(case: RefusalCase, reason: Reason) -> Cause | None:
     """
     pairs = re.findall(r"(\w+)Port\.tensor\.(?:hasSameShape|isSimilarTo)\(&(\w+)Port\.tensor\)", reason.text)
     for op in case.graph.ops:
-        known = {_strip_enum_prefix(name): tensor for name, tensor in op.ports()}
+        known = {_normalize_port_name(name): tensor for name, tensor in op.ports()}
         for names in pairs:
-            found = [known.get(_strip_enum_prefix(name)) for name in names]
+            found = [known.get(_normalize_port_name(name)) for name in names]
             one, other = found
             if one is None or other is None or not (difference := _describe_tensor_difference(one, other)):
                 continue
@@ -355,8 +355,9 @@ def explain_same_tensors(case: RefusalCase, reason: Reason) -> Cause | None:
     return None
 
 
-def _strip_enum_prefix(name: str) -> str:
-    return name.replace("_", "").lower()
+def _normalize_port_name(name: str) -> str:
+    """Return a port's name as cuDNN's messages and the graph both have it: "bnEqScale" and "eq_scale" are equal."""
+    return name.replace("_", "").lower().removeprefix("bn")
 
 
 def _describe_tensor_difference(one: Tensor, other: Tensor) -> str:

@@ -227,9 +227,24 @@ def test_a_plan_of_another_architecture_is_refused(saved_plan: Path, target: str
     assert caught.value.code == "plan-architecture-mismatch"
 
 
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [("h200", "memoryBusWidth is 5120 there, 6016 here"), ("h100-pcie", "multiProcessorCount is 132 there, 114 here")],
+)
+def test_a_plan_of_another_gpu_of_the_architecture_names_the_difference(
+    saved_plan: Path, target: str, why: str
+) -> None:
+    with pytest.raises(
+        EnvironmentNotReady, match=f"was built for h100-sxm, and cuDNN refuses it for {target}: .*{why}"
+    ) as caught:
+        load_plan(saved_plan, target)
+    assert caught.value.code == "plan-architecture-mismatch"
+    assert "NOT_SUPPORTED_ARCH_MISMATCH" in caught.value.render()
+
+
 def test_a_plan_with_a_wrong_architecture_is_refused_by_cudnn(saved_plan: Path) -> None:
     _rewrite_with_valid_hash(saved_plan, sm=80)
-    with pytest.raises(CudnnStatusError, match="ARCH_MISMATCH"):
+    with pytest.raises(EnvironmentNotReady, match="deviceVer is 900 there, 800 here"):
         load_plan(saved_plan, "sm80")
 
 
