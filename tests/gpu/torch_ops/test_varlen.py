@@ -249,7 +249,7 @@ def test_unsupported_arguments_are_reported() -> None:
         ("scale is 'a'", lambda: attention_varlen(q, k, v, cu, None, 20, scale="a")),
         ("scale is tensor", lambda: attention_varlen(q, k, v, cu, None, 20, scale=torch.ones(1))),
         ("alignment 'left'", lambda: attention_varlen(q, k, v, cu, None, 20, alignment="left")),
-        ("scales belong", lambda: attention_varlen(q, k, v, cu, None, 20, scales=(1,) * 6)),
+        ("scales are only for 8-bit floats", lambda: attention_varlen(q, k, v, cu, None, 20, scales=(1,) * 6)),
         ("return_amax needs", lambda: attention_varlen(q, k, v, cu, None, 20, return_amax=True)),
     ]
     for words, call in wrong:
