@@ -96,12 +96,14 @@ def test_selection_rows_of_a_version_have_distinct_conditions() -> None:
 
 def test_all_knob_combinations_are_checked_or_each_knob_alone() -> None:
     knobs = (Knob(KnobType.STAGES, 0, 2, 1), Knob(KnobType.TILE_M, 0, 4, 2))
-    choices, whole = list_knob_choices(knobs)
+    choices, count, whole = list_knob_choices(knobs)
     assert whole
-    assert len(list(choices)) == 1 + 3 * 3
-    choices, whole = list_knob_choices(knobs, most=8)
+    assert len(list(choices)) == count == 1 + 3 * 3
+    choices, count, whole = list_knob_choices(knobs, most=8)
     assert not whole
-    assert list(choices)[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
+    tried = list(choices)
+    assert len(tried) == count
+    assert tried[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
 
 
 def test_a_refusal_reports_how_many_configs_were_checked() -> None:
@@ -115,3 +117,9 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     assert f"of {engines} engines were checked, 0 support the graph" in verdict.every_engine
     assert verdict.every_engine.removeprefix("all ")[0].isdigit()
     assert verdict.every_engine in format_summary(verdict)
+    assert [check.engine for check in verdict.engines] == list(range(engines))
+    assert f"{sum(check.configs for check in verdict.engines):,} configs of" in verdict.every_engine
+    assert all(check.reason is not None and check.reason.status for check in verdict.engines)
+    assert all(str(check)[:60] in render_text(verdict) for check in verdict.engines)
+    assert len({check.reason for check in verdict.engines}) > 1
+    assert verdict.to_dict()["engines"][0]["configs"] == verdict.engines[0].configs
