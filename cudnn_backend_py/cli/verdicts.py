@@ -36,7 +36,7 @@ from .output import (
     print_lines,
     print_warning,
     show_progress_line,
-    warn_about_python_file,
+    warn_about_python_files,
     write_or_print,
     write_or_print_report,
 )
@@ -567,25 +567,24 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     from ..diagnose.report.tables import render_check
     from ..diagnose.surveys import baseline
 
-    def load(path: str) -> Graph:
-        warn_about_python_file(path, file)
-        return load_graph_file(path)
+    asked = baseline.read_baseline(Path(file))
+    warn_about_python_files((str(asked.path.parent / graph) for graph in asked.graphs.values()), file)
 
     def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline
-        return put(Path(file), load=load, fresh=fresh, wheels=wheels)
+        return put(Path(file), load=load_graph_file, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, lacking, baseline.read_baseline(Path(file)).versions)
+    results = judge_with_wheels(run_query, lacking, asked.versions)
     _write_check_report(
         style,
         output,
         lambda: [one.to_dict() for one in results],
         [one.make_test_case() for one in results],
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
-        lambda: render_check(results),
+        lambda: render_check(results, Path(file).name if updated else None),
     )
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)

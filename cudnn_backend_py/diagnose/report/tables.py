@@ -201,18 +201,31 @@ def render_since(since: Since) -> Group:
     return Group(*lines, table, *remarks, *_format_full_wheels(lacking))
 
 
-def render_check(checked: Sequence[CheckedVerdict]) -> Group:
-    """Return a table of changes with reasons, and a line of counts."""
+def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
+    """Return a table of changes with reasons, and a line of counts.
+
+    `updated` is the baseline file that the changes were written into.
+    """
     changed = [one for one in checked if one.changed]
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
+    if updated is not None:
+        lost = sum(not one.can_be_recorded for one in checked)
+        counts += f"; {updated} is updated" if any(one.can_be_recorded for one in changed) else ""
+        counts += f"; {lost} could not be judged, and {updated} keeps what it had" if lost else ""
     if not changed:
-        return Group(Text(counts, "green"))
+        return Group(make_line(counts, "green"))
     table = WordTable("graph", "target", "cuDNN", "what changed")
     for one in changed:
         table.add_row(
             *map(make_line, (one.name, one.target, one.version)), make_line(one.why, _LETTER_STYLES[one.cell.letter])
         )
-    return Group(table, Text(counts, "red"))
+    parts: list[RenderableType] = [table, make_line(counts, "red" if updated is None else "yellow")]
+    from ..causes.find import DEVICE_NEEDED_CODE  # only here
+
+    lost_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
+    if any(cell.stage == "environment" and cell.cause != DEVICE_NEEDED_CODE for cell in lost_cells):
+        parts.append(make_line("fix: 'cudnn-backend doctor' shows what prevents verdicts, each with its fix"))
+    return Group(*parts)
 
 
 def render_upgrade(found: Upgrade) -> Group:
