@@ -460,7 +460,7 @@ def _format_continue_command(
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
 @click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
-@add_format_options("text", "json", "html")
+@add_format_options("text", "json", "html", "markdown")
 @add_wheel_options
 def show_matrix(
     graph_files: tuple[str, ...],
@@ -480,12 +480,12 @@ def show_matrix(
     is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
     if boundaries:
-        if style == "html" or workers is not None or fresh:
-            raise click.UsageError("--since has no --format html, --workers and --fresh")
+        if style in ("html", "markdown") or workers is not None or fresh:
+            raise click.UsageError("--since has no --format html or markdown, --workers and --fresh")
         _show_version_history(graph_files, targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
-    from ..diagnose.report.tables import render_matrix, table_text
+    from ..diagnose.report.tables import format_matrix_markdown, render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import add_build_name, choose_wheels
     from ..diagnose.surveys.matrix import Matrix, matrix
@@ -507,6 +507,8 @@ def show_matrix(
         from ..diagnose.report.html import render_page
 
         write_or_print_report(render_page((), matrix=answers), output)
+    elif style == "markdown":
+        write_or_print_report(format_matrix_markdown(answers), output)
     elif output is not None:
         write_or_print(table_text(render_matrix(answers)), output)
     else:
