@@ -21,7 +21,15 @@ from rich.text import Text
 
 from .printable import printable, without_commands
 
-__all__ = ["UNFOLDED", "WordTable", "format_markdown_table", "open_console", "progress_bar", "table_text", "width_of_stream"]
+__all__ = [
+    "UNFOLDED",
+    "WordTable",
+    "format_markdown_table",
+    "open_console",
+    "progress_bar",
+    "table_text",
+    "width_of_stream",
+]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 _NARROWEST = 20  # columns: in fewer the terminal folds lines
@@ -111,7 +119,9 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     )
 
 
-def format_markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]], right: Container[str] = ()) -> list[str]:
+def format_markdown_table(
+    headings: Iterable[str], rows: Iterable[Iterable[str]], right: Container[str] = ()
+) -> list[str]:
     """Return the lines of a table as Markdown; columns with headings in `right` are aligned to the right."""
     heads = list(headings)
     first, *rest = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, *rows)]

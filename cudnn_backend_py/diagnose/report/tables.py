@@ -22,7 +22,15 @@ from ..surveys.upgrade import Difference, Effect, Upgrade
 from ..verdict import Outcome, Verdict
 from .text import make_indented_lines, make_line
 
-__all__ = ["format_matrix_markdown", "render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
+__all__ = [
+    "format_matrix_markdown",
+    "render_check",
+    "render_matrix",
+    "render_remedies",
+    "render_since",
+    "render_upgrade",
+    "table_text",
+]
 
 _MAX_VERSION_COLUMNS = 8  # versions in one table: so many fit into eighty columns
 _LETTER_STYLES = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
@@ -93,9 +101,7 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
     return [*tables, *told, *_render_remarks(cells, everywhere)]
 
 
-def _number_causes(
-    matrix: Matrix, graph: str
-) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str]]:
+def _number_causes(matrix: Matrix, graph: str) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str]]:
     """Return the cells of a graph by target, and a number for each letter with a cause; an answer may be missing."""
     rows = {
         target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets

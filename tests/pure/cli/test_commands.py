@@ -234,7 +234,9 @@ def test_the_table_of_formats_is_that_of_the_commands() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| (`.*) \| (`.*) \|$", page.partition("### Formats")[2].partition("\n## ")[0], re.MULTILINE)
     told = {
-        form: set(re.findall("`([a-z ]+)`", commands)) for forms, commands in named for form in re.findall("`(.+?)`", forms)
+        form: set(re.findall("`([a-z ]+)`", commands))
+        for forms, commands in named
+        for form in re.findall("`(.+?)`", forms)
     }
     found: dict[str, set[str]] = defaultdict(set)
     for words, one in list_all_options():

@@ -103,7 +103,10 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
 
 
 def test_the_report_of_an_update_says_what_was_written() -> None:
-    unexpected = [compare_one_cell(None, SUPPORTED_CELL), compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL)]
+    unexpected = [
+        compare_one_cell(None, SUPPORTED_CELL),
+        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
+    ]
     text = table_text(render_check(unexpected, "b.toml"))
     assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
     assert "is updated" not in table_text(render_check([], "b.toml")) + table_text(render_check(unexpected))
