@@ -569,8 +569,8 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     from ..diagnose.report.tables import render_check
     from ..diagnose.surveys import baseline
 
-    asked = baseline.read_baseline(Path(file))
-    warn_about_python_files((str(asked.path.parent / graph) for graph in asked.graphs.values()), file)
+    settings = baseline.read_baseline(Path(file))
+    warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
 
     def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline
@@ -579,7 +579,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     def lacking(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, lacking, asked.versions)
+    results = judge_with_wheels(run_query, lacking, settings.versions)
     _write_check_report(
         style,
         output,

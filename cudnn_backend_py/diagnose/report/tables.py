@@ -64,9 +64,9 @@ def format_matrix_markdown(matrix: Matrix) -> str:
                 for target, row in rows.items()
             ),
         )
-        told = [f"{letter}{index}: {headline}" for (letter, headline), index in number.items()]
-        told += [remark.plain for remark in _render_remarks(cells)]
-        lines += ["", *(f"* {_escape_markdown(one)}" for one in told), ""]
+        notes = [f"{letter}{index}: {headline}" for (letter, headline), index in number.items()]
+        notes += [remark.plain for remark in _render_remarks(cells)]
+        lines += ["", *(f"* {_escape_markdown(one)}" for one in notes), ""]
     return "\n".join([*lines, _render_legend(list(matrix.cells.values())).plain]) + "\n"
 
 
@@ -248,9 +248,9 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
     changed = [one for one in checked if one.changed]
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
     if updated is not None:
-        lost = sum(not one.can_be_recorded for one in checked)
+        unjudged = sum(not one.can_be_recorded for one in checked)
         counts += f"; {updated} is updated" if any(one.can_be_recorded for one in changed) else ""
-        counts += f"; {lost} could not be judged, and {updated} keeps what it had" if lost else ""
+        counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
     if not changed:
         return Group(make_line(counts, "green"))
     table = WordTable("graph", "target", "cuDNN", "what changed")
@@ -261,8 +261,8 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
     parts: list[RenderableType] = [table, make_line(counts, "red" if updated is None else "yellow")]
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
-    lost_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
-    if any(cell.stage == "environment" and cell.cause != DEVICE_NEEDED_CODE for cell in lost_cells):
+    unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
+    if any(cell.stage == "environment" and cell.cause != DEVICE_NEEDED_CODE for cell in unjudged_cells):
         parts.append(make_line("fix: 'cudnn-backend doctor' shows what prevents verdicts, each with its fix"))
     return Group(*parts)
 
@@ -274,8 +274,8 @@ def render_upgrade(found: Upgrade) -> Group:
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
-        told = "same first plan; listed configs differ" if one.is_in_lists_only else one.effect.value
-        parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (told, style)))
+        effect = "same first plan; listed configs differ" if one.is_in_lists_only else one.effect.value
+        parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
                 make_indented_lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)

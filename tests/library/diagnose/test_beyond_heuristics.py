@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, attention, build, library, open_target
 from cudnn_backend_py.diagnose import Judge, Query, explain, whatif
-from cudnn_backend_py.diagnose.every_engine import list_knob_choices
+from cudnn_backend_py.diagnose.every_engine import check_every_engine, list_knob_choices
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
@@ -123,3 +123,12 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     assert all(str(check)[:60] in render_text(verdict) for check in verdict.engines)
     assert len({check.reason for check in verdict.engines}) > 1
     assert verdict.to_dict()["engines"][0]["configs"] == verdict.engines[0].configs
+
+
+def test_progress_of_a_check_of_all_engines_has_a_total() -> None:
+    g = GraphBuilder("relu")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 8), data_type=DataType.FLOAT), virtual=False)
+    steps: list[str] = []
+    _, checks, _ = check_every_engine(OperationGraph(g.graph(), open_target("a100-40gb")), steps.append)
+    total = sum(check.configs + check.unchecked for check in checks)
+    assert steps[0] == f"engine config of engine 0 of {len(checks)}, 0 of {total:,} configs checked"
