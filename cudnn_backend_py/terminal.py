@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -21,7 +21,15 @@ from rich.text import Text
 
 from .printable import printable, without_commands
 
-__all__ = ["UNFOLDED", "WordTable", "open_console", "progress_bar", "table_text", "width_of_stream"]
+__all__ = [
+    "UNFOLDED",
+    "WordTable",
+    "format_markdown_table",
+    "open_console",
+    "progress_bar",
+    "table_text",
+    "width_of_stream",
+]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 _NARROWEST = 20  # columns: in fewer the terminal folds lines
@@ -109,6 +117,16 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
         markup=False,
         soft_wrap=soft_wrap,
     )
+
+
+def format_markdown_table(
+    headings: Iterable[str], rows: Iterable[Iterable[str]], right: Container[str] = ()
+) -> list[str]:
+    """Return the lines of a table as Markdown; columns with headings in `right` are aligned to the right."""
+    heads = list(headings)
+    first, *rest = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, *rows)]
+    rule = ["---:" if head in right else "---" for head in heads]
+    return [f"| {' | '.join(first)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rest)]
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:

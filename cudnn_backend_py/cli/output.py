@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ __all__ = [
     "print_or_write_table",
     "print_warning",
     "show_progress_line",
-    "warn_about_python_file",
+    "warn_about_python_files",
     "write_or_print",
     "write_or_print_report",
 ]
@@ -195,12 +195,15 @@ def print_warning(text: str) -> None:
     click.echo(printable_lines(text), err=True)
 
 
-def warn_about_python_file(path: str, named_in: str) -> None:
-    """Warn that a Python file, named by another file, will be run."""
-    if is_python_file(path):
+def warn_about_python_files(paths: Iterable[str], named_in: str) -> None:
+    """Warn in one line that Python files, named by another file, will be run."""
+    files = [printable(path) for path in dict.fromkeys(paths) if is_python_file(path)]
+    if files:
+        many = len(files) > 1
         print_warning(
-            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which runs now; "
-            "a graph JSON would not be"
+            f"warning: {printable(named_in)} names {', '.join(files)}, "
+            f"{'Python files, which run' if many else 'a Python file, which runs'} now; "
+            "a graph JSON would not be run"
         )
 
 

@@ -23,9 +23,10 @@ def explain_message(text: tuple[str, ...], style: str, output: str | None) -> No
     TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
     one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
     """
-    from ..diagnose.framework_messages import explain_message
+    from ..diagnose.framework_messages import explain_message, find_near_titles
 
-    found = explain_message(_read_message(text))
+    message = _read_message(text)
+    found = explain_message(message)
     if style == "json":
         write_or_print_report(format_json([one.to_dict() for one in found]), output)
     elif found:
@@ -34,6 +35,8 @@ def explain_message(text: tuple[str, ...], style: str, output: str | None) -> No
         print_lines(
             "this text is not a known error message; paste the whole message with its status and the surrounding lines"
         )
+        for title in find_near_titles(message):
+            print_lines(f"perhaps: {title}")
     raise SystemExit(not found)
 
 

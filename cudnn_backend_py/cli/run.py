@@ -28,7 +28,7 @@ from .output import (
     NOT_JUDGED_EXIT_CODE,
     print_lines,
     print_warning,
-    warn_about_python_file,
+    warn_about_python_files,
     write_or_print,
     write_or_print_report,
 )
@@ -222,8 +222,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
             params[key] = tuple(_find_batch_path(path, file) for file in params[key])
-        for file in params["graph_files"]:
-            warn_about_python_file(file, path)
+        warn_about_python_files(params["graph_files"], path)
         yield from _make_requests(params, cudnn)
 
 

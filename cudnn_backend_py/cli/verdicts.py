@@ -36,7 +36,7 @@ from .output import (
     print_lines,
     print_warning,
     show_progress_line,
-    warn_about_python_file,
+    warn_about_python_files,
     write_or_print,
     write_or_print_report,
 )
@@ -460,7 +460,7 @@ def _format_continue_command(
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
 @click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
-@add_format_options("text", "json", "html")
+@add_format_options("text", "json", "html", "markdown")
 @add_wheel_options
 def show_matrix(
     graph_files: tuple[str, ...],
@@ -480,12 +480,12 @@ def show_matrix(
     is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
     if boundaries:
-        if style == "html" or workers is not None or fresh:
-            raise click.UsageError("--since has no --format html, --workers and --fresh")
+        if style in ("html", "markdown") or workers is not None or fresh:
+            raise click.UsageError("--since has no --format html or markdown, --workers and --fresh")
         _show_version_history(graph_files, targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
-    from ..diagnose.report.tables import render_matrix, table_text
+    from ..diagnose.report.tables import format_matrix_markdown, render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import add_build_name, choose_wheels
     from ..diagnose.surveys.matrix import Matrix, matrix
@@ -507,6 +507,8 @@ def show_matrix(
         from ..diagnose.report.html import render_page
 
         write_or_print_report(render_page((), matrix=answers), output)
+    elif style == "markdown":
+        write_or_print_report(format_matrix_markdown(answers), output)
     elif output is not None:
         write_or_print(table_text(render_matrix(answers)), output)
     else:
@@ -567,25 +569,24 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     from ..diagnose.report.tables import render_check
     from ..diagnose.surveys import baseline
 
-    def load(path: str) -> Graph:
-        warn_about_python_file(path, file)
-        return load_graph_file(path)
+    settings = baseline.read_baseline(Path(file))
+    warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
 
     def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline
-        return put(Path(file), load=load, fresh=fresh, wheels=wheels)
+        return put(Path(file), load=load_graph_file, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, lacking, baseline.read_baseline(Path(file)).versions)
+    results = judge_with_wheels(run_query, lacking, settings.versions)
     _write_check_report(
         style,
         output,
         lambda: [one.to_dict() for one in results],
         [one.make_test_case() for one in results],
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
-        lambda: render_check(results),
+        lambda: render_check(results, Path(file).name if updated else None),
     )
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)

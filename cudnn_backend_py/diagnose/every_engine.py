@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import CudnnStatusError
-from ..generated.enums import KnobType
+from ..generated.enums import KnobType, Severity
 from ..plans.candidate import EVERY_ENGINE
 from ..plans.engine import EngineConfig, Knob, OperationGraph
+from ..plans.refusals import Reason, read_error, read_refusals
 from .fork import run_in_fork
+from .verdict import EngineCheck
 
 __all__ = ["check_every_engine", "list_knob_choices"]
 
@@ -20,89 +22,112 @@ _CONFIGS_PER_PROCESS = 1_000  # configs that one forked process checks
 _MAX_RETURNED_CONFIGS = 4  # configs of one slice that are returned
 
 
-@dataclass
-class _CheckCounts:
-    """How many engines and engine configs were checked."""
-
-    engines: int
-    configs: int = 0
-    passed: int = 0
-    unchecked: int = 0
-    in_part: list[int] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        every = "" if self.in_part or self.unchecked else "all "
-        text = (
-            f"{every}{self.configs:,} configs of {self.engines} engines were checked, {self.passed:,} support the graph"
-        )
-        if self.in_part:
-            text += f"; of engine {', '.join(map(str, self.in_part))} one knob at a time"
-        if self.unchecked:
-            text += f"; {self.unchecked:,} more were not checked, as cuDNN crashed or hung on one of them"
-        return text
-
-
 def list_knob_choices(
     knobs: tuple[Knob, ...], most: int = _MAX_CONFIGS_PER_ENGINE
-) -> tuple[Iterator[dict[KnobType | int, int]], bool]:
-    """Return the knob values to check, first no values, and whether these are all combinations.
+) -> tuple[Iterator[dict[KnobType | int, int]], int, bool]:
+    """Return the knob values to check, first no values, their number, and whether these are all combinations.
 
     Up to `most` combinations, all of them; else each value of each knob alone, the others left to cuDNN.
     """
     values = {knob.type: range(knob.minimum, knob.maximum + 1, max(1, knob.stride)) for knob in knobs}
-    if math.prod(map(len, values.values())) <= most:
+    count = math.prod(map(len, values.values()))
+    if count <= most:
         combined = (dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
-        return itertools.chain(({},), combined if values else ()), True
+        return itertools.chain(({},), combined if values else ()), 1 + count * bool(values), True
     singly = ({knob: value} for knob, allowed in values.items() for value in allowed[:most])
-    return itertools.chain(({},), singly), False
+    return itertools.chain(({},), singly), 1 + sum(min(len(allowed), most) for allowed in values.values()), False
 
 
-def check_every_engine(question: OperationGraph, step: Callable[[str], object]) -> tuple[list[EngineConfig], str]:
-    """Check all engine configs of a graph; return some that support it, and a text with the numbers checked.
+def check_every_engine(
+    question: OperationGraph, step: Callable[[str], object]
+) -> tuple[list[EngineConfig], tuple[EngineCheck, ...], str]:
+    """Check all engine configs of a graph; return some that support it, the result of each engine, and the numbers.
 
     Parameters
     ----------
     step
         Called before each slice of configs.
     """
-    count = _CheckCounts(question.engine_count)
+    engines = question.engine_count
+    choices: list[Iterator[dict[KnobType | int, int]]] = []
+    checks: list[EngineCheck] = []
     found: list[EngineConfig] = []
-    for engine in range(count.engines):
+    in_part: list[int] = []
+    total = checked = 0
+    for engine in range(engines):
         try:
-            choices, whole = list_knob_choices(question.knobs(engine))
+            knobs = question.knobs(engine)
         except CudnnStatusError:
-            count.configs += 1  # it refuses the graph with any knobs
-            continue
-        count.in_part += [] if whole else [engine]
-        while part := list(itertools.islice(choices, _CONFIGS_PER_PROCESS)):
-            step(f"engine config of engine {engine} of {count.engines}, {count.configs:,} configs checked")
-            passed = _check_configs_in_fork(question, engine, part)
-            if passed is None:
-                count.unchecked += len(part)
+            knobs = ()  # it refuses the graph with any knobs
+        coming, count, whole = list_knob_choices(knobs)
+        choices.append(coming)
+        total += count
+        in_part += [] if whole else [engine]
+    for engine, coming in enumerate(choices):
+        passed = unchecked = 0
+        reasons: Counter[Reason] = Counter()
+        while part := list(itertools.islice(coming, _CONFIGS_PER_PROCESS)):
+            step(f"engine config of engine {engine} of {engines}, {checked:,} of {total:,} configs checked")
+            checked += len(part)
+            answer = _check_configs_in_fork(question, engine, part)
+            if answer is None:
+                unchecked += len(part)
                 continue
-            count.configs += len(part)
-            count.passed += len(passed)
+            passed += len(answer[0])
+            reasons += answer[1]
             found += [
-                question.config(engine, part[number], origin=EVERY_ENGINE) for number in passed[:_MAX_RETURNED_CONFIGS]
+                question.config(engine, part[number], origin=EVERY_ENGINE)
+                for number in answer[0][:_MAX_RETURNED_CONFIGS]
             ]
-    return found, str(count)
+        reason = next((reason for reason, _ in reasons.most_common(1)), None)
+        checks.append(EngineCheck(engine, passed + reasons.total(), passed, unchecked, reason))
+    return found, tuple(checks), _format_counts(checks, in_part)
+
+
+def _format_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) -> str:
+    """Return how many engines and engine configs were checked; of the engines `in_part`, one knob at a time."""
+    configs, passed, unchecked = (
+        sum(getattr(check, name) for check in checks) for name in ("configs", "passed", "unchecked")
+    )
+    every = "" if in_part or unchecked else "all "
+    text = f"{every}{configs:,} configs of {len(checks)} engines were checked, {passed:,} support the graph"
+    if in_part:
+        text += f"; of engine {', '.join(map(str, in_part))} one knob at a time"
+    if unchecked:
+        text += f"; {unchecked:,} more were not checked, as cuDNN crashed or hung on one of them"
+    return text
 
 
 def _check_configs_in_fork(
     question: OperationGraph, engine: int, choices: list[dict[KnobType | int, int]]
-) -> list[int] | None:
-    """Return the indices of the knob values that pass the support check; None if cuDNN ended the process."""
+) -> tuple[list[int], Counter[Reason]] | None:
+    """Return the indices of the knob values that pass the support check, and how often each reason refused the others.
 
-    def run_query() -> list[int] | None:
-        passed = []
-        for number, knobs in enumerate(choices):
-            try:
-                question.config(engine, knobs)
-            except CudnnStatusError:
-                continue
-            passed.append(number)
-        return passed
+    None if cuDNN ended the process.
+    """
+
+    from ..native import capture_log  # only where every engine is checked
+
+    def run_query() -> tuple[list[int], Counter[Reason]] | None:
+        passed: list[int] = []
+        reasons: Counter[Reason] = Counter()
+        with capture_log(Severity.WARNING, this_thread_only=True, on=question.target.library) as log:
+            for number, knobs in enumerate(choices):
+                log.records.clear()
+                try:
+                    question.config(engine, knobs)
+                except CudnnStatusError as error:
+                    reasons[_read_reason(error, "\n".join(record.body for record in log.records))] += 1
+                    continue
+                passed.append(number)
+        return passed, reasons
 
     if question.target.is_live:
         return run_query()
     return run_in_fork(run_query, lambda: None, what=f"engine {engine}")
+
+
+def _read_reason(error: CudnnStatusError, logged: str) -> Reason:
+    """Return the innermost reason against a config, from cuDNN's log: the last-error text is empty here."""
+    said = (reason for refusal in read_refusals(logged) for reason in refusal.reasons if reason.status)
+    return next(said, None) or read_error(error)[0]

@@ -40,7 +40,19 @@ from .engines import (
 from .every_engine import check_every_engine
 from .evidence import describe_nearest_result
 from .fork import run_in_fork
-from .verdict import NO_GPU_ENGINE_REMARKS, NO_GPU_REMARK, STAGE_NAMES, Basis, Cause, Control, Outcome, Stage, Verdict
+from .linting import lint
+from .verdict import (
+    NO_GPU_ENGINE_REMARKS,
+    NO_GPU_REMARK,
+    STAGE_NAMES,
+    Basis,
+    Cause,
+    Control,
+    EngineCheck,
+    Outcome,
+    Stage,
+    Verdict,
+)
 
 __all__ = ["CRASH_CODE", "control_graph", "explain", "make_environment_cause"]
 
@@ -171,6 +183,7 @@ class _Judgement:
         self.causes = causes
         self.checks_every_engine = every_engine
         self.every_engine = ""
+        self.engines: tuple[EngineCheck, ...] = ()
         self.shapes = shapes
         self.graph = graph
         self.target = target
@@ -353,7 +366,7 @@ class _Judgement:
             loose += unnamed
         self._add_library_choice(operation_graph, candidates, survivors)
         if self.checks_every_engine:
-            found, self.every_engine = check_every_engine(operation_graph, self.step)
+            found, self.engines, self.every_engine = check_every_engine(operation_graph, self.step)
             _add_new_configs(found, candidates, survivors)
         if not survivors:
             from .causes.find import DEVICE_NEEDED_CODE, UNJUDGED_CAUSE_CODES
@@ -580,7 +593,14 @@ class _Judgement:
             shapes=_describe_class_plan(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
             seen=describe_nearest_result(self.graph, target.sm, lib.version, first) if self.shapes else "",
+            lint=_find_dangers(self.graph) if outcome is Outcome.SUPPORTED else (),
+            engines=self.engines,
         )
+
+
+def _find_dangers(graph: Graph) -> tuple[str, ...]:
+    """Return the dangerous findings about a graph, as lines."""
+    return tuple(str(finding) for finding in lint(graph) if finding.severity == "dangerous")
 
 
 def _list_limits_without_gpu(graph: Graph) -> list[str]:

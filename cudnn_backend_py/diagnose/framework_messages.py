@@ -17,11 +17,14 @@ __all__ = [
     "MessageExplanation",
     "MessagePattern",
     "explain_message",
+    "find_near_titles",
     "find_program",
 ]
 
 MAX_REASONS = 3  # rules for cuDNN's own reasons that a text of a whole log leads to
 _MAX_TEXT_CHARACTERS = 1_000_000  # characters of a text that are read
+_MAX_PART_CHARACTERS = 400  # characters of a text that is compared with parts of messages
+_MIN_PART_WORDS = 4
 _MAX_LINES = 8
 _MAX_LINE_CHARACTERS = 100
 
@@ -41,6 +44,11 @@ class MessagePattern:
     meaning: str
     fix: str
     command: str = ""
+
+    @property
+    def phrases(self) -> list[str]:
+        """The texts between the alternatives of the expression, without its syntax."""
+        return [re.sub(r"\(\?[:!]|\\\w|\[.*?\]|\{.*?\}|[?*+]", "", part) for part in self.pattern.split("|")]
 
 
 #: How to recognize the program in a text; the first that matches.
@@ -171,7 +179,7 @@ MESSAGE_ENTRIES = (
         "Heuristics listed engine configs, and no plan of them could be built",
         "The support check passed or was skipped; building the plan failed. Often the run-time compilation of a "
         "kernel fails: NVRTC or the driver is too old, or libraries are of different versions.",
-        "Compare versions with `cudnn-backend doctor`; then get the reason of the build.",
+        "See `cudnn-backend doctor`; `cudnn-backend explain GRAPH --build` gives the reason.",
     ),
     MessagePattern(
         "no-plan-supports-graph",
@@ -384,7 +392,7 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     """Return the entries for an error message or log, the most specific first; empty for other texts.
 
     First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
-    status alone counts if there is neither.
+    status alone counts if there is neither, and else four or more words that follow each other in a message.
     """
     text = text[:_MAX_TEXT_CHARACTERS]
     flat = " ".join(text.split())
@@ -395,7 +403,27 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
         found = [
             _make_explanation(one, program) for one in STATUS_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)
         ][:1]
+    if not found and len(words := _list_words(flat[:_MAX_PART_CHARACTERS])) >= _MIN_PART_WORDS:
+        part = f" {' '.join(words)} "
+        parts = ((one, f" {' '.join(_list_words(phrase))} ") for one in MESSAGE_ENTRIES for phrase in one.phrases)
+        found = [_make_explanation(one, program) for one in dict.fromkeys(one for one, said in parts if part in said)]
     return tuple(found)
+
+
+def find_near_titles(text: str) -> list[str]:
+    """Return the titles of up to three entries that have most of the longer words of a text that none explains."""
+    words = {word for word in _list_words(text[:_MAX_PART_CHARACTERS]) if len(word) > 3} - {"cudnn"}
+    shared = {
+        one.title: len(words.intersection(_list_words(" ".join((one.title, *one.phrases)))))
+        for one in (*MESSAGE_ENTRIES, *STATUS_ENTRIES)
+    }
+    near = (title for title, count in shared.items() if count >= 2 and 2 * count >= len(words))
+    return sorted(near, key=lambda title: -shared[title])[:MAX_REASONS]
+
+
+def _list_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without the s of a plural."""
+    return [word.removesuffix("s") for word in re.findall(r"[a-z_]+", text.lower())]
 
 
 def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:

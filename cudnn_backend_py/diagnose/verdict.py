@@ -24,6 +24,7 @@ __all__ = [
     "Candidate",
     "Cause",
     "Control",
+    "EngineCheck",
     "Outcome",
     "RemedyCheck",
     "Stage",
@@ -117,6 +118,25 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineCheck:
+    """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
+
+    ``passed`` of the ``configs`` checked support the graph; ``unchecked`` more crashed cuDNN or hung.
+    """
+
+    engine: int
+    configs: int
+    passed: int
+    unchecked: int = 0
+    reason: Reason | None = None
+
+    def __str__(self) -> str:
+        text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} supported"
+        text += f", {self.unchecked:,} not checked" if self.unchecked else ""
+        return text + (f"; most often refused with {' '.join(str(self.reason).split())}" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """The result of one of ``STAGE_NAMES``.
 
@@ -138,8 +158,9 @@ class Verdict(HtmlDisplay):
     ``stage`` is the last stage reached, one of ``STAGE_NAMES``; ``stages`` has the result of each. ``only_fallback`` is
     set where only FALLBACK supports the graph: the cause why the other modes refuse it.
     ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
-    many configs of how many engines were checked, where that was requested. ``seen`` names the nearest published result
-    of a real GPU of the architecture.
+    many configs of how many engines were checked, where that was requested, and ``engines`` has the result of each
+    engine. ``seen`` names the nearest published result of a real GPU of the architecture. ``lint`` has the dangerous
+    findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
     """
 
     outcome: Outcome
@@ -166,6 +187,8 @@ class Verdict(HtmlDisplay):
     shapes: str = ""
     every_engine: str = ""
     seen: str = ""
+    lint: tuple[str, ...] = ()
+    engines: tuple[EngineCheck, ...] = ()
 
     @property
     def built(self) -> bool:

@@ -451,6 +451,8 @@ class _GraphReader:
         for key, value in _DEVICE.findall(record.text):
             number = value.lstrip("-")
             found[key] = int(value) if number.isdecimal() and len(number) < 20 else value.strip('"')[:200]
+        if found.get("deviceVer") == 0:  # a description that is not finalized yet: the values follow
+            found = {}
         self.devices.store(record.process, found)
         entry = self.graphs.get(self.latest.get(record.process) or ("", False, ""))
         if entry is not None and not entry.device:

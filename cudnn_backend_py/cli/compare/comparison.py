@@ -38,7 +38,7 @@ from ...printable import printable
 from ...system.strict import read_json
 from ...system.typed import read_fields
 from ...target import find_profile
-from ...terminal import WordTable, open_console, table_text
+from ...terminal import WordTable, format_markdown_table, open_console, table_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (
@@ -642,20 +642,16 @@ def format_markdown(record: Mapping[str, Any]) -> str:
     """Return both tables as Markdown with the machine."""
     lines = [*_format_report_head(record), ""]
     if "described" in record:
-        lines += ["| shape | direction | plans |", "|---|---|---|"]
-        lines += [f"| {row['shape']} | {row['direction']} | {_select_reported_plans(row)} |" for row in record["rows"]]
+        cells = [(row["shape"], row["direction"], _select_reported_plans(row)) for row in record["rows"]]
+        lines += format_markdown_table(("shape", "direction", "plans"), cells)
     else:
         names = _list_contender_names(record)
-        lines += [
-            "| shape | direction | " + " | ".join(names) + " | plans |",
-            "|---|---|" + "---:|" * len(names) + "---|",
-        ]
+        rows = []
         for row in record["rows"]:
             gpu, host = (_format_table_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
-            lines.append(
-                f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_select_reported_plans(row)} |"
-            )
+            rows.append((row["shape"], row["direction"], *both, _select_reported_plans(row)))
+        lines += format_markdown_table(("shape", "direction", *names, "plans"), rows, right=names)
     lines += _list_missing_rows(record, "* ")
     if "command" in record:
         lines += ["", f"`{record['command']}`"]

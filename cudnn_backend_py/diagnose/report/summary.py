@@ -59,6 +59,9 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
     if known:
         more = f" (and {len(known) - 1} more)" if len(known) > 1 else ""
         yield from _format_row("issue", known[0] + more, lines=2 if cause is None else 1)
+    if verdict.lint:
+        more = f" (and {len(verdict.lint) - 1} more)" if len(verdict.lint) > 1 else ""
+        yield from _format_row("lint", verdict.lint[0] + more)
     yield from _format_row("graph", _format_graph(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
-from ...terminal import WordTable, table_text
+from ...terminal import WordTable, format_markdown_table, table_text
 from ..engines import ENGINES_MISSING_CODE
 from ..remedies import Remedies, Remedy
 from ..surveys.baseline import CheckedVerdict
@@ -21,7 +22,15 @@ from ..surveys.upgrade import Difference, Effect, Upgrade
 from ..verdict import Outcome, Verdict
 from .text import make_indented_lines, make_line
 
-__all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
+__all__ = [
+    "format_matrix_markdown",
+    "render_check",
+    "render_matrix",
+    "render_remedies",
+    "render_since",
+    "render_upgrade",
+    "table_text",
+]
 
 _MAX_VERSION_COLUMNS = 8  # versions in one table: so many fit into eighty columns
 _LETTER_STYLES = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
@@ -41,6 +50,31 @@ def render_matrix(matrix: Matrix) -> Group:
     return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheels(lacking))
 
 
+def format_matrix_markdown(matrix: Matrix) -> str:
+    """Return the tables of :func:`render_matrix` as Markdown."""
+    lines = []
+    for graph in matrix.graphs:
+        rows, number = _number_causes(matrix, graph)
+        cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
+        lines += [f"## {_escape_markdown(graph)}", ""]
+        lines += format_markdown_table(
+            map(_escape_markdown, ("target", *matrix.versions)),
+            (
+                [_escape_markdown(target), *("" if cell is None else _format_mark(cell, number).plain for cell in row)]
+                for target, row in rows.items()
+            ),
+        )
+        notes = [f"{letter}{index}: {headline}" for (letter, headline), index in number.items()]
+        notes += [remark.plain for remark in _render_remarks(cells)]
+        lines += ["", *(f"* {_escape_markdown(one)}" for one in notes), ""]
+    return "\n".join([*lines, _render_legend(list(matrix.cells.values())).plain]) + "\n"
+
+
+def _escape_markdown(text: str) -> str:
+    """Return a text in one line, without meaning for Markdown."""
+    return re.sub(r"([\\`*_<>\[\]])", r"\\\1", " ".join(printable(text).split()))
+
+
 def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
     """Return a line about how to install the engines that some versions lack."""
     wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT_VERSION]
@@ -53,12 +87,7 @@ def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
 
 def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
-    rows = {  # an answer may be missing
-        target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
-    }
-    found = [cell for row in rows.values() for cell in row if cell is not None]
-    causes = dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline)
-    number = {cause: str(index) for index, cause in enumerate(causes, 1)}
+    rows, number = _number_causes(matrix, graph)
     tables: list[RenderableType] = [make_line(graph, "bold")]
     for first in range(0, len(matrix.versions), _MAX_VERSION_COLUMNS):
         part = slice(first, first + _MAX_VERSION_COLUMNS)
@@ -67,9 +96,19 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
             marks = (Text("") if cell is None else _format_mark(cell, number) for cell in row[part])
             table.add_row(make_line(target), *marks)
         tables += [table, Text("")]
-    told = (make_line(f"{one[0]}{number[one]:<3}", _LETTER_STYLES[one[0]]).append(make_line(one[1])) for one in causes)
+    told = (make_line(f"{one[0]}{number[one]:<3}", _LETTER_STYLES[one[0]]).append(make_line(one[1])) for one in number)
     cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
     return [*tables, *told, *_render_remarks(cells, everywhere)]
+
+
+def _number_causes(matrix: Matrix, graph: str) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str]]:
+    """Return the cells of a graph by target, and a number for each letter with a cause; an answer may be missing."""
+    rows = {
+        target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
+    }
+    found = [cell for row in rows.values() for cell in row if cell is not None]
+    causes = dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline)
+    return rows, {cause: str(index) for index, cause in enumerate(causes, 1)}
 
 
 def _format_mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
@@ -201,18 +240,31 @@ def render_since(since: Since) -> Group:
     return Group(*lines, table, *remarks, *_format_full_wheels(lacking))
 
 
-def render_check(checked: Sequence[CheckedVerdict]) -> Group:
-    """Return a table of changes with reasons, and a line of counts."""
+def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
+    """Return a table of changes with reasons, and a line of counts.
+
+    `updated` is the baseline file that the changes were written into.
+    """
     changed = [one for one in checked if one.changed]
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
+    if updated is not None:
+        unjudged = sum(not one.can_be_recorded for one in checked)
+        counts += f"; {updated} is updated" if any(one.can_be_recorded for one in changed) else ""
+        counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
     if not changed:
-        return Group(Text(counts, "green"))
+        return Group(make_line(counts, "green"))
     table = WordTable("graph", "target", "cuDNN", "what changed")
     for one in changed:
         table.add_row(
             *map(make_line, (one.name, one.target, one.version)), make_line(one.why, _LETTER_STYLES[one.cell.letter])
         )
-    return Group(table, Text(counts, "red"))
+    parts: list[RenderableType] = [table, make_line(counts, "red" if updated is None else "yellow")]
+    from ..causes.find import DEVICE_NEEDED_CODE  # only here
+
+    unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
+    if any(cell.stage == "environment" and cell.cause != DEVICE_NEEDED_CODE for cell in unjudged_cells):
+        parts.append(make_line("fix: 'cudnn-backend doctor' shows what prevents verdicts, each with its fix"))
+    return Group(*parts)
 
 
 def render_upgrade(found: Upgrade) -> Group:
@@ -222,7 +274,8 @@ def render_upgrade(found: Upgrade) -> Group:
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
-        parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (one.effect.value, style)))
+        effect = "same first plan; listed configs differ" if one.is_in_lists_only else one.effect.value
+        parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
                 make_indented_lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)
@@ -230,12 +283,14 @@ def render_upgrade(found: Upgrade) -> Group:
             ]
         for item in one.differences:
             parts += [make_line(f"  {item.what}"), *_format_difference(item)]
-        if one.has_same_code:
+        if one.has_same_code and not one.is_in_lists_only:
             parts.append(make_line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
             parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
+    if listed := sum(one.is_in_lists_only for one in found.changes):
+        counts += f" ({listed} only in the listed configs)"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _name_version(found.old, (one.old for one in found.changes))
     new = _name_version(found.new, (one.new for one in found.changes))

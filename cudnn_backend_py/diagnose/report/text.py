@@ -89,11 +89,13 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
         parts.append(_format_label("config", f"{verdict.first.tag}, a config {verdict.first.origin}"))
     if verdict.every_engine:
         parts.append(_format_label("engines", verdict.every_engine))
+        parts += [make_indented_lines(str(check), 13) for check in verdict.engines]
     if verdict.shapes:
         parts.append(_format_label("shapes", verdict.shapes))
     if verdict.seen:
         parts.append(_format_label("seen on", verdict.seen))
     parts += [_format_label("known issue", hazard) for hazard in verdict.hazards]
+    parts += [_format_label("lint", danger) for danger in verdict.lint]
     for framework, does in (frameworks or {}).items():
         parts.append(_format_label("frameworks", f"{framework} {does}"))
     parts.append(_format_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))

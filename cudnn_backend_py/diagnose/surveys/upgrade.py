@@ -149,6 +149,12 @@ class Change:
         return Effect.UNCHANGED if self.has_same_code or not self.old.supported else Effect.CODE_UNKNOWN
 
     @property
+    def is_in_lists_only(self) -> bool:
+        """Whether only tags and lists of engine configs changed, and the first plan is the same."""
+        named = {item.what for item in self.differences}
+        return self.effect is Effect.CHANGED and self.has_same_plan and named <= {"configs", "first plan"}
+
+    @property
     def new_known_issues(self) -> tuple[str, ...]:
         """Known issues of the graph in the new version but not in the old one."""
         return tuple(name for name in self.new.hazards if name not in self.old.hazards)

@@ -186,6 +186,11 @@ def test_a_warning_precedes_the_run_of_a_listed_python_file(bad_files_folder: Pa
     done = run_command_line(["check", "python.toml"])
     assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which runs now;")
     assert "warning" not in run_command_line(["check", "graph.toml"]).stderr
+    Path("python.toml").write_text(Path("python.toml").read_text() + 'other = "none.py"\n')
+    warnings = [line for line in run_command_line(["check", "python.toml"]).stderr.splitlines() if "warning" in line]
+    assert warnings == [
+        "warning: python.toml names exit.py, none.py, Python files, which run now; a graph JSON would not be run"
+    ]
     Path("list.txt").write_text("none.py\n")
     done = run_command_line(["run", "--batch", "list.txt", "--target", "sm80"])
     assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which runs now;")

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, attention, build, library, open_target
 from cudnn_backend_py.diagnose import Judge, Query, explain, whatif
-from cudnn_backend_py.diagnose.every_engine import list_knob_choices
+from cudnn_backend_py.diagnose.every_engine import check_every_engine, list_knob_choices
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
@@ -96,12 +96,14 @@ def test_selection_rows_of_a_version_have_distinct_conditions() -> None:
 
 def test_all_knob_combinations_are_checked_or_each_knob_alone() -> None:
     knobs = (Knob(KnobType.STAGES, 0, 2, 1), Knob(KnobType.TILE_M, 0, 4, 2))
-    choices, whole = list_knob_choices(knobs)
+    choices, count, whole = list_knob_choices(knobs)
     assert whole
-    assert len(list(choices)) == 1 + 3 * 3
-    choices, whole = list_knob_choices(knobs, most=8)
+    assert len(list(choices)) == count == 1 + 3 * 3
+    choices, count, whole = list_knob_choices(knobs, most=8)
     assert not whole
-    assert list(choices)[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
+    tried = list(choices)
+    assert len(tried) == count
+    assert tried[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
 
 
 def test_a_refusal_reports_how_many_configs_were_checked() -> None:
@@ -115,3 +117,18 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     assert f"of {engines} engines were checked, 0 support the graph" in verdict.every_engine
     assert verdict.every_engine.removeprefix("all ")[0].isdigit()
     assert verdict.every_engine in format_summary(verdict)
+    assert [check.engine for check in verdict.engines] == list(range(engines))
+    assert f"{sum(check.configs for check in verdict.engines):,} configs of" in verdict.every_engine
+    assert all(check.reason is not None and check.reason.status for check in verdict.engines)
+    assert all(str(check)[:60] in render_text(verdict) for check in verdict.engines)
+    assert len({check.reason for check in verdict.engines}) > 1
+    assert verdict.to_dict()["engines"][0]["configs"] == verdict.engines[0].configs
+
+
+def test_progress_of_a_check_of_all_engines_has_a_total() -> None:
+    g = GraphBuilder("relu")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 8), data_type=DataType.FLOAT), virtual=False)
+    steps: list[str] = []
+    _, checks, _ = check_every_engine(OperationGraph(g.graph(), open_target("a100-40gb")), steps.append)
+    total = sum(check.configs + check.unchecked for check in checks)
+    assert steps[0] == f"engine config of engine 0 of {len(checks)}, 0 of {total:,} configs checked"

@@ -26,6 +26,8 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
+from cudnn_backend_py.diagnose.report.summary import format_summary
+from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.select import select
 from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_code, run_python
@@ -254,6 +256,18 @@ def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
     assert not verdict.live
     assert any("judged without a GPU" in limit for limit in verdict.limits)
     assert any("stub" in line for line in verdict.environment)
+
+
+def test_a_supported_graph_with_a_dangerous_output_says_so() -> None:
+    g = GraphBuilder("shared", io_type=DataType.HALF)
+    x, w = g.tensor("x", (1, 128, 64)), g.tensor("w", (1, 64, 256))
+    g.matmul(x, w, name="y", virtual=False, strides=(4096, 0, 1))
+    verdict = explain(g.graph(), "h100")
+    [danger] = verdict.lint
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.SUPPORTED, 0)
+    assert "elements of the output 'y' share memory" in danger
+    assert "\nlint     dangerous: elements of the output 'y' share memory" in format_summary(verdict)
+    assert danger in render_text(verdict)
 
 
 def test_refused_candidates_carry_reasons_innermost_first() -> None:

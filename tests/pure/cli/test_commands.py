@@ -230,6 +230,22 @@ def test_exit_codes_are_the_documented_ones() -> None:
         assert f"| {code} | {text} |" in page
 
 
+def test_the_table_of_formats_is_that_of_the_commands() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| (`.*) \| (`.*) \|$", page.partition("### Formats")[2].partition("\n## ")[0], re.MULTILINE)
+    documented = {
+        form: set(re.findall("`([a-z ]+)`", commands))
+        for forms, commands in named
+        for form in re.findall("`(.+?)`", forms)
+    }
+    found: dict[str, set[str]] = defaultdict(set)
+    for words, one in list_all_options():
+        if words in ALL_COMMANDS and not ALL_COMMANDS[words].hidden and one.name == "style":
+            for form in set(one.type.to_info_dict()["choices"]) - {"text", "json"}:
+                found[form].add(words)
+    assert documented == found
+
+
 # Options
 
 

@@ -28,6 +28,7 @@ from cudnn_backend_py.errors import UsageError
 SUPPORTED_CELL = Cell(Outcome.SUPPORTED, engines=(2, 1), stage="heuristics")
 REFUSED_CELL = Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics")
 CRASHED_CELL = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV", stage="heuristics")
+LOST_CELL = Cell(Outcome.NOT_JUDGED, "cudnn-not-found", "no libcudnn.so.9 can be loaded", stage="environment")
 GRAPH_TARGET_VERSION = ("g", "sm90", "9.19.0")
 
 
@@ -99,6 +100,22 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
     lines = make_github_annotations((one.make_test_case() for one in results), files={"g": "graphs/g.json"})
     assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
+
+
+def test_the_report_of_an_update_says_what_was_written() -> None:
+    unexpected = [
+        compare_one_cell(None, SUPPORTED_CELL),
+        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
+    ]
+    text = table_text(render_check(unexpected, "b.toml"))
+    assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
+    assert "is updated" not in table_text(render_check([], "b.toml")) + table_text(render_check(unexpected))
+
+
+def test_the_report_names_the_command_that_fixes_an_environment() -> None:
+    lost, crashed = compare_one_cell(None, LOST_CELL), compare_one_cell(None, CRASHED_CELL)
+    assert table_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
+    assert "doctor" not in table_text(render_check([crashed]))
 
 
 def test_an_updated_baseline_keeps_its_text_and_is_read_unchanged(tmp_path: Path) -> None:

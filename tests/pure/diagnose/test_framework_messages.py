@@ -14,6 +14,7 @@ from cudnn_backend_py.diagnose.framework_messages import (
     MESSAGE_ENTRIES,
     STATUS_ENTRIES,
     explain_message,
+    find_near_titles,
     find_program,
 )
 
@@ -79,6 +80,19 @@ def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
 )
 def test_unrelated_text_matches_no_message_entry(text: str) -> None:
     assert explain_message(text) == ()
+
+
+@pytest.mark.parametrize("text", ["No valid execution plans", "no valid execution plan"])
+def test_a_part_of_four_words_of_a_message_is_explained(text: str) -> None:
+    [entry] = explain_message(text)
+    assert entry.code == "no-plan-built"
+    assert "`cudnn-backend explain GRAPH --build`" in entry.fix
+
+
+def test_near_titles_of_a_text_that_is_not_explained() -> None:
+    assert explain_message("execution plans were not valid") == ()
+    assert 1 <= len(find_near_titles("execution plans were not valid")) <= 3
+    assert find_near_titles("all is well") == []
 
 
 def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:

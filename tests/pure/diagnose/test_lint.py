@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
+from cudnn_backend_py.diagnose import linting
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from tests.support.attention_cases import draw_attention_problem
@@ -146,3 +151,16 @@ def test_an_explicit_conversion_is_not_reported() -> None:
     narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
     g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
     assert list_finding_codes(g.graph()) == []
+
+
+def test_the_page_has_every_code_and_severity() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text(encoding="utf-8").partition("\n## Lint\n")[2]
+    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.*?) \|", page.partition("\n## ")[0], re.MULTILINE))
+    made: dict[str, set[str]] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(linting))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+            code, _, severity, *_ = node.args
+            found = {one.value for one in ast.walk(severity) if isinstance(one, ast.Constant)}
+            name = code.value if isinstance(code, ast.Constant) else "graph-writes-nothing"  # the code of an error
+            made[str(name)] = found & {"dangerous", "suspicious", "slow"}
+    assert {code: set(re.findall("dangerous|suspicious|slow", text)) for code, text in rows.items()} == made

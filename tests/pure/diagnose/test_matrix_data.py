@@ -7,12 +7,13 @@ from itertools import product
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.report.tables import format_matrix_markdown, render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, matrix
 from cudnn_backend_py.diagnose.surveys.since import Since, _bisect, since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.terminal import format_markdown_table
 
 CELL_BY_LETTER = {
     "S": Cell(Outcome.SUPPORTED, engines=(1, 2), stage="heuristics"),
@@ -137,6 +138,18 @@ def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
     ]
     assert [line.split()[0] for line in lines if line.endswith("of 8")] == ["-1"]
     assert any(line.startswith("!3") and "SIGSEGV" in line for line in lines)
+
+
+def test_the_markdown_of_a_matrix_has_the_same_letters_and_causes() -> None:
+    matrix = make_matrix_from_letters("S-?!")
+    text = format_matrix_markdown(matrix)
+    assert "| target | 9.0.0 | 9.1.0 | 9.2.0 | 9.3.0 |\n|---|---|---|---|---|\n| sm90 | S | -1 | ?2 | !3 |\n" in text
+    for letter, cell in (("-1", CELL_BY_LETTER["-"]), ("!3", CELL_BY_LETTER["!"])):
+        assert f"* {letter}: {cell.headline}" in text
+
+
+def test_a_cell_of_a_markdown_table_ends_no_cell_or_line() -> None:
+    assert format_markdown_table(["a", "b"], [["1|2", "x\ny"]], right=["b"])[1:] == ["|---|---:|", "| 1\\|2 | x y |"]
 
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:

@@ -191,6 +191,14 @@ def test_torch_log_gives_forward_and_backward_graphs() -> None:
     assert forward.device["multiProcessorCount"] == 132
 
 
+def test_the_device_is_not_read_before_its_descriptor_is_finalized() -> None:
+    """The log of a described GPU begins with its empty descriptor."""
+    empty = re.sub(r"deviceVer: type=int; val=\d+", "deviceVer: type=int; val=0", TORCH)
+    (before, _), (after, _) = read_log_graphs(empty), read_log_graphs(empty + TORCH)
+    assert before.device == {}
+    assert after.device["deviceVer"] == 900
+
+
 def test_scalar_values_are_read_from_the_execution_record() -> None:
     for item in read_log_graphs(TORCH):
         assert item.graph is not None
