@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -26,6 +27,7 @@ __all__ = [
     "LARGE_DOWNLOAD_BYTES",
     "add_version_options",
     "add_wheel_options",
+    "end_on_sigterm",
     "find_cell_versions_without_engines",
     "find_versions_without_engines",
     "format_version_option",
@@ -131,7 +133,18 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(shown, err=True):
             return
     print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
-    versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+    with end_on_sigterm():
+        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def end_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process like an error, so that a download ends and its files are removed."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @cache
@@ -209,7 +222,8 @@ def list_available_versions() -> tuple[str, ...]:
         print_warning(
             f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"
         )
-    if click.get_current_context().meta.get(_WHEEL_KEY) != "jit":
+    context = click.get_current_context(silent=True)
+    if context is None or context.meta.get(_WHEEL_KEY) != "jit":
         return names
     without = set(filter(_has_only_full_wheel, names))
     for name in without:

@@ -182,7 +182,11 @@ def files(folder: Path) -> Path:
 
 def make_cache_variables(folder: Path) -> dict[str, str]:
     """Return the environment variables of the cache folders, set to paths inside ``folder``."""
-    return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
+    return {
+        "CUDNN_BACKEND_CACHE": str(folder / "versions"),
+        "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"),
+        "XDG_CACHE_HOME": str(folder / "user"),
+    }
 
 
 @pytest.mark.parametrize("name", COMMAND_LINES_BY_FILE)
