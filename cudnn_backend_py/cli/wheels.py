@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 
@@ -139,12 +139,20 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
 
 @contextlib.contextmanager
 def end_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process like an error, so that a download ends and its files are removed."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    """Let SIGTERM end this process after a download has ended and its files are removed."""
+    received: list[int] = []
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        received.append(number)
+        raise SystemExit
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        if received:
+            signal.raise_signal(received[0])
 
 
 @cache
@@ -261,7 +269,8 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
             missing[name] = None if small is None else small.cuda
     if missing and (wheel == "full" or _confirm_wheel_download(missing)):
         for name, cuda in missing.items():
-            installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
+            with end_on_sigterm():
+                installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
             found[name] = installed.name
     return found
 
