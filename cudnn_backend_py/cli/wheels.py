@@ -63,14 +63,14 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     """Store one of the three options; with the last, run the command in a child process if a version is given."""
     if ctx.resilient_parsing:
         return
-    told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
-    told[parameter.opts[0]] = value
-    if told.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
+    given = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
+    given[parameter.opts[0]] = value
+    if given.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
         return
     from ..native.version_store import VersionRequest
 
-    wheel: Literal["full", "jit"] | None = told[_FULL_OPTION] or told[_JIT_OPTION]
-    version = told[_VERSION_OPTION]
+    wheel: Literal["full", "jit"] | None = given[_FULL_OPTION] or given[_JIT_OPTION]
+    version = given[_VERSION_OPTION]
     if version is not None:
         wheel = VersionRequest.parse(version, flavor=wheel).flavor
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
@@ -78,7 +78,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
         return
     from ..versions import store as versions
 
-    if told[_VERSION_OPTION] is not None and versions.find_installed(version, flavor=wheel) is None:
+    if given[_VERSION_OPTION] is not None and versions.find_installed(version, flavor=wheel) is None:
         if wheel is None and _is_environment_version(version):
             return  # this process loads it anyway
         _install_missing_version(version, wheel)
