@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..command_line import Choice
 from ..printable import printable
+from ..system.user_folder import measure_folder_bytes
 from ..terminal import WordTable
 from .audit import audit_wrong_result
 from .graph import graph_commands
@@ -36,7 +37,7 @@ from .reasons import explain_message
 from .run import run_graphs
 from .verdicts import VERDICT_COMMANDS
 from .verify import verify_target
-from .wheels import LARGE_DOWNLOAD_BYTES, add_version_options
+from .wheels import LARGE_DOWNLOAD_BYTES, add_version_options, end_on_sigterm
 
 if TYPE_CHECKING:
     from ..target import Profile
@@ -190,17 +191,20 @@ def install_version(
     """
     from ..versions import store as versions
 
-    size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
-    if size > LARGE_DOWNLOAD_BYTES:
-        if sys.stdin.isatty() and sys.stderr.isatty():
-            click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
-        else:
-            print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
-    installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
+    with end_on_sigterm():
+        size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
+        if size > LARGE_DOWNLOAD_BYTES:
+            if sys.stdin.isatty() and sys.stderr.isatty():
+                click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
+            else:
+                print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
+        installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
     print_lines(
         f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
+    for folder in versions.list_folders(installed)[1:]:
+        print_lines(f"it uses {folder}, {measure_folder_bytes(folder) / 1e6:.0f} MB")
     if not installed.can_judge:
         print_warning(
             f"the JIT wheel of {installed.version_with_cuda} cannot judge graphs, because it lacks a library; "
@@ -221,7 +225,11 @@ def list_versions(style: str, output: str | None) -> None:
     table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
         add_escaped_row(table, item.full_version_with_cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
-    print_or_write_table(table, output)
+    shared = (
+        f"used by these versions: {folder}, {measure_folder_bytes(folder) / 1e6:.0f} MB"
+        for folder in versions.list_shared_folders()
+    )
+    print_or_write_table(table, output, *shared)
 
 
 def _describe_version(item: InstalledCudnn) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import click
 
 from ..command_line import Choice, Group
 from ..errors import CudnnStatusError, NotSupported
+from ..system.user_folder import measure_folder_bytes, user_folder
 from ..terminal import WordTable
 from .graph_file import load_graph_file
 from .options import (
@@ -95,40 +96,46 @@ def build_plan(
 
 @click.group("cache", cls=Group)
 def cache_commands() -> None:
-    """List and clear the plans that are kept on disk."""
+    """List what is kept on disk, with sizes, and remove it."""
 
 
 @cache_commands.command("list")
 @add_format_options("text", "json")
 def list_cached_plans(style: str, output: str | None) -> None:
-    """List the kept plans, the last used first."""
+    """List the kept plans, the last used first, and all folders with sizes."""
     from ..plans.cache import default_cache
 
     kept = default_cache()
     entries = () if kept is None else kept.entries()
     if style == "json":
         folder = None if kept is None else str(kept.folder)
-        write_or_print_report(format_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
-    elif kept is None:
-        write_or_print(f"{_CACHE_DISABLED_TEXT}\n", output)
+        folders = [{"folder": str(one), "size_bytes": size, "removed_by": how} for one, size, how in _list_folders()]
+        found = {"folder": folder, "plans": [asdict(entry) for entry in entries], "folders": folders}
+        write_or_print_report(format_json(found), output)
     else:
+        sizes = [f"{size / 1e6:.0f} MB in {one}, removed by {how}" for one, size, how in _list_folders()]
+        count = _CACHE_DISABLED_TEXT if kept is None else f"{len(entries)} plans in {kept.folder}"
         table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
         for entry in entries:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
             kb = f"{entry.size_bytes / 1e3:.0f}"
             add_escaped_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
-        count = f"{len(entries)} plans in {kept.folder}"
         if entries:
-            print_or_write_table(table, output, count)
+            print_or_write_table(table, output, count, *sizes)
         else:
-            write_or_print(f"{count}\n", output)
+            write_or_print("".join(f"{line}\n" for line in (count, *sizes)), output)
 
 
 @cache_commands.command("clear")
 @click.option("--all", "everything", is_flag=True, help="Also delete answers, file digests and compiled extensions.")
-@click.option("--versions", is_flag=True, help="With --all, also delete the installed cuDNN versions.")
+@click.option(
+    "--versions", is_flag=True, help="With --all, also delete the installed cuDNN versions, NVRTC and cuBLAS."
+)
 def clear_caches(everything: bool, versions: bool) -> None:
-    """Delete the stored plans."""
+    """Delete the stored plans, and more with --all.
+
+    With --all and --versions only the cases of the audit are left.
+    """
     from ..plans.cache import default_cache
 
     if versions and not everything:
@@ -141,23 +148,40 @@ def clear_caches(everything: bool, versions: bool) -> None:
     if versions:
         from ..versions import store
 
-        for one in store.list_installed():
-            store.remove(one.version, cuda=one.cuda, flavor=one.flavor)
-            print_lines(f"{one.size_bytes / 1e6:.0f} MB removed: {one.path}")
+        for folder, size_bytes in store.clear():
+            print_lines(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
+
+
+def _list_recreatable_folders() -> list[Path]:
+    from ..native.version_store import get_default_root
+
+    folders = (user_folder("answers"), user_folder("torch"), get_default_root() / "digests")
+    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 
 def _delete_folders() -> Iterator[tuple[Path, int]]:
     """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
-    from ..native.version_store import get_default_root
-    from ..system.private_folder import user_folder
+    for folder in _list_recreatable_folders():
+        size_bytes = measure_folder_bytes(folder)
+        shutil.rmtree(folder)
+        yield folder, size_bytes
 
-    for folder in (user_folder("answers"), user_folder("torch"), get_default_root() / "digests"):
-        if folder.is_dir() and not folder.is_symlink():
-            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-            shutil.rmtree(folder)
-            yield folder, size
+
+def _list_folders() -> list[tuple[Path, int, str]]:
+    """Return each existing folder of this package with its bytes and what removes it."""
+    from ..audit.case import default_case_folder
+    from ..plans.cache import default_cache
+    from ..versions import store
+
+    kept = default_cache()
+    ways = {one.path: f"cudnn-backend cudnn remove {one.name}" for one in store.list_installed()}
+    ways |= dict.fromkeys(store.list_shared_folders(), "cudnn-backend cache clear --all --versions")
+    ways |= {} if kept is None else {Path(kept.folder): "cudnn-backend cache clear"}
+    ways |= dict.fromkeys(_list_recreatable_folders(), "cudnn-backend cache clear --all")
+    ways[default_case_folder()] = "hand, file by file"
+    return [(folder, measure_folder_bytes(folder), how) for folder, how in ways.items() if folder.is_dir()]
 
 
 @plan_commands.command("tune")

@@ -487,7 +487,7 @@ def show_matrix(
         raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import format_matrix_markdown, render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import add_build_name, choose_wheels
+    from ..diagnose.surveys.inputs import add_build_name, choose_wheels, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
@@ -502,7 +502,8 @@ def show_matrix(
 
     answers = judge_with_wheels(run_query, lacking, names)
     if style == "json":
-        write_or_print_report(format_json(answers.to_dict()), output)
+        profiles = {name: getattr(one, "name", name) for name, one in read_targets(answers.targets).items()}
+        write_or_print_report(format_json(answers.to_dict() | {"profiles": profiles}), output)
     elif style == "html":
         from ..diagnose.report.html import render_page
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 
@@ -26,6 +27,7 @@ __all__ = [
     "LARGE_DOWNLOAD_BYTES",
     "add_version_options",
     "add_wheel_options",
+    "end_on_sigterm",
     "find_cell_versions_without_engines",
     "find_versions_without_engines",
     "format_version_option",
@@ -61,24 +63,28 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     """Store one of the three options; with the last, run the command in a child process if a version is given."""
     if ctx.resilient_parsing:
         return
-    told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
-    told[parameter.opts[0]] = value
-    if told.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
+    given = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
+    given[parameter.opts[0]] = value
+    if given.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
         return
-    wheel: Literal["full", "jit"] | None = told[_FULL_OPTION] or told[_JIT_OPTION]
+    from ..native.version_store import VersionRequest
+
+    wheel: Literal["full", "jit"] | None = given[_FULL_OPTION] or given[_JIT_OPTION]
+    version = given[_VERSION_OPTION]
+    if version is not None:
+        wheel = VersionRequest.parse(version, flavor=wheel).flavor
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
-    version = told[_VERSION_OPTION]
-    if version is None:
+    if version is None and (wheel != "jit" or (version := _find_own_full_version()) is None):
         return
     from ..versions import store as versions
 
-    if versions.find_installed(version, flavor=wheel) is None:
+    if given[_VERSION_OPTION] is not None and versions.find_installed(version, flavor=wheel) is None:
         if wheel is None and _is_environment_version(version):
             return  # this process loads it anyway
         _install_missing_version(version, wheel)
     installed = versions.require_installed(version, flavor=wheel)
     command = make_call_command(
-        "cudnn_backend_py.cli.commands:main", *_remove_option(sys.argv[1:], _VERSION_OPTION, whole=ctx.parent is None)
+        "cudnn_backend_py.cli.commands:main", *_replace_version_option(sys.argv[1:], wheel, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = run_command(command, versions.child_environment(installed))
@@ -92,6 +98,15 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     if (fault := find_crash_problem(str(installed.library), str(installed.nvrtc or ""))) is not None:
         print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED_EXIT_CODE)
+
+
+def _find_own_full_version() -> str | None:
+    """Return the version of the cuDNN that this process would load; None if it is a JIT wheel, or there is none."""
+    from ..diagnose.surveys.inputs import find_own_version
+    from ..native.find import find_cudnn_places
+
+    path = next((place.path for place in find_cudnn_places() if place.path), "")
+    return None if "/nvidia/cudnn_jit/" in path else find_own_version()
 
 
 def _is_environment_version(version: str) -> bool:
@@ -118,7 +133,26 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(shown, err=True):
             return
     print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
-    versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+    with end_on_sigterm():
+        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def end_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process after a download has ended and its files are removed."""
+    received: list[int] = []
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        received.append(number)
+        raise SystemExit
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if received:
+            signal.raise_signal(received[0])
 
 
 @cache
@@ -175,8 +209,9 @@ def judge_with_wheels(
     if click.get_current_context().meta.get(_WHEEL_KEY) == "jit":
         from ..diagnose.surveys.inputs import find_version_number
 
-        numbers = {find_version_number(name) for name in names}
-        wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
+        for number in map(find_version_number, names):
+            if _has_only_full_wheel(number) or versions.find_installed(number) is not None:
+                wheels[number] = versions.require_installed(number, flavor="jit").name
     found = run_query(wheels)
     while more := _find_full_wheels(name for name in lacking(found) if name not in wheels):
         wheels |= more
@@ -185,7 +220,7 @@ def judge_with_wheels(
 
 
 def list_available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge; print a line about installed ones that cannot."""
+    """Return every cuDNN that can judge, with --jit every JIT wheel; print a line about each installed other one."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 
@@ -195,7 +230,24 @@ def list_available_versions() -> tuple[str, ...]:
         print_warning(
             f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"
         )
-    return names
+    context = click.get_current_context(silent=True)
+    if context is None or context.meta.get(_WHEEL_KEY) != "jit":
+        return names
+    without = set(filter(_has_only_full_wheel, names))
+    for name in without:
+        print_warning(
+            f"{name} is skipped, as only its full wheel is installed (cudnn-backend cudnn install {name} --jit)"
+        )
+    return tuple(name for name in names if name not in without)
+
+
+def _has_only_full_wheel(version: str) -> bool:
+    """Return whether a version would be judged with a full wheel, and has no installed JIT wheel."""
+    from ..versions import store as versions
+
+    if versions.find_installed(version, flavor="jit") is not None:
+        return False
+    return versions.find_installed(version) is not None or version == _find_own_full_version()
 
 
 def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
@@ -208,7 +260,8 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
     wheel = click.get_current_context().meta.get(_WHEEL_KEY)
     found: dict[str, str] = {}
     missing: dict[str, Cuda | None] = {}
-    for name in dict.fromkeys(lacking) if wheel != "jit" else ():
+    requested = [name for name in dict.fromkeys(lacking) if not name.endswith(("-jit", "-full"))]
+    for name in requested if wheel != "jit" else ():
         if (there := versions.find_installed(name, flavor="full")) is not None:
             found[name] = there.name
         else:
@@ -216,7 +269,8 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
             missing[name] = None if small is None else small.cuda
     if missing and (wheel == "full" or _confirm_wheel_download(missing)):
         for name, cuda in missing.items():
-            installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
+            with end_on_sigterm():
+                installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
             found[name] = installed.name
     return found
 
@@ -254,15 +308,18 @@ def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> lis
     return [find_version_number(version) for version, cell in cells if cell.cause == ENGINES_MISSING_CODE]
 
 
-def _remove_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
-    """Remove an option and its value from a command line; with `whole` only before the command's name."""
+def _replace_version_option(arguments: list[str], wheel: str | None, *, whole: bool) -> list[str]:
+    """Replace ``--cudnn VERSION`` by the option of its wheel; with `whole` only before the command's name."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         if argument == "--" or (whole and not argument.startswith("-")):  # what follows is somebody else's
             return [*kept, argument, *rest]
-        if argument == option:
-            next(rest, None)
-        elif not argument.startswith(f"{option}="):
+        name, given, _ = argument.partition("=")
+        if name != _VERSION_OPTION:
             kept.append(argument)
+            continue
+        if not given:
+            next(rest, None)
+        kept += [f"--{wheel}"] if wheel else []
     return kept

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from ..system.interruption import pass_interruption
 from ..system.version import version_numbers
 from .version_store import (
-    FOLDER,
     StoredLibrary,
     VersionRequest,
     find_newest_stored_library,
+    find_version_folder,
     get_default_root,
     get_shared_folder,
 )
@@ -105,9 +105,9 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
         own = Path(cudnn).parent
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
         package = "nvrtc" if wheels is NVRTC_WHEELS else "cublas"
-        for version in own.parents[2:3]:
-            if (match := FOLDER.fullmatch(version.name)) is not None:  # it is in the version store
-                beside += [get_shared_folder(version.parent, package, match["cuda"]) / folder for folder, _ in wheels]
+        if (version := find_version_folder(Path(cudnn))) is not None:
+            cuda = version.name.partition("-cu")[2].partition("-")[0]
+            beside += [get_shared_folder(version.parent, package, cuda) / folder for folder, _ in wheels]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
                 yield SearchResult("beside libcudnn", str(path), str(path))
@@ -164,8 +164,8 @@ def _search_system(soname: str) -> Iterator[SearchResult]:
 
 def _check_given_path(how: str, value: str, soname: str) -> SearchResult:
     path = Path(value).expanduser()
-    if path.is_dir():
-        path /= soname
+    if path.is_dir():  # of the libraries, or what `cudnn-backend cudnn list` prints
+        path = next((one for one in (path / soname, *path.glob(f"nvidia/*/lib/{soname}")) if one.is_file()), path)
     if path.is_file():
         return SearchResult(how, str(path.resolve()), str(path))
     return SearchResult(how, None, f"{value} does not exist or holds no {soname}")

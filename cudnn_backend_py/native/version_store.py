@@ -32,6 +32,8 @@ __all__ = [
     "VersionRequest",
     "check_cuda_major",
     "find_newest_stored_library",
+    "find_version_folder",
+    "format_install_command",
     "get_default_root",
     "get_shared_folder",
     "list_stored_libraries",
@@ -90,6 +92,20 @@ def open_store(root: Path | None = None) -> PrivateFolder:
 def get_shared_folder(root: Path, package: str, cuda: str) -> Path:
     """Return the ``nvrtc`` or ``cublas`` folder that all versions for a CUDA major share."""
     return root / f"{package}-cu{cuda}"
+
+
+def find_version_folder(library: Path) -> Path | None:
+    """Return the version's folder in a version store that has this libcudnn; None if no store has it."""
+    return next((folder for folder in library.parents[3:4] if FOLDER.fullmatch(folder.name)), None)
+
+
+def format_install_command(folder: Path) -> str:
+    """Return the command that installs the version of a folder again, and what is missing of it."""
+    version, _, rest = folder.name.partition("-cu")
+    cuda, _, flavor = rest.partition("-")
+    other = next((one for one in _FLAVORS if folder.with_name(f"{folder.name}-{one}").exists()), None)
+    flavor = flavor or {None: "", "full": "jit", "jit": "full"}[other]
+    return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")
 
 
 class VersionRequest(NamedTuple):

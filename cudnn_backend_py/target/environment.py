@@ -22,6 +22,7 @@ from ..native.environment import (
     query_nvrtc,
 )
 from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
+from ..native.version_store import find_version_folder, format_install_command
 from ..system.integrity import FileDamage, find_damage
 from ..system.interruption import pass_interruption
 from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
@@ -517,13 +518,15 @@ def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> Environment
 def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield problems of cuBLASLt, which only full wheels use; a control matmul would crash without it."""
     if lib.cublaslt.path is None and _is_full_wheel(lib.path):
-        major = lib.cuda_version // 1000
+        major, folder = lib.cuda_version // 1000, find_version_folder(Path(lib.path))
         yield EnvironmentProblem(
             "cublaslt-missing",
             f"libcublasLt.so.{major} cannot be loaded: cuDNN then crashes the process for every graph that needs "
             "it, including every matmul",
             lib.cublaslt.found,
-            f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}",
+            f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}"
+            if folder is None
+            else format_install_command(folder),
             blocks=True,
         )
 

@@ -58,7 +58,7 @@ def _get_pip_command(*arguments: str) -> list[str]:
 
 def _find_pip() -> tuple[str, str] | tuple[str]:
     """Return the command that runs pip: the environment's own, or a borrowed one."""
-    return ("-m", "pip") if _has_pip() else (str(_make_pip_folder() / "pip"),)
+    return ("-m", "pip") if _has_pip() else (str((_find_bundled_pip() or _make_pip_folder()) / "pip"),)
 
 
 def _has_pip() -> bool:
@@ -73,18 +73,19 @@ def _find_bundled_pip() -> Path | None:
 
 @functools.cache
 def _make_pip_folder() -> Path:
-    """Return a folder with pip from ``ensurepip`` or from uv; it is removed when this process ends.
+    """Return a folder with pip from uv; it is removed when this process ends, or by the next one if it was killed.
 
     Raises
     ------
     EnvironmentNotReady
         ``pip-missing``.
     """
-    folder = Path(tempfile.mkdtemp(prefix="cudnn-backend-pip-"))
+    for left in Path(tempfile.gettempdir()).glob("cudnn-backend-pip-*-*"):
+        process = left.name.split("-")[3]
+        if process.isdecimal() and not Path("/proc", process).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"cudnn-backend-pip-{os.getpid()}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if wheel := _find_bundled_pip():
-        shutil.unpack_archive(wheel, folder, "zip")
-        return folder
     said = "there is no uv either"
     if uv := os.environ.get("UV") or shutil.which("uv"):  # `uv run` says where it is
         command = [uv, "pip", "install", "--python", sys.executable, "--target", str(folder), "--no-deps", "pip"]

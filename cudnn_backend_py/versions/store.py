@@ -24,21 +24,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from ..errors import EnvironmentNotReady, UsageError
+from ..native.find import find_cublaslt_places
 from ..native.version_store import (
     FOLDER,
     Cuda,
     Flavor,
     VersionRequest,
     check_cuda_major,
+    format_install_command,
     get_default_root,
     get_shared_folder,
     open_store,
 )
 from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of
 from ..system.interruption import pass_interruption
+from ..system.user_folder import measure_folder_bytes
 from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_wheel_bytes, list_index_versions
 from .wheels import refuse_wheel, unpack_wheel
@@ -51,16 +54,18 @@ __all__ = [
     "IntegrityReport",
     "check_all",
     "child_environment",
+    "clear",
     "find_default_cuda",
     "find_download_bytes",
     "find_installed",
     "find_newest",
     "get_default_root",
     "install",
+    "list_folders",
     "list_installed",
     "list_judging",
+    "list_shared_folders",
     "make_version_environment",
-    "needs_cublas",
     "remove",
     "require_installed",
     "verify",
@@ -72,7 +77,6 @@ _STAGING = ".staging-"
 _INSTALL_WAIT_S = 3600.0
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
 _PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
-_OTHER: dict[Flavor, Flavor] = {"full": "jit", "jit": "full"}
 _NO_RECORD = f"there is no readable {METADATA} of this version"
 _NVRTC_REQUIREMENT: dict[Cuda, str] = {
     "12": "nvidia-cuda-nvrtc-cu12",
@@ -192,28 +196,13 @@ def install(
     Loads cuDNN: no
     """
     request = VersionRequest.parse(version, cuda, flavor, latest=True)
-    wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
     with _lock_store(root) as (root, lock), _make_progress(progress) as bars:
-        there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
-        found = _find_newest(one for one in there if flavor is not None or one.can_judge)
-        if found is not None:
-            project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
-        else:
-            lookup = bars.add_task("looking up versions", total=None)
-            project, exact = _choose_wheel(wanted, cuda, flavor)
-            bars.remove_task(lookup)
-            folder = _choose_folder(root, exact, cuda, _find_flavor(project, cuda))
-        _ensure_wheel(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
-        if _find_environment_nvrtc(cuda) is None:
-            _ensure_wheel(
-                _NVRTC_REQUIREMENT[cuda], get_shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock
-            )
-        installed = _load_installed(folder)
+        wheels = _choose_wheels(root, request, bars)
+        for wheel in wheels:
+            _ensure_wheel(wheel, bars, lock)
+        installed = _load_installed(wheels[-1].folder)
         if installed is None:
-            _refuse_foreign_folder(folder, _CUDNN_FILE)
-        if needs_cublas(installed):
-            file, requirement = _CUBLAS[cuda]
-            _ensure_wheel(requirement, get_shared_folder(root, "cublas", cuda), file, bars, lock)
+            _refuse_foreign_folder(wheels[-1].folder, _CUDNN_FILE)
         return installed
 
 
@@ -331,6 +320,29 @@ def remove(
         return gone
 
 
+def list_shared_folders(root: Path | None = None) -> list[Path]:
+    """Return the folders of the store with NVRTC and cuBLAS, which versions for a CUDA major share."""
+    root = open_store(root).path
+    folders = [get_shared_folder(root, package, cuda) for package in ("nvrtc", "cublas") for cuda in _NVRTC_FILE]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def clear(root: Path | None = None) -> list[tuple[Path, int]]:
+    """Remove all versions, NVRTC and cuBLAS from the store; return the removed folders with their bytes.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cache-not-private``, ``cache-folder-unusable``.
+    """
+    with _lock_store(root) as (root, _):
+        folders = [*_iterate_version_folders(root, (), None), *list_shared_folders(root)]
+        removed = [(folder, measure_folder_bytes(folder)) for folder in folders]
+        for folder in folders:
+            _remove_folder(folder)
+        return removed
+
+
 def verify(installed: InstalledCudnn) -> None:
     """Compare every file with its SHA-256 from installation, look for added files, and check a cached NVRTC.
 
@@ -402,7 +414,7 @@ def check_all(
         checked += [_check_version(one) for one in found]
         rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
         checked += [
-            IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _make_repair_command(rest))
+            IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), format_install_command(rest))
             for rest in rests
         ]
         if wanted.numbers and not found and not rests:
@@ -416,12 +428,10 @@ def check_all(
 
 
 def _check_version(installed: InstalledCudnn) -> IntegrityReport:
-    for folder in _list_folders(installed):
-        installation = read_installation(folder)
-        if differences := find_differences(installation, full=True):
-            return IntegrityReport(
-                installed.path.name, str(installed.path), "damaged", differences, _make_repair_command(installed.path)
-            )
+    for _, differences in _find_damage(installed, full=True):
+        return IntegrityReport(
+            installed.path.name, str(installed.path), "damaged", differences, format_install_command(installed.path)
+        )
     return IntegrityReport(installed.path.name, str(installed.path), "whole")
 
 
@@ -469,6 +479,36 @@ def make_version_environment(version: str | None) -> dict[str, str]:
 
 
 # Versions and choices
+
+
+class _Wheel(NamedTuple):
+    """A wheel for pip, the folder of the store that it is unpacked into, and a file that it must have."""
+
+    requirement: str
+    folder: Path
+    needed: str
+
+
+def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[_Wheel]:
+    """Return the wheels that a version needs in the store; its own last, so that it appears when it can be used."""
+    wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
+    there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
+    found = _find_newest(one for one in there if flavor is not None or one.can_judge)
+    if found is not None:
+        flavor, exact, folder = found.flavor, found.version, found.path
+    else:
+        lookup = bars.add_task("looking up versions", total=None)
+        project, exact = _choose_wheel(wanted, cuda, flavor)
+        bars.remove_task(lookup)
+        flavor = _find_flavor(project, cuda)
+        folder = _choose_folder(root, exact, cuda, flavor)
+    wheels = []
+    if _find_environment_nvrtc(cuda) is None:
+        wheels.append(_Wheel(_NVRTC_REQUIREMENT[cuda], get_shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda]))
+    if flavor == "full" and _find_environment_cublas(cuda) is None:
+        file, requirement = _CUBLAS[cuda]
+        wheels.append(_Wheel(requirement, get_shared_folder(root, "cublas", cuda), file))
+    return [*wheels, _Wheel(f"{_PROJECT[flavor].format(cuda)}=={exact}", folder, _CUDNN_FILE)]
 
 
 def _find_matches(wanted: VersionRequest, root: Path | None) -> list[InstalledCudnn]:
@@ -536,9 +576,9 @@ def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tu
 
 
 def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
-    """Return the bytes of cuDNN that installing a version would download: 0 if installed, None if unknown.
+    """Return the bytes that installing a version would download, with NVRTC and cuBLAS; None if unknown.
 
-    A download is begun and ended as soon as its size is known: some seconds.
+    A download is begun and ended as soon as its size is known: some seconds for each wheel.
 
     Raises
     ------
@@ -547,35 +587,38 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    wanted = VersionRequest.parse(version, cuda, flavor, latest=True)
-    if len(wanted.numbers) > 2 and any(flavor is not None or one.can_judge for one in _find_matches(wanted, None)):
-        return 0
-    project, exact = _choose_wheel(wanted.numbers, wanted.cuda or find_default_cuda(), wanted.flavor)
-    with tempfile.TemporaryDirectory() as folder:
-        return find_wheel_bytes(f"{project}=={exact}", Path(folder))
+    wheels = _choose_wheels(
+        open_store().path, VersionRequest.parse(version, cuda, flavor, latest=True), _make_progress(False)
+    )
+    sizes_bytes = []
+    for requirement, folder, needed in wheels:
+        if not _is_intact(folder, needed, full=False):
+            with tempfile.TemporaryDirectory() as staging:
+                sizes_bytes.append(find_wheel_bytes(requirement, Path(staging)))
+    return None if None in sizes_bytes else sum(filter(None, sizes_bytes))
 
 
 # Folders
 
 
-def _ensure_wheel(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
-    """Install a wheel into a folder if it is missing there or damaged."""
+def _ensure_wheel(wheel: _Wheel, bars: Progress, lock: int) -> None:
+    """Install a wheel into its folder if it is missing there or damaged."""
+    requirement, folder, needed = wheel
     if os.path.lexists(folder):
-        if _is_intact(folder, needed):
+        if _is_intact(folder, needed, full=True):
             return
         _check_replaceable(folder, needed)
     with _make_staging_folder(folder.parent) as staging:
-        wheel = download(requirement, staging, bars, lock)
-        _place_wheel(wheel, folder, needed, bars)
+        _place_wheel(download(requirement, staging, bars, lock), folder, needed, bars)
 
 
-def _is_intact(folder: Path, needed: str) -> bool:
+def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
     try:
         installation = read_installation(folder)
     except (OSError, ValueError) as error:
         pass_interruption(error)
         return False
-    return _find_single_match(installation.files, needed) is not None and not find_differences(installation, full=True)
+    return _find_single_match(installation.files, needed) is not None and not find_differences(installation, full=full)
 
 
 def _check_replaceable(folder: Path, needed: str) -> None:
@@ -680,27 +723,41 @@ def _find_single_match(names: Iterable[str], pattern: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _list_folders(installed: InstalledCudnn) -> list[Path]:
-    """Return the folders that a version uses: its own, and that of a cached NVRTC."""
+def list_folders(installed: InstalledCudnn) -> list[Path]:
+    """Return the folders of the store that a version uses: its own, and those of NVRTC and cuBLAS."""
     root = installed.path.parent
     nvrtc, cublas = (get_shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
     folders = [installed.path]
     if installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc):
         folders.append(nvrtc)
-    if needs_cublas(installed) and cublas.is_dir():
+    if installed.flavor == "full" and _find_environment_cublas(installed.cuda) is None and cublas.is_dir():
         folders.append(cublas)
     return folders
 
 
-def _check_files(installed: InstalledCudnn, *, full: bool) -> None:
-    for folder in _list_folders(installed):
+def _find_damage(installed: InstalledCudnn, *, full: bool) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield the folders of a version with files that differ; with `full` also what it lacks."""
+    for folder in list_folders(installed):
         try:
             differences = find_differences(read_installation(folder), full=full)
         except (OSError, ValueError) as error:
             pass_interruption(error)
             differences = (f"{METADATA} is unreadable: {error}",)
         if differences:
-            _refuse_changed_files(folder, differences, _make_repair_command(installed.path))
+            yield folder, differences
+    if full and installed.flavor == "full":
+        places = find_cublaslt_places(int(installed.cuda), str(installed.library))
+        if not any(place.path is not None and os.path.isabs(place.path) for place in places):
+            file, requirement = _CUBLAS[installed.cuda]
+            yield (
+                get_shared_folder(installed.path.parent, "cublas", installed.cuda),
+                (f"missing: {Path(file).name} of {requirement}, which a full wheel needs",),
+            )
+
+
+def _check_files(installed: InstalledCudnn, *, full: bool) -> None:
+    for folder, differences in _find_damage(installed, full=full):
+        _refuse_changed_files(folder, differences, format_install_command(installed.path))
 
 
 def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
@@ -710,16 +767,8 @@ def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD
         code="installed-files-changed",
         where=str(folder),
         cause="\n".join(differences),
-        fix=f"{repair or _make_repair_command(folder)}, which reinstalls it",
+        fix=f"{repair or format_install_command(folder)}, which reinstalls it",
     )
-
-
-def _make_repair_command(folder: Path) -> str:
-    version, _, rest = folder.name.partition("-cu")
-    cuda, _, flavor = rest.partition("-")
-    beside = (own for other, own in _OTHER.items() if folder.with_name(f"{folder.name}-{other}").exists())
-    flavor = flavor or next(beside, "")
-    return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")
 
 
 # NVRTC
@@ -746,11 +795,6 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
     "12": ("nvidia/cublas/lib/libcublasLt.so.12", "nvidia-cublas-cu12"),
     "13": ("nvidia/cu13/lib/libcublasLt.so.13", "nvidia-cublas>=13,<14"),
 }
-
-
-def needs_cublas(installed: InstalledCudnn) -> bool:
-    """Return whether a version needs cuBLASLt from the version store: a full wheel without an installed cuBLAS."""
-    return installed.flavor == "full" and _find_environment_cublas(installed.cuda) is None
 
 
 def _find_environment_cublas(cuda: Cuda) -> Path | None:

@@ -77,7 +77,8 @@ def _escape_markdown(text: str) -> str:
 
 def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
     """Return a line about how to install the engines that some versions lack."""
-    wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT_VERSION]
+    names = dict.fromkeys(version.removesuffix("-jit") for version in lacking if version != DEFAULT_VERSION)
+    wheels = [f"cudnn-backend cudnn install {name} --full" for name in names]
     return (
         [make_line(f"full wheels, with engines that might support what these refuse: {'; '.join(wheels)}")]
         if wheels

@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native import library
+from ...native.version_store import VersionRequest
 from ...system.child import make_call_command
 from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
@@ -63,13 +64,17 @@ def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, 
 
 
 def add_build_name(name: str) -> str:
-    """Add the build to a version name, such as ``9.19.0+cu12`` for ``9.19.0``; return other names unchanged."""
+    """Return the exact version with its CUDA major, such as ``9.19.0+cu12`` for ``9.19``; other names unchanged."""
     if name == DEFAULT_VERSION:
         return name
     there = find_installed(name)
     if (own := _find_own_environment(name, there, os.environ)) is not None:
         return _query_version(own) or name
-    return there.version_with_cuda if there is not None and there.short_version == name else name
+    if there is None:
+        return name
+    wanted = VersionRequest.parse(name)
+    exact = there.full_version_with_cuda if len(wanted.numbers) > 3 else there.version_with_cuda
+    return f"{exact}-{wanted.flavor}" if wanted.flavor else exact
 
 
 def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:

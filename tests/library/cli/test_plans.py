@@ -24,7 +24,9 @@ def test_cache_list_names_each_plan(tmp_path: Path) -> None:
     cache.put(plan_key(graph, target, {}), built, {"microseconds": {"eng2": 12.5}})
     (entry,) = cache.entries()
     listed = CliRunner().invoke(main, ["cache", "list", "--format", "json"], env={VARIABLE: str(cache.folder)})
-    assert json.loads(listed.stdout) == {"folder": str(cache.folder), "plans": [asdict(entry)]}
+    found = json.loads(listed.stdout)
+    assert (found["folder"], found["plans"]) == (str(cache.folder), [asdict(entry)])
+    assert str(cache.folder) in [one["folder"] for one in found["folders"]]
     shown = CliRunner().invoke(main, ["cache", "list"], env={VARIABLE: str(cache.folder), "COLUMNS": "120"}).stdout
     assert {"sdpa_forward", built.tag, target.name, target.library.build_text} <= set(shown.split())
-    assert shown.endswith(f"1 plans in {cache.folder}\n")
+    assert f"1 plans in {cache.folder}\n" in shown

@@ -6,13 +6,16 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py import library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
+from cudnn_backend_py.diagnose.surveys.inputs import add_build_name
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
 from tests.support.child import ROOT, run_python
+from tests.support.wheels import add_to_version_store
 
 
 def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
@@ -56,3 +59,25 @@ def test_the_cudnn_option_accepts_the_version_of_the_environment(tmp_path: Path)
     arguments = ["-m", "cudnn_backend_py", "--cudnn", own, "explain", graph, "--target", "sm90"]
     done = run_python(arguments, environment={**os.environ, "CUDNN_BACKEND_CACHE": str(tmp_path)}, check=True)
     assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {library().build_text}")
+
+
+def test_versions_are_named_exactly_however_they_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
+    add_to_version_store(tmp_path / "store")
+    names = ("9.19", "9.19.0", "9.19.0+cu12", "9.19-jit", "9.19.0.56", "9.18", "default")
+    assert [add_build_name(name) for name in names] == [
+        *(("9.19.0+cu12",) * 3),
+        "9.19.0+cu12-jit",
+        "9.19.0.56+cu12",
+        "9.18",
+        "default",
+    ]
+
+
+def test_matrix_as_json_has_the_target_names_of_explain() -> None:
+    graph = str(ROOT / "examples" / "flash_forward.py")
+    arguments = ["matrix", graph, "--target", "a100", "--cudnn", "default", "--format", "json"]
+    found = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert found["profiles"] == {"a100": "a100-80gb"}
+    explained = CliRunner().invoke(main, ["explain", graph, "--target", "a100", "--format", "json"])
+    assert json.loads(explained.stdout)["target"] == "a100-80gb"

@@ -385,16 +385,36 @@ def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, ord
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
-    again = subprocess.run(
-        make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER_VERSION, "--jit"),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        cwd=ROOT,
-        check=False,
-    )
-    assert again.returncode == 2
-    assert "nvidia/cudnn_jit/lib/libcudnn.so.9" in again.stdout
+    for request in (
+        ("--cudnn", OLDER_VERSION, "--jit"),
+        ("--cudnn", f"{OLDER_VERSION}-jit"),
+        (f"--cudnn={OLDER_VERSION}", "--jit"),
+    ):
+        again = subprocess.run(
+            make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", *request),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            check=False,
+        )
+        assert again.returncode == 2
+        assert "nvidia/cudnn_jit/lib/libcudnn.so.9" in again.stdout, request
+
+
+def test_the_jit_option_also_applies_to_the_default_version(
+    jit_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [installed] = list_installed()
+    shutil.copytree(installed.library.parent, tmp_path / "nvidia/cudnn/lib")  # where a full wheel has its libraries
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(tmp_path / "nvidia/cudnn/lib"))
+    arguments = make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--jit")
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert str(installed.library) in done.stdout
+    shutil.rmtree(installed.path)
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert f"cuDNN {OLDER_VERSION}+cu12 is not installed as the jit wheel" in done.stderr
+    assert done.stdout == ""
 
 
 SURVEY_COMMANDS = {
@@ -440,13 +460,17 @@ def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, nam
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
     done = subprocess.run(make_survey_command(survey_folder, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
-    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(done.stdout.split())
+    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph" in " ".join(done.stdout.split())
     fetched = subprocess.run(make_survey_command(survey_folder, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
     assert fetched.returncode == 2  # the fetched wheel has no library
     assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
     small = subprocess.run(make_survey_command(survey_folder, name, "--jit"), check=False, **options)
-    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(small.stdout.split())
+    if name == "matrix":
+        suffixed = make_survey_command(survey_folder, name)
+        suffixed[-1] += "-jit"
+        assert subprocess.run(suffixed, check=False, **options).stderr == small.stderr
+    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph" in " ".join(small.stdout.split())
 
 
 @pytest.mark.parametrize("name", SURVEY_COMMANDS)

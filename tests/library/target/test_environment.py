@@ -314,6 +314,11 @@ def test_missing_cublaslt_is_reported(tmp_path: Path) -> None:
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
     assert "nvrtc-missing" not in found, "cuDNN contains NVRTC since 9.21"
+    stored = tmp_path / "9.27.0.42-cu12-full/nvidia/cudnn/lib"
+    stored.parent.mkdir(parents=True)
+    moved.rename(stored)
+    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=stored)
+    assert found["cublaslt-missing"]["repair"] == "cudnn-backend cudnn install 9.27.0.42 --cuda 12 --full"
 
 
 def test_libraries_in_the_runpath_are_found() -> None:

@@ -27,7 +27,7 @@ from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.cli.wheels import _remove_option
+from cudnn_backend_py.cli.wheels import _replace_version_option
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import add_hash
@@ -182,7 +182,11 @@ def files(folder: Path) -> Path:
 
 def make_cache_variables(folder: Path) -> dict[str, str]:
     """Return the environment variables of the cache folders, set to paths inside ``folder``."""
-    return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
+    return {
+        "CUDNN_BACKEND_CACHE": str(folder / "versions"),
+        "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"),
+        "XDG_CACHE_HOME": str(folder / "user"),
+    }
 
 
 @pytest.mark.parametrize("name", COMMAND_LINES_BY_FILE)
@@ -316,8 +320,8 @@ def test_every_choice_option_suggests_the_nearest_value() -> None:
 
 def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
-    assert _remove_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
-    assert _remove_option(words[2:], "--cudnn") == ["matrix", "g"]
+    assert _replace_version_option(words, None, whole=True) == ["matrix", "g", "--cudnn", "9.28"]
+    assert _replace_version_option(words[2:], None, whole=False) == ["matrix", "g"]
 
 
 def test_call_command_uses_the_current_python() -> None:
@@ -335,7 +339,7 @@ def test_call_command_uses_the_current_python() -> None:
     ],
 )
 def test_the_cudnn_option_is_not_passed_to_the_child_process(given: str, kept: str) -> None:
-    assert _remove_option(given.split(), "--cudnn") == kept.split()
+    assert _replace_version_option(given.split(), None, whole=False) == kept.split()
 
 
 def test_output_format_follows_the_file_suffix(folder: Path) -> None:

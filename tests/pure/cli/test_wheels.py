@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.wheels import list_available_versions
 from cudnn_backend_py.versions import store as versions
+from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, add_to_version_store, make_wheel, make_wheel_index
 
 
@@ -50,3 +52,37 @@ def test_a_jit_wheel_that_cannot_judge_is_skipped_with_a_notice(
     assert "9.12.0+cu12" not in list_available_versions()
     assert "9.19.0+cu12" in list_available_versions()
     assert "9.12.0+cu12 is skipped, as its JIT wheel cannot judge graphs" in capsys.readouterr().err
+
+
+def test_sigterm_ends_an_install_after_its_files_are_removed(tmp_path: Path) -> None:
+    program = """if True:
+        import os, signal
+        from cudnn_backend_py.cli.wheels import end_on_sigterm
+        with end_on_sigterm():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                print("removed", flush=True)
+    """
+    done = run_python(["-c", program])
+    assert (done.code, done.stdout) == (-signal.SIGTERM, "removed\n")
+
+
+def test_list_commands_name_every_folder_with_its_size(version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(version_store.parent / "user"))
+    installed = add_to_version_store(version_store)
+    (version_store / "nvrtc-cu12").mkdir()
+    (version_store / "nvrtc-cu12/file").write_bytes(bytes(2_000_000))
+    (version_store / "digests").mkdir()
+    listed = CliRunner().invoke(main, ["cudnn", "list"])
+    assert f"used by these versions: {version_store}/nvrtc-cu12, 2 MB" in listed.stdout
+    cached = CliRunner().invoke(main, ["cache", "list"])
+    assert cached.stdout.splitlines()[1:] == [
+        f"0 MB in {installed.path}, removed by cudnn-backend cudnn remove 9.19.0.56+cu12-jit",
+        f"2 MB in {version_store}/nvrtc-cu12, removed by cudnn-backend cache clear --all --versions",
+        f"0 MB in {version_store}/digests, removed by cudnn-backend cache clear --all",
+    ]
+    cleared = CliRunner().invoke(main, ["cache", "clear", "--all", "--versions"])
+    assert f"2 MB removed: {version_store}/nvrtc-cu12" in cleared.stdout
+    assert f"MB removed: {installed.path}" in cleared.stdout

@@ -154,6 +154,18 @@ def test_version_is_found_by_version_cuda_and_flavor(
     assert find.find_installed_version("9.19") is None
 
 
+def test_the_library_variable_takes_a_folder_of_the_version_store(
+    no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = add_to_store(tmp_path, "9.27.0.95-cu12")
+    for folder in (library.parents[3], library.parent, library):
+        monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(folder))
+        assert first_found_place().path == str(library)
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(tmp_path))
+    [place] = find.find_cudnn_places()
+    assert place.found == f"{tmp_path} does not exist or holds no libcudnn.so.9"
+
+
 @pytest.mark.parametrize("name", ["9", "latest", "9.27-small", "9.27+cu11", "v9.27", "9.27-jit-full", 9.27])
 def test_malformed_versions_are_refused(no_cudnn_anywhere: None, name: object) -> None:
     with pytest.raises(UsageError) as caught:

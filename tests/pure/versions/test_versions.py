@@ -19,6 +19,7 @@ import pytest
 
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.native.find import find_cublaslt_places
+from cudnn_backend_py.native.version_store import find_version_folder, format_install_command
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.versions.pip import list_index_versions, read_announced_bytes
@@ -182,9 +183,35 @@ def test_folder_names_of_earlier_package_versions_are_still_read(wheel_index: Pa
     assert versions.list_installed(root) == [old]
 
 
-def test_download_size_is_known_before_the_download(wheel_index: Path, root: Path) -> None:
-    wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    assert versions.find_download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
+CUBLAS_FILES = {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"}
+
+
+@pytest.fixture
+def environment_without_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_find_environment_cublas", lambda cuda: None)
+    monkeypatch.setattr(versions, "find_cublaslt_places", lambda cuda, library: iter(()))
+
+
+def test_download_size_is_known_before_the_download(
+    wheel_index: Path,
+    root: Path,
+    environment_without_nvrtc: None,
+    environment_without_cublas: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is that of all wheels: what is there already is not counted."""
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    full = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES).stat().st_size
+    cublas = make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", CUBLAS_FILES).stat().st_size
+    nvrtc = next(wheel_index.glob("nvidia_cuda_nvrtc*")).stat().st_size
+    assert versions.find_download_bytes("9.19.0", "full", cuda="12") == full + cublas + nvrtc
+    root.mkdir(mode=0o700)
+    installed = versions.install("9.19.0", cuda="12", flavor="full", progress=False)
+    assert versions.find_download_bytes("9.19", "full", cuda="12") == 0
+    assert [folder.name for folder in versions.list_folders(installed)[1:]] == ["nvrtc-cu12", "cublas-cu12"]
+    shutil.rmtree(root / "cublas-cu12")
+    assert versions.find_download_bytes("9.19", "full", cuda="12") == cublas
+    shutil.rmtree(root)
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
         versions.find_download_bytes("9.20.0", "full", cuda="12")
     assert not root.exists()
@@ -255,6 +282,7 @@ def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", f"{wheel_index},/nonexistent")
+    monkeypatch.setattr(pip.tempfile, "mkdtemp", None)  # it is run where it is
     assert pip._find_bundled_pip() is not None
     assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
@@ -269,7 +297,13 @@ def test_without_bundled_pip_uv_provides_pip(
     uv.chmod(0o700)
     monkeypatch.setenv("UV", str(uv))
     monkeypatch.setattr(pip, "_find_bundled_pip", lambda: None)
+    monkeypatch.setattr(pip.tempfile, "tempdir", str(tmp_path))
+    kept, left = tmp_path / f"cudnn-backend-pip-{os.getppid()}-a", tmp_path / "cudnn-backend-pip-99999999-b"
+    kept.mkdir()
+    left.mkdir()  # of a process that was killed
     assert pip.list_index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+    assert kept.is_dir()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(("of_pip", "taken"), [(None, "https://one.example/simple"), ("https://mine.example", None)])
@@ -846,6 +880,42 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
     assert caught.value.code == "installed-files-changed"
     versions.remove("9.19.0", root=root)
     assert not (root / "cublas-cu12").exists()
+
+
+def test_a_version_appears_when_all_that_it_needs_is_there(
+    wheel_index: Path, root: Path, environment_without_cublas: None
+) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    with pytest.raises(EnvironmentNotReady, match="pip did not download nvidia-cublas-cu12"):
+        versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
+    assert store_content(root) == set()
+
+
+def test_verify_names_a_missing_cublas_and_the_command_that_adds_it(
+    wheel_index: Path, root: Path, environment_without_cublas: None
+) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", CUBLAS_FILES)
+    full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
+    shutil.rmtree(root / "cublas-cu12")
+    [report] = versions.check_all(["9.19.0"], root=root)
+    assert report.state == "damaged"
+    assert report.differences == ("missing: libcublasLt.so.12 of nvidia-cublas-cu12, which a full wheel needs",)
+    assert report.repair == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --full"
+    assert format_install_command(find_version_folder(full.library) or root) == report.repair
+    with pytest.raises(EnvironmentNotReady, match="cublas-cu12 differs"):
+        versions.verify(full)
+
+
+def test_clear_removes_all_versions_and_what_they_share(root: Path, environment_without_nvrtc: None) -> None:
+    folders = [add_to_version_store(root).path, add_to_version_store(root, "9.20.0.48", "13").path]
+    (folders[0] / "installed.json").unlink()  # the rest of an installation
+    folders.append(install_nvrtc_without_pip(root).parents[3])
+    (root / "notes.txt").write_text("")
+    removed = dict(versions.clear(root))
+    assert list(removed) == folders
+    assert all(removed.values())
+    assert store_content(root) == {"notes.txt"}
 
 
 def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:
