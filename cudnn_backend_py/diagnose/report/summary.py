@@ -21,7 +21,7 @@ __all__ = ["format_summary", "render_summary"]
 MAX_COLUMNS = 100
 _LABEL_COLUMNS = 9  # columns
 _ELLIPSIS = " ... (-v)"
-_OPERATION_PATTERN = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
+_OPERATION_PATTERN = re.compile(r"\s*((?:(?! : ).)+?) = (\w+)\(.*")
 _TENSOR_PATTERN = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 
