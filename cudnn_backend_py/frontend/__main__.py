@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,13 @@ from ..errors import CudnnBackendError
 from ..system.nearest import suggest_nearest
 from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, describe_torch, install, install_in_children
-from .errors import FrontendUsageError
+from .errors import FrontendUsageError, format_error
 from .notebooks import is_notebook, read_cells, run_notebook
 
 __all__ = ["main", "read_command_line", "select_program"]
 
+_PACKAGE_FOLDER = os.path.join(Path(__file__).parents[1], "")
+_HINT = "\n-v before the program prints the whole traceback and all messages of cuDNN"
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
 
@@ -33,16 +36,19 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 """
 
 
-@program_command(_HELP, help_names=("--help",), options_metavar="[--target GPU] [--children]")
+@program_command(_HELP, help_names=("--help",), options_metavar="[--target GPU] [--children] [-v]")
 @click.option(
     "--target",
     metavar="GPU",
     help="Judge for a described GPU (h100, sm80, a JSON file) up to execute; torch has that GPU, too.",
 )
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
-def _select_command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Where an error ends the program: all of cuDNN's messages and its traceback."
+)
+def _select_command(target: str | None, children: bool, verbose: bool, program: tuple[str, ...]) -> Callable[[], None]:
     start = select_program(program)
-    return lambda: _run_as_frontend(start, target, children)
+    return lambda: _run_as_frontend(start if verbose else partial(_run_with_short_errors, start), target, children)
 
 
 def select_program(program: Sequence[str]) -> Callable[[], Any]:
@@ -93,6 +99,32 @@ def _run_as_frontend(start: Callable[[], Any], target: str | None, children: boo
     with TemporaryDirectory(prefix="cudnn-frontend-") as folder:
         install_in_children(Path(folder), target)
         start()
+
+
+def _run_with_short_errors(start: Callable[[], Any]) -> None:
+    """Run a program; if an error of this package ends it, Python prints the program's own lines and the verdict."""
+    try:
+        start()
+    except CudnnBackendError as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own_file(frame.filename)]
+        if sys.excepthook in (sys.__excepthook__, traceback.print_exception):  # not one of the program
+            sys.excepthook = partial(_print_short_error, error, frames)
+        raise
+
+
+def _is_own_file(name: str) -> bool:
+    return name == "<frozen runpy>" or name.startswith(_PACKAGE_FOLDER)
+
+
+def _print_short_error(
+    expected: CudnnBackendError, frames: list[traceback.FrameSummary], kind: Any, error: BaseException, at: Any
+) -> None:
+    if error is not expected:  # one raised by the clean-up
+        sys.__excepthook__(kind, error, at)
+        return
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    hint = _HINT if "cudnn" in expected.sections else ""
+    print(f"{''.join(lines)}{kind.__name__}: {format_error(expected)}{hint}", file=sys.stderr)
 
 
 def _run_until_execution(start: Callable[[], Any]) -> None:

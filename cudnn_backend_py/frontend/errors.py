@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..errors import REASON_LINE, CudnnBackendError, CudnnStatusError, UsageError
 from ..generated.enums import Status
 from ..printable import printable
 
@@ -29,6 +31,7 @@ __all__ = [
     "convert_error",
     "convert_errors",
     "cudnnGraphNotSupportedError",
+    "format_error",
     "get_headline",
     "invalid_value_error",
     "kernel_not_offered_error",
@@ -49,8 +52,8 @@ class _DetailedError(CudnnBackendError):
             self.sections |= {"fix": fix} | ({"more": more} if more else {})
 
     def __str__(self) -> str:
-        words = self.sections.get("cudnn", "").strip().splitlines()
-        parts = [str(self.args[0]), f"cuDNN: {words[-1].strip()}" if words else "", self.sections.get("fix", "")]
+        words = _shorten_messages(self)
+        parts = [str(self.args[0]), f"cuDNN: {words}" if words else "", self.sections.get("fix", "")]
         return "; ".join(printable(part) for part in parts if part)
 
     def render(self) -> str:
@@ -169,6 +172,33 @@ def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupported
         cause=f"{issue.effect}; {issue.evidence or issue.source}",
         fix=issue.fix,
     )
+
+
+def format_error(error: CudnnBackendError) -> str:
+    """Return an error with one of cuDNN's messages, or with the short form of its verdict.
+
+    Where cuDNN writes a log no verdict is made, which would add its own graphs to it.
+    """
+    verdict = None
+    if "CUDNN_LOGLEVEL_DBG" not in os.environ:
+        with suppress(CudnnBackendError):  # this cuDNN may be unable to judge
+            verdict = getattr(error, "verdict", None)
+    short = [str(error.args[0])]
+    if verdict is None or verdict.supported:  # then it is the program's own choice that is refused
+        sections = {**error.sections, "cudnn": _shorten_messages(error)}
+        short = [CudnnBackendError(error.headline, code=error.code, **sections).render()]
+    if verdict is not None:
+        from ..diagnose.report.summary import format_summary
+
+        short.append(format_summary(verdict).rstrip())
+    return "\n".join(short)
+
+
+def _shorten_messages(error: CudnnBackendError) -> str:
+    """Return cuDNN's first reason, which is its innermost one, with the status, or its last line; empty without any."""
+    text = error.sections.get("cudnn", "").strip()
+    found = re.search(REASON_LINE, text)
+    return (text.rpartition("\n")[2] if found is None else found[0]).strip()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..importers.frontend_json import make_unsupported_node_error, parse_number, read_nodes
+from ..importers.frontend_json import FrontendTensorRecords, make_unsupported_node_error, parse_number, read_nodes
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -237,16 +237,7 @@ def _restore_row_major(item: tensor | None) -> None:
 class _GraphRebuilder:
     def __init__(self, graph: Any, data: Mapping[str, Any]) -> None:
         self.graph = graph
-        records = data.get("tensors")
-        listed = records.values() if isinstance(records, dict) else records
-        if not isinstance(listed, list | type({}.values())) or not all(isinstance(item, dict) for item in listed):
-            raise invalid_value_error("the JSON of the graph has no tensors")
-        self.records: dict[Any, Mapping[str, Any]] = {}
-        for record in listed:
-            for key in (record.get("name"), record.get("uid")):
-                self.records.setdefault(key, record)
-        if isinstance(records, dict):
-            self.records |= records
+        self.records = FrontendTensorRecords(data)
         self.made: dict[int, tensor] = {}  # by the identity of the record
 
     def add_node(self, node: Mapping[str, Any]) -> None:
@@ -379,14 +370,8 @@ class _GraphRebuilder:
             arguments["axis"] = node.get("axis")
         return method, arguments
 
-    def _get_tensor_record(self, key: Any) -> Mapping[str, Any]:
-        record = self.records.get(key) if isinstance(key, str | int) else None
-        if not isinstance(record, dict):
-            raise invalid_value_error(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
-        return record
-
     def _get_tensor(self, key: Any) -> tensor:
-        record = self._get_tensor_record(key)
+        record = self.records.get(key)
         made = self.made.get(id(record))
         if made is None:
             made = self.graph.tensor(record.get("dim") or ())
@@ -396,7 +381,7 @@ class _GraphRebuilder:
 
     def _set_tensor_properties(self, item: tensor, key: Any) -> None:
         """Apply a tensor's JSON record to the tensor, and register it for later nodes."""
-        record = self._get_tensor_record(key)
+        record = self.records.get(key)
         self.made[id(record)] = item
         if isinstance(record.get("name"), str) and record["name"]:
             item.set_name(record["name"])

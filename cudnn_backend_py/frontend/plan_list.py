@@ -201,21 +201,30 @@ class PlanList:
             self._query_next_mode()
 
     def _make_refusal_error(
-        self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
+        self,
+        headline: str,
+        code: str,
+        words: str | None = None,
+        *,
+        built: bool | None = None,
+        advice: str = "read .verdict of this exception: causes, and what would help",
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
+        from ..diagnose.engines import explain_missing_engines, find_missing_engine_libraries
         from ..target.environment import find_refusal_problem  # reads versions and logs: only for a refusal
 
-        fault = None if built is None else find_refusal_problem(self._graph.target, built=built)
+        target, graph = self._graph.target, self._graph.graph()
+        fault = None if built is None else find_refusal_problem(target, built=built)
+        if built is False and (absent := find_missing_engine_libraries(graph, target)):
+            headline = f"{explain_missing_engines(None, absent, target.library).headline}, judged"
         error = cudnnGraphNotSupportedError(
             f"{'' if fault is None else f'{fault.headline}; '}"
-            f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
-            f"cuDNN {self._graph.target.library.build_text}",
+            f"{headline} on {target.name} (sm_{target.sm}), cuDNN {target.library.build_text}",
             code=code if fault is None else fault.code,
             cudnn=(words if words is not None else self._cudnn_messages) or None,
-            fix="read .verdict of this exception: causes, and what would help" if fault is None else fault.repair,
+            fix=advice if fault is None else fault.repair,
         )
-        error.graph, error.target = self._graph.graph(), self._graph.target
+        error.graph, error.target = graph, target
         return error
 
     def require_engine(self, choice: EngineChoice) -> None:
@@ -285,7 +294,10 @@ class PlanList:
             reasons = [self._find_exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
             raise self._make_refusal_error(
-                "no execution plan supports this graph", "plans-deselected", _join_texts(reasons) or None
+                "no execution plan supports this graph",
+                "plans-deselected",
+                _join_texts(reasons) or None,
+                advice="choose other plans of graph.plans, or remove a filter",
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:

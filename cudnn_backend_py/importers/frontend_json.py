@@ -18,7 +18,13 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from ..system.version import Version
 
-__all__ = ["graph_from_frontend_json", "make_unsupported_node_error", "parse_number", "read_nodes"]
+__all__ = [
+    "FrontendTensorRecords",
+    "graph_from_frontend_json",
+    "make_unsupported_node_error",
+    "parse_number",
+    "read_nodes",
+]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
@@ -52,6 +58,49 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     return nodes
 
 
+class FrontendTensorRecords:
+    """The tensors in the JSON of a cudnn-frontend graph: a list of records, or a mapping from names or uids to them.
+
+    Parameters
+    ----------
+    data
+        The JSON of the graph.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json``.
+    """
+
+    def __init__(self, data: Any) -> None:
+        tensors = data.get("tensors") if isinstance(data, dict) else None
+        listed = [*tensors.values()] if isinstance(tensors, dict) else tensors
+        if not isinstance(listed, list) or not all(isinstance(record, dict) for record in listed):
+            raise _make_frontend_json_error(_NO_GRAPH)
+        self.listed: list[Mapping[str, Any]] = listed
+        self._by_key: dict[Any, Mapping[str, Any]] = {}
+        for record in listed:
+            for key in (record.get("name"), record.get("uid")):
+                if isinstance(key, str | int):
+                    self._by_key.setdefault(key, record)
+        if isinstance(tensors, dict):
+            self._by_key |= tensors
+
+    def get(self, key: Any) -> Mapping[str, Any]:
+        """Return the record that a node refers to by name or uid.
+
+        Raises
+        ------
+        GraphError
+            ``frontend-json`` where there is none.
+        """
+        known = (self._by_key.get(one) for one in (key, str(key))) if isinstance(key, str | int) else ()
+        found = next((record for record in known if record is not None), None)
+        if found is None:
+            raise _make_frontend_json_error(f"the frontend graph has no tensor {str(key)[:60]!r}")
+        return found
+
+
 def make_unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
     """Return the error for a node that cannot be read; `read` lists the tags that can."""
     return _make_frontend_json_error(
@@ -70,11 +119,9 @@ def graph_from_frontend_json(data: Any) -> Graph:
     GraphError
         ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
     """
-    if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
-        raise _make_frontend_json_error(_NO_GRAPH)
     nodes = read_nodes(data)
     reader = _FrontendGraphReader(data)
-    if nodes[0]["tag"].startswith("SDPA_"):
+    if nodes[0]["tag"].startswith("SDPA"):
         if len(nodes) > 1:
             raise _make_frontend_json_error(
                 f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes; it must be alone"
@@ -84,7 +131,8 @@ def graph_from_frontend_json(data: Any) -> Graph:
 
 
 def _reject_ragged_tensor(record: Mapping[str, Any], name: str) -> None:
-    if any("ragged" in key and value not in (None, "") for key, value in record.items()):
+    given = {key for key, value in record.items() if "ragged" in key and value not in (None, "")}
+    if given - {"ragged_offset_multiplier"}:
         raise _make_frontend_json_error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
 
 
@@ -92,12 +140,10 @@ class _FrontendGraphReader:
     def __init__(self, data: Mapping[str, Any]) -> None:
         context = data.get("context")
         self.context: Mapping[str, Any] = context if isinstance(context, dict) else {}
-        self.records: Mapping[str, Any] = data["tensors"]
+        self.records = FrontendTensorRecords(data)
         self.version = _read_version(data.get("cudnn_backend_version"))
-        self.tensors: dict[str, Tensor] = {}
-        given = [
-            item.get("uid") for item in self.records.values() if isinstance(item, dict) and item.get("uid_assigned")
-        ]
+        self.tensors: dict[int, Tensor] = {}  # by the identity of the record
+        given = [record.get("uid") for record in self.records.listed if record.get("uid_assigned")]
         self.taken = {uid for uid in given if isinstance(uid, int)}
 
     # nodes that are operations
@@ -200,19 +246,11 @@ class _FrontendGraphReader:
             raise _make_frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
         return self._read_tensor(name, dims, strides)
 
-    def _find_tensor_record(self, name: Any) -> Mapping[str, Any]:
-        key = str(name) if isinstance(name, int) else name
-        record = self.records.get(key) if isinstance(key, str) else None
-        if not isinstance(record, dict):
-            raise _make_frontend_json_error(f"the frontend graph has no tensor {str(name)[:60]!r}")
-        return record
-
     def _read_tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
         """Return the tensor with this name; `dims` and `strides` apply if its record has none."""
-        key = str(name)
-        if key in self.tensors:
-            return self.tensors[key]
-        record = self._find_tensor_record(name)
+        key, record = str(name), self.records.get(name)
+        if id(record) in self.tensors:
+            return self.tensors[id(record)]
         given, stride = _read_integers(record, "dim", key) or dims, _read_integers(record, "stride", key) or strides
         if not given:
             raise _make_frontend_json_error(
@@ -233,7 +271,7 @@ class _FrontendGraphReader:
             reordering=_read_reordering(record.get("reordering_type")),
         )
         _reject_ragged_tensor(record, key)
-        return self.tensors.setdefault(key, made)
+        return self.tensors.setdefault(id(record), made)
 
     def _read_or_assign_uid(self, record: Mapping[str, Any]) -> int:
         uid = record.get("uid")
@@ -255,7 +293,7 @@ class _FrontendGraphReader:
 
     def read_attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
-        if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
+        if tag not in ("SDPA", "SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
             raise _make_frontend_json_error(f"the frontend graph is {tag[:60]}, which cannot be read")
         backward = tag == "SDPA_BWD"
         options = self._read_shapes(node, backward) | self._read_masks(node) | self._read_options(node, backward)
@@ -271,7 +309,7 @@ class _FrontendGraphReader:
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and data type of a tensor [b, h, s, d]."""
-        record = self._find_tensor_record(self._list_tensor_names(node, key).get(port))
+        record = self.records.get(self._list_tensor_names(node, key).get(port))
         _reject_ragged_tensor(record, port)
         dims, strides = record.get("dim"), record.get("stride")
         for what in (dims, strides):
@@ -358,7 +396,7 @@ class _FrontendGraphReader:
             return _read_float(value, "attn_scale_value")
         if inputs.get("Attn_scale") is None:
             return "none"
-        record = self._find_tensor_record(inputs["Attn_scale"])
+        record = self.records.get(inputs["Attn_scale"])
         if not record.get("is_pass_by_value"):
             return "tensor"
         return parse_number(record.get("pass_by_value"))

@@ -22,7 +22,7 @@ MAX_COLUMNS = 100
 _LABEL_COLUMNS = 9
 _MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
 _ELLIPSIS = " ... (-v)"
-_OPERATION_PATTERN = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
+_OPERATION_PATTERN = re.compile(r"\s*((?:(?! : ).)+?) = (\w+)\(.*")
 _TENSOR_PATTERN = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 

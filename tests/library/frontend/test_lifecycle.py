@@ -20,12 +20,14 @@ from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson
+from cudnn_backend_py.importers.files import open_log
+from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _NativeOwner
 from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
-from tests.support.child import run_code
+from tests.support.child import ROOT, make_older_cudnn_environment, run_code, run_python
 from tests.support.issue_warnings import list_issue_warning_categories
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -240,6 +242,107 @@ def test_a_not_supported_error_has_our_verdict() -> None:
     assert "CUDNN_STATUS_NOT_SUPPORTED; Reason:" in error.sections["cudnn"]
     assert error.verdict.outcome == "not supported"
     assert error.verdict is error.verdict
+
+
+REFUSED_PROGRAM = """\
+import cudnn
+F8, FLOAT = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
+graph = cudnn.pygraph(io_data_type=F8, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
+a = graph.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
+b = graph.tensor(name="b", dim=[1, 64, 64], stride=[4096, 1, 64])
+graph.matmul(a, b, name="mm").set_output(True).set_data_type(cudnn.data_type.HALF)
+"""
+DESELECTED_PROGRAM = """\
+import cudnn
+HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+graph = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
+graph.relu(graph.tensor(name="x", dim=[8, 64, 64], stride=[4096, 64, 1])).set_output(True)
+graph.create_execution_plans([cudnn.heur_mode.A])
+graph.deselect_engines([f"eng{number}" for number in range(200)])
+graph.check_support()
+"""
+RULE_PROGRAM = """\
+import cudnn
+F8, FLOAT = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
+graph = cudnn.pygraph(io_data_type=F8, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
+q, k, v = (graph.tensor(name=name, dim=[2, 4, 128, 64], stride=[32768, 8192, 64, 1]) for name in "qkv")
+names = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
+scales = {name: graph.tensor(dim=[1, 1, 1, 1], data_type=FLOAT) for name in names}
+graph.sdpa_fp8(q=q, k=k, v=v, **scales, generate_stats=False)[0].set_output(True); graph.validate()
+"""
+
+
+def run_frontend_program(text: str, folder: Path, *options: str, **environment: str) -> list[str]:
+    """Run a program that fails for a described A100, and return the lines of its standard error."""
+    (folder / "program.py").write_text(text)
+    words = ["-m", "cudnn_backend_py", "frontend", *options, "--target", "a100", "program.py"]
+    done = run_python(words, cwd=folder, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+    assert (done.code, done.stdout) == (1, "")
+    return done.stderr.splitlines()
+
+
+def test_a_program_that_is_refused_ends_with_its_own_line_and_the_short_verdict(tmp_path: Path) -> None:
+    program = f"{REFUSED_PROGRAM}graph.build()\n"
+    lines = run_frontend_program(program, tmp_path)
+    assert lines[:3] == [
+        "Traceback (most recent call last):",
+        '  File "program.py", line 7, in <module>',
+        "    graph.build()",
+    ]
+    headline = (
+        "cudnnGraphNotSupportedError: heuristics-empty: no engine config of cuDNN supports this graph on a100-80gb"
+    )
+    assert lines[3].startswith(headline)
+    assert lines[4].startswith("NOT SUPPORTED: graph 'test_graph' on ")
+    assert lines[5].startswith("cause    a, b have data type fp8 (e4m3)")
+    assert any(line.startswith("remedy   judge for sm_90") for line in lines)
+    assert "graph    a, b f8e4m3[1,64,64] -> matmul -> mm::C f16[1,64,64]" in lines
+    assert len(lines) < 15
+    assert lines[-1] == "-v before the program prints the whole traceback and all messages of cuDNN"
+    assert len(run_frontend_program(program, tmp_path, "-v")) > 100
+
+
+def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> None:
+    log = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(tmp_path / "%i.log")}
+    lines = run_frontend_program(f"{REFUSED_PROGRAM}graph.build()\n", tmp_path, **log)
+    assert any(line.startswith("  cudnn:  Warning: CUDNN_STATUS_NOT_SUPPORTED") for line in lines)
+    assert len(lines) < 8
+    (path,) = tmp_path.glob("*.log")
+    assert [graph.count for graph in read_graphs(open_log(str(path)))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        (
+            DESELECTED_PROGRAM,
+            (
+                "  fix:    choose other plans of graph.plans, or remove a filter",
+                "SUPPORTED, not built: graph 'test_graph'",
+            ),
+        ),
+        (RULE_PROGRAM, ("cudnnGraphNotSupportedError: frontend-not-supported: sdpa fp8 forward operation is only",)),
+    ],
+    ids=["deselected", "rule"],
+)
+def test_an_error_without_a_refusal_of_cudnn_is_short(program: str, shown: tuple[str, ...], tmp_path: Path) -> None:
+    lines = run_frontend_program(program, tmp_path)
+    assert '  File "program.py", line 7, in <module>' in lines
+    assert not [words for words in shown if not any(line.startswith(words) for line in lines)]
+    assert len(lines) <= 11
+
+
+def test_an_error_of_a_library_without_some_engines_agrees_with_its_verdict() -> None:
+    program = (
+        f"import cudnn_backend_py.frontend\ncudnn_backend_py.frontend.install('a100')\n{REFUSED_PROGRAM}"
+        "try:\n    graph.build()\nexcept cudnn.cudnnGraphNotSupportedError as error:\n"
+        "    print(error.verdict.outcome, error, sep='|')"
+    )
+    outcome, text = run_code(program, environment=make_older_cudnn_environment()).stdout.split("|", 1)
+    assert outcome == "could not be judged"
+    assert text.startswith(
+        "heuristics-empty: the runtime-compiled engines of this library (cuDNN JIT) refuse the graph"
+    )
 
 
 def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:

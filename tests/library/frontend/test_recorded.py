@@ -6,12 +6,14 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DataType, DescriptorType
+from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.known_issues import KnownIssue, find
 from cudnn_backend_py.system.version import VersionRange
@@ -861,6 +863,25 @@ def test_errors_of_plans_have_both_exception_types() -> None:
     assert not isinstance(plain.value, cudnn.cudnnGraphNotSupportedError)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no nodes or no tensors"):
         GraphMaker(cudnn).graph.deserialize("{}")
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_the_json_of_a_graph_is_read_as_a_graph_file(built: bool, tmp_path: Path) -> None:
+    m = GraphMaker(cudnn)
+    m.graph.relu(m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 4), name="mm")).set_output(True)
+    attention = GraphMaker(cudnn)
+    q, k, v = (attention.add_tensor(2, 4, 128, 64, name=name) for name in "qkv")
+    o, _ = attention.graph.sdpa(q=q, k=k, v=v, generate_stats=False, attn_scale=0.125, use_causal_mask=True)
+    o.set_output(True).set_dim([2, 4, 128, 64]).set_stride([32768, 8192, 64, 1])
+    paths = tmp_path / "matmul.json", tmp_path / "attention.json"
+    for graph, path in zip((m.graph, attention.graph), paths, strict=True):
+        if built:
+            graph.build()
+        path.write_text(repr(graph))
+    product, causal = (load_graph_file(str(path)) for path in paths)
+    assert [op.name for op in product.ops] == ["mm", "relu.0"]
+    assert [item.dims for item in product.outputs] == [(2, 8, 4)]
+    assert [causal.tensor(name).dims for name in "qkv"] == [(2, 4, 128, 64)] * 3
 
 
 def test_the_key_depends_on_compute_types_but_not_on_the_name() -> None:

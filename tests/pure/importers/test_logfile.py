@@ -405,6 +405,15 @@ def test_frontend_json_of_matmul_pointwise_and_reduction_is_read() -> None:
     assert graph.tensor("a").uid == 10
 
 
+def test_tensors_of_frontend_json_may_be_a_list_and_named_by_uid() -> None:
+    data = make_frontend_json([MATMUL, {**RELU, "inputs": {"IN_0": 12}}], **TENSORS)
+    listed = {**data, "tensors": [{**record, "ragged_offset_multiplier": 1} for record in data["tensors"].values()]}
+    assert graph_from_frontend_json(listed) == graph_from_frontend_json(data)
+    for tensors in (None, "abc", ["a"], {"a": None}):
+        with pytest.raises(GraphError, match="no nodes or no tensors"):
+            graph_from_frontend_json({**data, "tensors": tensors})
+
+
 def test_every_number_format_of_frontend_json_is_read() -> None:
     """cudnn-frontend writes a scalar as a number, as the hex digits of a float32, or with a type index."""
     for half in (0.5, "3F000000", {"index": 3, "value": "3F000000"}, {"index": 4, "value": 0.5}):
