@@ -37,7 +37,7 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import format_value
 from cudnn_backend_py.plans.lower import lower
-from tests.support.hostile import disguise_value, draw_hostile_value
+from tests.support.hostile import disguise_value, make_random_hostile_value
 from tests.support.zoo import VARIED_GRAPHS
 
 DESCRIPTOR_TYPES = [
@@ -195,7 +195,7 @@ class RandomCaller:
             lambda: {"a": 1},
             lambda: 1 + 2j,
             lambda: r.choice(list(r.choice(list(ENUM_OF_TYPE.values())))),
-            *[lambda: draw_hostile_value(r)] * 12,
+            *[lambda: make_random_hostile_value(r)] * 12,
         ]
         if depth < 2:
             makers += [lambda: [self.make_random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
@@ -378,13 +378,15 @@ def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCalle
     siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
 
-    def run_guarded(call: Callable[[], None]) -> None:
+    def call_and_report_errors(call: Callable[[], None]) -> None:
         try:
             call()
         except BaseException as error:
             failed.append(error)
 
-    workers = [threading.Thread(target=run_guarded, args=(lambda item=item: work(item),)) for item in siblings]
+    workers = [
+        threading.Thread(target=call_and_report_errors, args=(lambda item=item: work(item),)) for item in siblings
+    ]
     for thread in workers:
         thread.start()
     for _ in range(5):

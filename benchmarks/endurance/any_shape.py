@@ -28,7 +28,7 @@ from cudnn_backend_py.info import start_record, write_record
 from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from .memory import measure_resources
 
-__all__ = ["ACCEPTANCE_LIMITS", "add_options", "find_class_bounds", "make_random_shapes", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "find_shape_class_bounds", "make_random_shapes", "run"]
 
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
@@ -50,7 +50,7 @@ def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def find_class_bounds() -> list[tuple[int, int]]:
+def find_shape_class_bounds() -> list[tuple[int, int]]:
     """Return the batch and length limits of the shape classes for these shapes, the largest first."""
     sequences = {choose_class_bounds(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {choose_class_bounds(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
@@ -188,7 +188,7 @@ def _build_classes(calls: _ShapeCalls) -> None:
     import torch
 
     for _ in range(4):  # the thread that builds plans queues few of them, and a class is complete after its first run
-        for batch, seq in find_class_bounds():
+        for batch, seq in find_shape_class_bounds():
             calls(batch, seq)
             torch.cuda.synchronize()
         get_shared_pool().wait(_BUILD_TIME_LIMIT_S)

@@ -119,7 +119,7 @@ def _make_random_text(length: int, vocabulary: int, generator: torch.Generator) 
     return torch.tensor(text)
 
 
-def _draw_random_length(least: int, most: int, generator: torch.Generator) -> int:
+def _make_random_length(least: int, most: int, generator: torch.Generator) -> int:
     """Return a random length, uniform on a logarithmic scale."""
     share = float(torch.rand((), generator=generator))
     return round(math.exp(math.log(least) + share * (math.log(most) - math.log(least))))
@@ -134,7 +134,7 @@ def make_packed_batches(
     for _ in range(count):
         lengths: list[int] = []
         while sum(lengths) < tokens:
-            lengths.append(min(_draw_random_length(16, most, generator), max(16, tokens - sum(lengths))))
+            lengths.append(min(_make_random_length(16, most, generator), max(16, tokens - sum(lengths))))
         texts = [_make_random_text(length, sizes.vocabulary, generator) for length in lengths]
         cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         batches.append(
@@ -161,7 +161,7 @@ def make_padded_batches(
     generator = torch.Generator().manual_seed(seed)
     batches: list[TrainingBatch] = []
     for number in range(count):
-        lengths = [_draw_random_length(16, most, generator) for _ in range(sequences)]
+        lengths = [_make_random_length(16, most, generator) for _ in range(sequences)]
         longest = max(lengths)
         while number < most - 16 and longest in [batch.longest for batch in batches]:
             lengths[0] = longest = 16 + (longest - 16 + 1) % (most - 15)
@@ -190,7 +190,7 @@ def make_prompts(
 ) -> tuple[TrainingBatch, torch.Tensor]:
     """Return packed prompts of random lengths, and the next `after` tokens of each, [after + 1, count]."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = [_draw_random_length(16, most, generator) for _ in range(count)]
+    lengths = [_make_random_length(16, most, generator) for _ in range(count)]
     texts = [_make_random_text(length + after, sizes.vocabulary, generator) for length in lengths]
     cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     heads = [text[:length] for text, length in zip(texts, lengths, strict=True)]

@@ -228,7 +228,7 @@ def _find_not_finite_row(x: Any) -> Any:
     return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
 
 
-def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
+def make_random_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
     """Return sampled rows: random ones, the first, the last, and one with infinite or NaN elements."""
     count = output.numel() // output.shape[-1]
     width = max(named["q"].shape[-1], named["v"].shape[-1])
@@ -259,7 +259,7 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     generator
         Of the GPU, by which rows are drawn: not the program's.
     """
-    rows = SampledRows(named, options, draw_rows(named, o, count_visible_keys(named, options), generator))
+    rows = SampledRows(named, options, make_random_rows(named, o, count_visible_keys(named, options), generator))
     q, k, v = (
         rows.select_query_rows(named["q"]),
         rows.select_visible_keys(named["k"], rows.k_head),
@@ -337,7 +337,7 @@ def _compute_score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes:
 
 
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
-    rows = SampledRows(named, options, draw_rows(named, dq, count_visible_keys(named, options), generator))
+    rows = SampledRows(named, options, make_random_rows(named, dq, count_visible_keys(named, options), generator))
     k, v = rows.select_visible_keys(named["k"], rows.k_head), rows.select_visible_keys(named["v"], rows.v_head)
     found = _compute_softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
     slopes = _compute_score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))

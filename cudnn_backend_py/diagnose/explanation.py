@@ -15,7 +15,7 @@ from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
-from ..graph.guard import MISTAKES, collect_reports, describe_failure, run_guarded
+from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
 from ..graph.ir import check_graph
 from ..known_issues import find_ending_problems, find_known_issues
 from ..native import loaded_library
@@ -329,7 +329,7 @@ class _Judgement:
         # Every wheel has the whole graph library; what else it lacks makes no variation supported.
         how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
         found = find_graph_cause(reasons, self.graph, self.target, names, **how) if judged else None
-        which = run_guarded(
+        which = call_and_report_errors(
             "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
         )
         message = next(iter(error.last_error.strip().splitlines()), "no last-error text")

@@ -14,7 +14,7 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
-from ..graph.guard import collect_reports, iterate_guarded
+from ..graph.guard import collect_reports, iterate_and_report_errors
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
 from ..known_issues import AttentionUse
 
@@ -62,7 +62,9 @@ def lint(graph: Graph) -> list[Finding]:
     with collect_reports() as lines:
         use = read_attention(graph)
         found = [
-            item for look in _LINT_CHECKS for item in iterate_guarded(f"the check {look.__name__}", look, graph, use)
+            item
+            for look in _LINT_CHECKS
+            for item in iterate_and_report_errors(f"the check {look.__name__}", look, graph, use)
         ]
     found += [Finding("lint-failed", "", "suspicious", line, "the other checks did run", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")

@@ -14,7 +14,7 @@ from ..native.fast_call import DlpackExchange
 __all__ = [
     "DL_TYPES",
     "DeviceBuffer",
-    "find_exchange",
+    "find_dlpack_exchange",
     "get_buffer_address",
     "get_dlpack_type_code",
     "get_host_address",
@@ -90,7 +90,7 @@ class _ExchangeApi(ctypes.Structure):
     )
 
 
-def find_exchange(kind: type) -> DlpackExchange | None:
+def find_dlpack_exchange(kind: type) -> DlpackExchange | None:
     """Return DLPack's C functions for a Python type; None if its framework has none (torch has them since 2.10)."""
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:

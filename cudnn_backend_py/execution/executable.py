@@ -31,7 +31,7 @@ from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import HtmlDisplay
 from .arguments import Arguments
-from .buffers import find_exchange, get_buffer_address
+from .buffers import find_dlpack_exchange, get_buffer_address
 from .checks import compute_scratch_offsets, get_buffer_requirements, locate_buffer, locate_workspace, make_scalar_array
 from .cuda_graph import CudaGraph
 from .run import execute
@@ -201,7 +201,7 @@ class Executable(HtmlDisplay):
 
     def _enable_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
         """Let the next calls on a stream use the fast path, if there is one for buffers of this kind."""
-        functions = find_exchange(type(buffers[0])) if buffers and load_compiled_library() is not None else None
+        functions = find_dlpack_exchange(type(buffers[0])) if buffers and load_compiled_library() is not None else None
         if functions is None:
             return
         state.fast = TupleCall(

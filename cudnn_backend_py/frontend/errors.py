@@ -35,9 +35,9 @@ __all__ = [
     "get_headline",
     "invalid_value_error",
     "kernel_not_offered_error",
+    "make_error_for_tensor_of_other_graph",
     "missing_plan_error",
     "not_supported_error",
-    "other_graph_error",
     "wrong_results_error",
 ]
 
@@ -126,7 +126,7 @@ def attribute_not_set_error(headline: str, **sections: str | None) -> FrontendVa
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
-def other_graph_error(name: str, uid: int, other: str) -> FrontendValueError:
+def make_error_for_tensor_of_other_graph(name: str, uid: int, other: str) -> FrontendValueError:
     """Return the error for a tensor of another graph with the same uid as a tensor of this graph."""
     return attribute_not_set_error(
         f"tensor {name!r} belongs to another graph, and its uid {uid} is the uid of tensor {other!r} in this graph",

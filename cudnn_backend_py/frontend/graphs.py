@@ -38,9 +38,9 @@ from .errors import (
     get_headline,
     invalid_value_error,
     kernel_not_offered_error,
+    make_error_for_tensor_of_other_graph,
     missing_plan_error,
     not_supported_error,
-    other_graph_error,
 )
 from .handles import device_properties, find_target, kernel_cache
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
@@ -265,7 +265,7 @@ class pygraph(
             if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
-                raise other_graph_error(item.name, item.uid, other.name)
+                raise make_error_for_tensor_of_other_graph(item.name, item.uid, other.name)
             raise invalid_value_error(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
                 fix="give each a unique number with set_uid()",

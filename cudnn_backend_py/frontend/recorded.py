@@ -14,7 +14,12 @@ from ..printable import shown
 from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
-from .errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error, other_graph_error
+from .errors import (
+    attribute_not_set_error,
+    invalid_value_error,
+    kernel_not_offered_error,
+    make_error_for_tensor_of_other_graph,
+)
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
@@ -336,7 +341,7 @@ class GraphRecord:
         if other is None:
             return
         if None not in (item.owner, self.owner) and item.owner is not self.owner:
-            raise other_graph_error(item.name, uid, other.name)
+            raise make_error_for_tensor_of_other_graph(item.name, uid, other.name)
         if other.uid_given:
             raise attribute_not_set_error(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import find_exchange, get_host_address, read_device_buffer
+from ..execution.buffers import find_dlpack_exchange, get_host_address, read_device_buffer
 from ..execution.checks import compute_scratch_offsets, make_scalar_array
 from ..execution.stream_state import get_live_handle
 from ..graph.ir import Graph, Tensor
@@ -172,7 +172,7 @@ class Runner:
     def _enable_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
         """Let compiled code make the next calls, with plain addresses and with buffers of one framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
-        found = next(filter(None, map(find_exchange, kinds)), None)
+        found = next(filter(None, map(find_dlpack_exchange, kinds)), None)
         if self._length > DictCall.MAX_PLACES or (
             self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):

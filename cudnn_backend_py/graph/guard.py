@@ -1,4 +1,4 @@
-"""``run_guarded``: if a rule raises an exception, only its result is lost, and a line of the verdict reports it.
+"""``call_and_report_errors``: if a rule raises an exception, only its result is lost, and the verdict reports it.
 
 Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
 mistake: it is reported, so that it can be reported, and the others go on.
@@ -15,7 +15,14 @@ from ..errors import CudnnBackendError
 from ..printable import without_addresses
 from ..system.interruption import pass_interruption
 
-__all__ = ["MISTAKES", "collect_reports", "describe_failure", "iterate_guarded", "report_line", "run_guarded"]
+__all__ = [
+    "MISTAKES",
+    "call_and_report_errors",
+    "collect_reports",
+    "describe_failure",
+    "iterate_and_report_errors",
+    "report_line",
+]
 
 # What a mistake in Python code raises. It is none where `is_interruption` says so.
 MISTAKES = (
@@ -64,7 +71,7 @@ def describe_failure(what: str, error: BaseException) -> str:
     return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
 
 
-def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
+def call_and_report_errors(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
     """Return the function's result, or `otherwise` if it raises; a failure is reported under the name `what`."""
     try:
         return function(*given)
@@ -74,7 +81,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
         return otherwise
 
 
-def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
+def iterate_and_report_errors(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
     """Yield the items of a generator until it raises; a failure is reported under the name `what`."""
     try:
         yield from function(*given)

@@ -37,15 +37,15 @@ def run_rng(run: Run, op: Operation) -> None:
     y, facts = op.fields["y"], op.fields["rng"].fields
     drawn = run.read_given_value(y)
     if drawn is None:
-        drawn = _draw_random_numbers(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
+        drawn = _make_random_numbers(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
     run.write_value(y, drawn)
 
 
-def _draw_random_numbers(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
+def _make_random_numbers(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
     seed, offset, dims = op.fields.get("seed", 0), op.fields["offset"], op.fields["y"].dims
     if distribution is RngDistribution.BERNOULLI:
         whole = (math.prod(dims[:-3]), *dims[-3:]) if len(dims) > 3 else (1,) * (4 - len(dims)) + dims
-        mask = _draw_dropout_mask(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
+        mask = _make_random_dropout_mask(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
         return np.asarray(mask.reshape(dims))
     key = [_read_integer(run, item) % (1 << 64) for item in (seed, offset)]
     draw = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
@@ -67,7 +67,7 @@ def _read_integer(run: Run, value: Tensor | int) -> int:
     return value if isinstance(value, int) else int(run.read_scalar(value))
 
 
-def _draw_dropout_mask(
+def _make_random_dropout_mask(
     run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float
 ) -> Floats:
     drawn = run.rng(_read_integer(run, seed), _read_integer(run, offset), dims, probability)
@@ -252,7 +252,7 @@ def _compute_dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> F
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
     given = run.read_extra_input(name) if dump is None else run.read_given_value(dump)
     if given is None:
-        mask = _draw_dropout_mask(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
+        mask = _make_random_dropout_mask(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
         mask = given.astype(np.float64)
     if mask.shape != dims:

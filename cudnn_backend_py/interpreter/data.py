@@ -369,7 +369,7 @@ class _InputMaker:
         for number, (side, most) in enumerate(longest.items()):
             if f"seq_len_{side}" not in tensors:
                 continue
-            lengths = _draw_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
+            lengths = _make_random_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
             held = tensors[f"seq_len_{side}"]
             self._known[held.uid] = lengths.reshape(held.dims)
             for name in _TENSORS_BY_LENGTH[side]:
@@ -399,7 +399,7 @@ class _InputMaker:
         kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
         if self.use is not None and kind == "hostile" and not sign and (self.seed % 2 or self.use.backward):
             kind = "uniform"  # in gradients, and with every other seed, the scores of attention alone are hostile
-        values = _draw_values(tensor, dims, kind, random, sign)
+        values = _make_random_values(tensor, dims, kind, random, sign)
         return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
 
 
@@ -429,7 +429,7 @@ def _find_token_axis(tensor: Tensor) -> int:
     return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
 
 
-def _draw_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
+def _make_random_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
     """Draw lengths of at least 1, of which the first is the largest; the last of hostile data is 0."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
@@ -441,7 +441,9 @@ def _draw_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kin
 # data
 
 
-def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: RandomGenerator, sign: float) -> Numbers:
+def _make_random_values(
+    tensor: Tensor, dims: tuple[int, ...], kind: str, random: RandomGenerator, sign: float
+) -> Numbers:
     data_type = tensor.data_type
     if data_type in BOOLEAN_TYPES:
         return random.integers(0, 2, dims)
@@ -491,20 +493,20 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: RandomGenerator
 # roles by port
 
 
-def _draw_positive(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_positive(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(0.5, 1.5, tensor.dims)
 
 
-def _draw_small(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_small(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-0.1, 0.1, tensor.dims)
 
 
-def _draw_constant(value: float) -> ValueMaker:
+def _make_constant(value: float) -> ValueMaker:
     return lambda op, port, tensor, random, kind: np.full(tensor.dims, value)
 
 
-def _draw_length_values(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
-    return _draw_lengths(random, tensor.dims, _get_limited_size(op, port), kind)
+def _make_random_length_values(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+    return _make_random_lengths(random, tensor.dims, _get_limited_size(op, port), kind)
 
 
 def _get_limited_size(op: Op, port: str) -> int:
@@ -526,14 +528,14 @@ def _get_limited_size(op: Op, port: str) -> int:
 _OVERRIDDEN_AXES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
 
 
-def _draw_pages(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_pages(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw page numbers in random order; some repeat if the table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
     return np.resize(random.permutation(container.dims[0]), tensor.dims)
 
 
-def _draw_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     fields = dict(op.ports())
     rows = fields["token_index"].dims[1] if "token_index" in fields else fields["token"].dims[1]
     found = np.sort(random.integers(0, rows + 1, math.prod(tensor.dims)))
@@ -541,7 +543,7 @@ def _draw_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, ki
     return found.reshape(tensor.dims)
 
 
-def _draw_token_index(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_token_index(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = math.prod(tensor.dims)
     if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
@@ -549,7 +551,7 @@ def _draw_token_index(op: Op, port: str, tensor: Tensor, random: RandomGenerator
     return random.integers(0, op.fields["token"].dims[1], tensor.dims)
 
 
-def _draw_token_ks(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_token_ks(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     return np.asarray(_make_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(
         tensor.dims
@@ -561,7 +563,7 @@ def _make_scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
     return np.random.default_rng(count).permutation(count)
 
 
-def _draw_pool_indices(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_pool_indices(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw for each window of a max pool the number of a tap inside the image."""
     assert isinstance(op, Operation)
     facts, image = op.fields["resample"].fields, op.fields["dx"].dims[2:]
@@ -588,7 +590,7 @@ def _make_signal_flag(op: Op, port: str, tensor: Tensor, random: RandomGenerator
     return np.full(tensor.dims, op.fields["value"] if waits else 0)
 
 
-def _draw_squares(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_squares(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = op.fields.get("accum_count")
     return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
@@ -598,51 +600,51 @@ def _make_diagonal_bound(op: Op, port: str, tensor: Tensor, random: RandomGenera
     return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
 
 
-def _draw_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-math.pi, math.pi, tensor.dims)
 
 
-def _draw_scales(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_scales(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw scale factors that are powers of two, so that scaling is exact."""
     return 2.0 ** random.integers(-1, 2, tensor.dims)
 
 
 _VALUE_MAKERS: dict[str, ValueMaker] = {
-    "inv_variance": _draw_positive,
-    "invstd": _draw_positive,
-    "input_running_var": _draw_positive,
-    "prev_running_var": _draw_positive,
-    "mean": _draw_small,
-    "epsilon": _draw_constant(1e-5),
-    "exp_avg_factor": _draw_constant(0.1),
-    "exp_average_factor": _draw_constant(0.1),
-    "accum_count": _draw_constant(1024),
-    "y_sq_sum": _draw_squares,
-    "seq_len_q": _draw_length_values,
-    "seq_len_kv": _draw_length_values,
-    "sequence": _draw_length_values,
-    "m_override": _draw_length_values,
-    "n_override": _draw_length_values,
-    "k_override": _draw_length_values,
-    "page_table": _draw_pages,
-    "page_table_k": _draw_pages,
-    "page_table_v": _draw_pages,
-    "first_token_offset": _draw_offsets,
-    "token_index": _draw_token_index,
-    "token_ks": _draw_token_ks,
-    "idx": _draw_pool_indices,
+    "inv_variance": _make_random_positive,
+    "invstd": _make_random_positive,
+    "input_running_var": _make_random_positive,
+    "prev_running_var": _make_random_positive,
+    "mean": _make_random_small,
+    "epsilon": _make_constant(1e-5),
+    "exp_avg_factor": _make_constant(0.1),
+    "exp_average_factor": _make_constant(0.1),
+    "accum_count": _make_constant(1024),
+    "y_sq_sum": _make_random_squares,
+    "seq_len_q": _make_random_length_values,
+    "seq_len_kv": _make_random_length_values,
+    "sequence": _make_random_length_values,
+    "m_override": _make_random_length_values,
+    "n_override": _make_random_length_values,
+    "k_override": _make_random_length_values,
+    "page_table": _make_random_pages,
+    "page_table_k": _make_random_pages,
+    "page_table_v": _make_random_pages,
+    "first_token_offset": _make_random_offsets,
+    "token_index": _make_random_token_index,
+    "token_ks": _make_random_token_ks,
+    "idx": _make_random_pool_indices,
     "flag": _make_signal_flag,
-    "seed": _draw_constant(1234),
-    "offset": _draw_constant(1),
-    "dropout_seed": _draw_constant(1234),
-    "dropout_offset": _draw_constant(1),
+    "seed": _make_constant(1234),
+    "offset": _make_constant(1),
+    "dropout_seed": _make_constant(1234),
+    "dropout_offset": _make_constant(1),
     "shift_right_bound": _make_diagonal_bound,
     "left_bound": _make_diagonal_bound,
-    "freqs": _draw_angles,
-    "descale_q": _draw_scales,
-    "descale_k": _draw_scales,
-    "descale_v": _draw_scales,
-    "descale_s": _draw_scales,
-    "scale_s": _draw_scales,
-    "scale_o": _draw_scales,
+    "freqs": _make_random_angles,
+    "descale_q": _make_random_scales,
+    "descale_k": _make_random_scales,
+    "descale_v": _make_random_scales,
+    "descale_s": _make_random_scales,
+    "scale_s": _make_random_scales,
+    "scale_o": _make_random_scales,
 }

@@ -60,7 +60,10 @@ class _RandomChoices(random.Random):
 
 def make_cases() -> tuple[VerificationGraph, ...]:
     """Return every graph, alternating between families, so that any first part contains all families."""
-    drawn = {family: [_draw_case(family, number) for number in range(count)] for family, (count, _) in FAMILIES.items()}
+    drawn = {
+        family: [_make_random_case(family, number) for number in range(count)]
+        for family, (count, _) in FAMILIES.items()
+    }
     longest = max(map(len, drawn.values()))
     return tuple(cases[number] for number in range(longest) for cases in drawn.values() if number < len(cases))
 
@@ -71,7 +74,7 @@ def hash_cases(cases: Sequence[VerificationGraph]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _draw_case(family: str, number: int) -> VerificationGraph:
+def _make_random_case(family: str, number: int) -> VerificationGraph:
     name = f"{family} {number}"
     error: GraphError | None = None
     for again in range(_TRIES):
@@ -85,7 +88,7 @@ def _draw_case(family: str, number: int) -> VerificationGraph:
     raise error
 
 
-def _draw_matmul(d: _RandomChoices, name: str) -> Graph:
+def _make_random_matmul(d: _RandomChoices, name: str) -> Graph:
     kind = d.choose(*_FLOATS, *_FLOATS, _T.INT8, _T.FP8_E4M3)
     small = kind in (_T.INT8, _T.FP8_E4M3)
     g = GraphBuilder(name, io_type=kind)
@@ -124,7 +127,7 @@ def _make_layout_options(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]
     return {"strides": channels_last(dims)} if last else {}
 
 
-def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
+def _make_random_convolution(d: _RandomChoices, name: str) -> Graph:
     form = d.choose(_FORWARD, _FORWARD, _DATA, _FILTER)
     kind = d.choose(*_FLOATS, *_FLOATS, _T.INT8) if form == _FORWARD else d.choose(*_FLOATS)
     g = GraphBuilder(name, io_type=kind)
@@ -170,7 +173,7 @@ def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
     return g.graph()
 
 
-def _draw_norm(d: _RandomChoices, name: str) -> Graph:
+def _make_random_norm(d: _RandomChoices, name: str) -> Graph:
     mode = d.choose(_N.LAYER_NORM, _N.LAYER_NORM, _N.RMS_NORM, _N.RMS_NORM, _N.BATCH_NORM, _N.INSTANCE_NORM)
     g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
     rows = mode in (_N.LAYER_NORM, _N.RMS_NORM)
@@ -204,7 +207,7 @@ def _draw_norm(d: _RandomChoices, name: str) -> Graph:
     return g.graph()
 
 
-def _draw_fusion(d: _RandomChoices, name: str) -> Graph:
+def _make_random_fusion(d: _RandomChoices, name: str) -> Graph:
     """Return a graph of a chain of pointwise operations, maybe with a reduction at its end."""
     g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
     images = d.is_drawn(0.5)
@@ -233,7 +236,7 @@ def _draw_fusion(d: _RandomChoices, name: str) -> Graph:
     return g.graph()
 
 
-def _draw_attention(d: _RandomChoices, *, backward: bool) -> Attention:
+def _make_random_attention(d: _RandomChoices, *, backward: bool) -> Attention:
     heads = d.choose(2, 4, 8)
     o: dict[str, Any] = {"batch": d.choose(1, 2, 4), "heads": heads, "data_type": d.choose(*_HALVES)}
     o |= {"kv_heads": heads if d.is_drawn(0.6) else d.choose(1, heads // 2)}
@@ -260,17 +263,17 @@ def _draw_attention(d: _RandomChoices, *, backward: bool) -> Attention:
     return Attention(**o)
 
 
-def _draw_attention_forward(d: _RandomChoices, name: str) -> Graph:
-    made = sdpa_forward(_draw_attention(d, backward=False), implementation="composite", allow_hazards=True)
+def _make_random_attention_forward(d: _RandomChoices, name: str) -> Graph:
+    made = sdpa_forward(_make_random_attention(d, backward=False), implementation="composite", allow_hazards=True)
     return Graph(made.ops, name)
 
 
-def _draw_attention_backward(d: _RandomChoices, name: str) -> Graph:
-    made = sdpa_backward(_draw_attention(d, backward=True), implementation="composite", allow_hazards=True)
+def _make_random_attention_backward(d: _RandomChoices, name: str) -> Graph:
+    made = sdpa_backward(_make_random_attention(d, backward=True), implementation="composite", allow_hazards=True)
     return Graph(made.ops, name)
 
 
-def _draw_unified_attention(d: _RandomChoices, name: str) -> Graph:
+def _make_random_unified_attention(d: _RandomChoices, name: str) -> Graph:
     """Return a graph of the one SDPA operation, with the options of its first version."""
     o: dict[str, Any] = {"batch": d.choose(1, 2), "heads": d.choose(2, 8), "data_type": d.choose(*_HALVES)}
     o |= {"seq_q": d.choose(128, 512, 1000), "head_dim": d.choose(64, 128), "padding": d.is_drawn(0.3), "stats": True}
@@ -279,12 +282,12 @@ def _draw_unified_attention(d: _RandomChoices, name: str) -> Graph:
 
 
 FAMILIES: Mapping[str, tuple[int, Callable[[_RandomChoices, str], Graph]]] = {
-    "matmul": (70, _draw_matmul),
-    "convolution": (70, _draw_convolution),
-    "norm": (40, _draw_norm),
-    "fusion": (40, _draw_fusion),
-    "attention forward": (40, _draw_attention_forward),
-    "attention backward": (28, _draw_attention_backward),
-    "attention in one operation": (12, _draw_unified_attention),
+    "matmul": (70, _make_random_matmul),
+    "convolution": (70, _make_random_convolution),
+    "norm": (40, _make_random_norm),
+    "fusion": (40, _make_random_fusion),
+    "attention forward": (40, _make_random_attention_forward),
+    "attention backward": (28, _make_random_attention_backward),
+    "attention in one operation": (12, _make_random_unified_attention),
 }
 """How many graphs a family has, and what draws one."""

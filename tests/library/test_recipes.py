@@ -163,14 +163,18 @@ writes = ["y"]
     )
     assert copy.generate(header) == ""
     layout = f"{PACKAGE}/interpreter/layout.py"
-    copy.insert(layout, "    _D.OPERATION_TRANSPOSE: run_transpose,\n", "    _D.OPERATION_REVERSE: run_reverse,\n")
+    copy.insert(
+        layout,
+        "    DescriptorType.OPERATION_TRANSPOSE: run_transpose,\n",
+        "    DescriptorType.OPERATION_REVERSE: run_reverse,\n",
+    )
     copy.insert(
         layout,
         "# signals\n",
         """
 
 def run_reverse(run: Run, op: Operation) -> None:
-    run.write(op.fields["y"], np.flip(run.read(op.fields["x"]), op.fields["axis"]))
+    run.write_value(op.fields["y"], np.flip(run.read_value(op.fields["x"]), op.fields["axis"]))
 """,
     )
     copy.insert(
@@ -201,11 +205,11 @@ def _add_reverse(g: GraphBuilder) -> None:
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, draw_array(2, 3)),\n    )\n",
+        "lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, make_random_array(2, 3)),\n    )\n",
         """
 
 def test_reverse() -> None:
-    value = draw_array(2, 3)
+    value = make_random_array(2, 3)
     x, y = make_double_tensor("x", (2, 3)), make_double_tensor("y", (2, 3))
     got = interpret_single_operation(DescriptorType.OPERATION_REVERSE, x, y, value, axis=1)
     np.testing.assert_array_equal(got, value[:, ::-1])
@@ -223,9 +227,15 @@ def follow_pointwise_mode(copy: RepositoryCopy) -> None:
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
     anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
     assert copy.generate({anchor: line + anchor}) == ""
-    copy.insert(f"{PACKAGE}/interpreter/pointwise.py", "    _M.DIV: np.divide,\n", "    _M.HYPOT: np.hypot,\n")
     copy.insert(
-        "tests/pure/interpreter/test_interpret.py", "    M.DIV: lambda x, b: x / b,\n", "    M.HYPOT: math.hypot,\n"
+        f"{PACKAGE}/interpreter/pointwise.py",
+        "    PointwiseMode.DIV: np.divide,\n",
+        "    PointwiseMode.HYPOT: np.hypot,\n",
+    )
+    copy.insert(
+        "tests/pure/interpreter/test_interpret.py",
+        "    PointwiseMode.DIV: lambda x, b: x / b,\n",
+        "    PointwiseMode.HYPOT: math.hypot,\n",
     )
     copy.insert("tests/pure/graph/test_graph.py", '"LOGICAL_AND LOGICAL_OR', " HYPOT")
     files = ("generated", "interpreter/test_interpret.py", "graph/test_graph.py")

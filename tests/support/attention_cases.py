@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.formats import get_storage_type, round_to_data_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
-__all__ = ["AttentionCase", "draw_attention_problem", "list_option_values", "make_attention_case"]
+__all__ = ["AttentionCase", "list_option_values", "make_attention_case", "make_random_attention_problem"]
 
 Array = NDArray[np.float64]
 FP8_TYPES = (DataType.FP8_E4M3, DataType.FP8_E5M2)
@@ -119,7 +119,7 @@ def list_transposed_inputs(graph: Graph) -> set[str]:
 # random problems
 
 
-def draw_attention_problem(
+def make_random_attention_problem(
     rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None
 ) -> Attention:
     """Return a random attention problem: `tiny` for NumPy only, otherwise of sizes that kernels support."""
@@ -151,7 +151,7 @@ def draw_attention_problem(
     o["data_type"] = choose(*FP8_TYPES) if is_fp8 else choose(DataType.HALF, DataType.BFLOAT16)
     if is_chosen(0.15):
         o["scale"] = choose("tensor", "none", 0.3)
-    _draw_masks(rng, o, is_chosen)
+    _make_random_masks(rng, o, is_chosen)
     o["mx"] = tiny and is_fp8 and is_chosen(0.4)
     kind = choose("plain", "padding") if o["mx"] else choose("plain", "plain", "plain", "padding", "ragged", "paged")
     if kind == "paged" and backward:
@@ -173,8 +173,8 @@ def draw_attention_problem(
             o["seq_kv"] = o["seq_q"]
             o["layout"] = "packed"
         elif is_chosen(0.25):
-            o["layout"] = _draw_strides(rng, Attention(**o), 1 if tiny else 16)
-    _draw_score_options(rng, o, is_chosen, choose, backward=backward, is_fp8=is_fp8)
+            o["layout"] = _make_random_strides(rng, Attention(**o), 1 if tiny else 16)
+    _make_random_score_options(rng, o, is_chosen, choose, backward=backward, is_fp8=is_fp8)
     if backward:
         o["stats"] = True
         o["deterministic"] = is_chosen(0.25)
@@ -184,7 +184,7 @@ def draw_attention_problem(
     return Attention(**o)
 
 
-def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
+def _make_random_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
     """Return strides in a random order of b, h and s, with gaps of multiples of `step` bytes."""
     gap = max(1, step // get_storage_type(p.data_type).itemsize)
     layout = {}
@@ -197,7 +197,7 @@ def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str
     return layout
 
 
-def _draw_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
+def _make_random_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
     if chance(0.4):
         o["right_bound"] = 0 if chance(0.7) else int(rng.integers(1, 1 + max(1, o["seq_kv"] // 2)))
     if chance(0.25):
@@ -206,7 +206,7 @@ def _draw_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> Non
         o["alignment"] = "bottom_right"
 
 
-def _draw_score_options(
+def _make_random_score_options(
     rng: np.random.Generator, o: dict[str, Any], chance: Any, pick: Any, *, backward: bool, is_fp8: bool
 ) -> None:
     if chance(0.2):
@@ -256,7 +256,7 @@ def list_option_values(p: Attention) -> dict[str, str]:
 
 def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
     """Return a case with random data for a problem, and the results of the reference."""
-    seq_q, seq_kv = _draw_lengths(p, rng)
+    seq_q, seq_kv = _make_random_lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
         "seq_len_kv": seq_kv.reshape(-1, 1, 1, 1).astype(float),
@@ -281,7 +281,7 @@ def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: boo
     return case
 
 
-def _draw_lengths(p: Attention, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _make_random_lengths(p: Attention, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if not p.padding:
         return np.full(p.batch, p.seq_q), np.full(p.batch, p.seq_kv)
     return rng.integers(1, p.seq_q + 1, p.batch), rng.integers(1, p.seq_kv + 1, p.batch)

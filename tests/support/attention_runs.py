@@ -25,8 +25,8 @@ from cudnn_backend_py.target import Target
 from tests.support.attention_cases import (
     AttentionCase,
     add_expected_results,
-    draw_attention_problem,
     make_attention_case,
+    make_random_attention_problem,
 )
 
 __all__ = ["MAX_FROBENIUS_ERRORS", "AttentionRun", "run_attention_case", "run_attention_cases"]
@@ -63,13 +63,13 @@ def _open_target() -> Target:
     return open_target()
 
 
-def draw_attention_case(
+def make_random_attention_case(
     number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, known_issues: bool = False
 ) -> AttentionCase:
     """Return random case `number` for a version and GPU, without reference results; by default without known issues."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
-        problem = draw_attention_problem(rng, backward=backward, tiny=False, fp8=fp8)
+        problem = make_random_attention_problem(rng, backward=backward, tiny=False, fp8=fp8)
         if known_issues or not any(
             find_measured_issues(AttentionUse(problem, backward, choose_composite_form(number, version), version, sm))
         ):
@@ -127,7 +127,7 @@ def run_attention_case(
 ) -> list[AttentionRun]:
     """Run the composite graph of a case and the unified one, if cuDNN has it; `known_issues` includes affected ones."""
     version = _open_target().library.version
-    case = draw_attention_case(
+    case = make_random_attention_case(
         number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues
     )
     single = version if choose_composite_form(number, version) == "single operations" else None

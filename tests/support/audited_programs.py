@@ -25,7 +25,9 @@ class AuditedProgram:
     is_nan: bool = False
 
 
-def _draw_tensor(*dims: int, kind: str = "float16", shift: float = 0.0, factor: float = 1.0, grad: bool = False) -> Any:
+def _make_random_tensor(
+    *dims: int, kind: str = "float16", shift: float = 0.0, factor: float = 1.0, grad: bool = False
+) -> Any:
     import torch
 
     made = (factor * torch.randn(*dims, device="cuda") + shift).to(getattr(torch, kind))
@@ -38,9 +40,9 @@ def train_with_deep_scores() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     torch.manual_seed(0)
-    q = _draw_tensor(2, 2, 128, 64, factor=0.1, shift=4.0, grad=True)
-    k = _draw_tensor(2, 2, 192, 64, factor=0.1, shift=-4.0, grad=True)
-    v = _draw_tensor(2, 2, 192, 64, grad=True)
+    q = _make_random_tensor(2, 2, 128, 64, factor=0.1, shift=4.0, grad=True)
+    k = _make_random_tensor(2, 2, 192, 64, factor=0.1, shift=-4.0, grad=True)
+    v = _make_random_tensor(2, 2, 192, 64, grad=True)
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     o.backward(torch.randn_like(o))
@@ -54,7 +56,7 @@ def attend_with_negative_scale() -> None:
     from cudnn_backend_py import torch_ops
 
     torch.manual_seed(0)
-    q, k, v = (_draw_tensor(2, 4, 256, 64, kind="bfloat16") for _ in range(3))
+    q, k, v = (_make_random_tensor(2, 4, 256, 64, kind="bfloat16") for _ in range(3))
     for _ in range(3):
         torch_ops.attention(q, k, v, scale=-0.125, causal=True, shapes="exact")
     torch.cuda.synchronize()
@@ -67,7 +69,7 @@ def attend_with_negative_scale_by_graph() -> None:
     from cudnn_backend_py import frontend as cudnn
 
     torch.manual_seed(0)
-    q, k, v, o = (_draw_tensor(2, 2, 128, 64) for _ in range(4))
+    q, k, v, o = (_make_random_tensor(2, 2, 128, 64) for _ in range(4))
     graph, pack = _make_frontend_graph({"q": q, "k": k, "v": v})
     result, _ = graph.sdpa(
         q=pack["q"], k=pack["k"], v=pack["v"], attn_scale=-0.125, use_causal_mask=True, generate_stats=False
@@ -80,7 +82,7 @@ def compute_relu_of_2d_matrix() -> None:
     """Compute the ReLU of a matrix with two dims, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, y = _draw_tensor(96, 24), _draw_tensor(96, 24)
+    x, y = _make_random_tensor(96, 24), _make_random_tensor(96, 24)
     graph, pack = _make_frontend_graph({"x": x})
     made = graph.relu(input=pack["x"]).set_output(True)
     _build_and_execute(cudnn, graph, {pack["x"]: x, made: y})
@@ -90,7 +92,7 @@ def compute_average_pool_with_padding_at_end() -> None:
     """Compute average pooling of row-major images with padding only at the end, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, y = _draw_tensor(2, 32, 6, 6), _draw_tensor(2, 32, 3, 3)
+    x, y = _make_random_tensor(2, 32, 6, 6), _make_random_tensor(2, 32, 3, 3)
     graph, pack = _make_frontend_graph({"x": x})
     made, *_ = graph.resample(
         input=pack["x"],
@@ -110,9 +112,9 @@ def compute_leaky_relu_of_matmul() -> None:
     from cudnn_backend_py import frontend as cudnn
 
     a, b, y = (
-        _draw_tensor(2, 16, 128, kind="bfloat16"),
-        _draw_tensor(2, 128, 8, kind="bfloat16"),
-        _draw_tensor(2, 16, 8, kind="bfloat16"),
+        _make_random_tensor(2, 16, 128, kind="bfloat16"),
+        _make_random_tensor(2, 128, 8, kind="bfloat16"),
+        _make_random_tensor(2, 16, 8, kind="bfloat16"),
     )
     graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.leaky_relu(input=graph.matmul(A=pack["a"], B=pack["b"]), negative_slope=0.1)
@@ -124,7 +126,7 @@ def compute_gelu_of_matmul() -> None:
     """Compute a matmul and a GELU, by engine 0 of a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    a, b, y = _draw_tensor(2, 16, 128, factor=0.1), _draw_tensor(2, 128, 8), _draw_tensor(2, 16, 8)
+    a, b, y = _make_random_tensor(2, 16, 128, factor=0.1), _make_random_tensor(2, 128, 8), _make_random_tensor(2, 16, 8)
     graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.gelu(input=graph.matmul(A=pack["a"], B=pack["b"]))
     made.set_output(True).set_data_type(cudnn.data_type.HALF).set_dim(y.shape).set_stride(y.stride())
@@ -135,7 +137,7 @@ def add_one_bias_per_matrix() -> None:
     """Add one number to each matrix of a batch, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
-    x, bias, y = _draw_tensor(4, 6, 8), _draw_tensor(4, 1, 1), _draw_tensor(4, 6, 8)
+    x, bias, y = _make_random_tensor(4, 6, 8), _make_random_tensor(4, 1, 1), _make_random_tensor(4, 6, 8)
     graph, pack = _make_frontend_graph({"x": x, "bias": bias})
     made = graph.add(a=pack["x"], b=pack["bias"]).set_output(True).set_dim(y.shape).set_stride(y.stride())
     _build_and_execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
@@ -154,20 +156,20 @@ def run_correct_attention() -> None:
     sdpa = torch.nn.functional.scaled_dot_product_attention
     for turn in range(60):
         kind, s, d = ("float16", "bfloat16")[turn % 2], (128, 200, 512)[turn % 3], (64, 128)[turn % 2]
-        q, k, v = (_draw_tensor(2, 4, s, d, kind=kind, grad=turn % 4 < 2) for _ in range(3))
+        q, k, v = (_make_random_tensor(2, 4, s, d, kind=kind, grad=turn % 4 < 2) for _ in range(3))
         for call in (sdpa, torch_ops.scaled_dot_product_attention):
             o = call(q, k, v, is_causal=turn % 5 == 0)
             if o.requires_grad:
                 o.backward(torch.randn_like(o))
-        bias = _draw_tensor(1, 4, s, s, kind=kind)
+        bias = _make_random_tensor(1, 4, s, s, kind=kind)
         torch_ops.attention(q.detach(), k.detach(), v.detach(), bias=bias, left_bound=70)
         lengths = torch.tensor([0, s // 2, 2 * s], dtype=torch.int32, device="cuda")
         packed = [x.detach().transpose(1, 2).reshape(2 * s, 4, d) for x in (q, k, v)]
         torch_ops.attention_varlen(*packed, lengths, None, 2 * s - s // 2, causal=turn % 2 == 0)
-        pages = [_draw_tensor(8, 16, 4, d, kind=kind) for _ in range(2)]
+        pages = [_make_random_tensor(8, 16, 4, d, kind=kind) for _ in range(2)]
         table = torch.arange(8, dtype=torch.int32, device="cuda").reshape(2, 4)
         have = torch.tensor([33, 64], dtype=torch.int32, device="cuda")
-        torch_ops.attention_with_kvcache(_draw_tensor(2, 1, 4, d, kind=kind), *pages, table, have, causal=True)
+        torch_ops.attention_with_kvcache(_make_random_tensor(2, 1, 4, d, kind=kind), *pages, table, have, causal=True)
     torch.cuda.synchronize()
 
 
@@ -180,12 +182,12 @@ def run_correct_graphs() -> None:
     torch.manual_seed(0)
     like = torch.channels_last
     x, w, y = (
-        _draw_tensor(*dims).to(memory_format=like) for dims in ((4, 32, 16, 16), (32, 32, 3, 3), (4, 32, 16, 16))
+        _make_random_tensor(*dims).to(memory_format=like) for dims in ((4, 32, 16, 16), (32, 32, 3, 3), (4, 32, 16, 16))
     )
     graph, pack = _make_frontend_graph({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made = graph.relu(input=made).set_output(True).set_dim(y.shape).set_stride(y.stride())
-    q, k, v, o = (_draw_tensor(2, 2, 128, 64) for _ in range(4))
+    q, k, v, o = (_make_random_tensor(2, 2, 128, 64) for _ in range(4))
     other, given = _make_frontend_graph({"q": q, "k": k, "v": v})
     result, _ = other.sdpa(q=given["q"], k=given["k"], v=given["v"], use_causal_mask=True, generate_stats=False)
     result.set_output(True).set_dim(o.shape).set_stride(o.stride())

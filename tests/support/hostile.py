@@ -17,7 +17,7 @@ import numpy as np
 from cudnn_backend_py import Attr, AttributeType, DataType, Descriptor, DescriptorType
 from cudnn_backend_py.generated.enums import CudnnEnum, OperationGraphMode
 
-__all__ = ["HOSTILE_VALUE_MAKERS", "disguise_value", "draw_hostile_value"]
+__all__ = ["HOSTILE_VALUE_MAKERS", "disguise_value", "make_random_hostile_value"]
 
 HOSTILE_NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
 HOSTILE_EXCEPTIONS = (
@@ -38,21 +38,21 @@ class ChangingIndex:
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
 
-    def _draw_next_number(self) -> Any:
+    def _make_random_next_number(self) -> Any:
         answer = next(self.answers)
         if isinstance(answer, type):
             raise answer("from a value")
         return answer
 
     def __index__(self) -> int:
-        return self._draw_next_number()  # type: ignore[no-any-return]
+        return self._make_random_next_number()  # type: ignore[no-any-return]
 
 
 class ChangingFloat(ChangingIndex):
     """A number by ``__float__`` and ``__index__`` that is a different one each time, or raises."""
 
     def __float__(self) -> float:
-        return self._draw_next_number()  # type: ignore[no-any-return]
+        return self._make_random_next_number()  # type: ignore[no-any-return]
 
 
 class MisreportingInt(int):
@@ -330,7 +330,7 @@ HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
 )
 
 
-def draw_hostile_value(r: random.Random) -> Any:
+def make_random_hostile_value(r: random.Random) -> Any:
     """Return a random hostile value."""
     return r.choice(HOSTILE_VALUE_MAKERS)(r)
 

@@ -19,16 +19,16 @@ from cudnn_backend_py.interpreter.run import Numbers
 __all__ = [
     "Array",
     "assert_graph_error",
-    "draw_array",
     "make_double_tensor",
     "make_length_array",
+    "make_random_array",
     "make_typical_inputs",
 ]
 
 Array = NDArray[Any]
 
 
-def draw_array(*dims: int, seed: int = 0) -> Array:
+def make_random_array(*dims: int, seed: int = 0) -> Array:
     return np.random.default_rng([seed, *dims]).normal(size=dims)
 
 

@@ -17,11 +17,11 @@ from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from tests.support.attention_cases import draw_attention_problem
+from tests.support.attention_cases import make_random_attention_problem
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.zoo import VARIED_GRAPHS
 
-__all__ = ["draw_mutants"]
+__all__ = ["make_random_mutants"]
 
 Json = dict[str, Any]
 
@@ -56,12 +56,12 @@ _RANDOM_NAMES = ("", "x", "a b", "eng0_k1=2", "ä", "::error", "dropout", "bias"
 _ENUMS_BY_NAME = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
 
 
-def _draw_attention(rng: random.Random) -> Graph:
+def _make_random_attention(rng: random.Random) -> Graph:
     """Return a random attention graph, in composite or unified form."""
     while True:
         backward, unified = rng.random() < 0.4, rng.random() < 0.4
         try:
-            problem = draw_attention_problem(
+            problem = make_random_attention_problem(
                 np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3
             )
             make: Callable[..., Graph] = sdpa_backward if backward else sdpa_forward
@@ -77,19 +77,19 @@ def _choose_fixed_graph_json(name: str) -> str:
     return json.dumps(graph_to_json({**VARIED_GRAPHS, **OPERATION_GRAPHS}[name]()))
 
 
-def _draw_graph_json(rng: random.Random) -> Json:
+def _make_random_graph_json(rng: random.Random) -> Json:
     """Return a valid graph as JSON: one of the fixed graphs, or random attention."""
     if rng.random() < 0.2:
-        return graph_to_json(_draw_attention(rng))
+        return graph_to_json(_make_random_attention(rng))
     names = list(OPERATION_GRAPHS) if rng.random() < 0.7 else list(VARIED_GRAPHS)
     graph: Json = json.loads(_choose_fixed_graph_json(rng.choice(names)))
     return graph
 
 
-def draw_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
+def make_random_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
     """Yield random graphs with up to six changes each, or the error of a graph that cannot be made; never ends."""
     while True:
-        data = _draw_graph_json(rng)
+        data = _make_random_graph_json(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
             before = copy.deepcopy(data)
             rng.choice(_GRAPH_CHANGES)(data, rng)
@@ -134,7 +134,7 @@ def _compute_packed_strides(dims: list[int]) -> list[int]:
     return strides[::-1]
 
 
-def _draw_tensors(data: Json, rng: random.Random) -> list[Json]:
+def _make_random_tensors(data: Json, rng: random.Random) -> list[Json]:
     """Return one random tensor, all tensors, or all of one type."""
     tensors: list[Json] = data["tensors"]
     one = rng.choice(tensors)
@@ -175,7 +175,7 @@ def _change_one_size(data: Json, rng: random.Random) -> None:
 @_register_change(weight=2)
 def _change_rank(data: Json, rng: random.Random) -> None:
     cut, front = rng.random() < 0.5, rng.random() < 0.5
-    for tensor in _draw_tensors(data, rng):
+    for tensor in _make_random_tensors(data, rng):
         dims = list(tensor["dims"])
         if cut:
             dims = (dims[1:] if front else dims[:-1]) or [1]
@@ -188,7 +188,7 @@ def _change_rank(data: Json, rng: random.Random) -> None:
 @_register_change(weight=2)
 def _change_strides(data: Json, rng: random.Random) -> None:
     kind = rng.randrange(6)
-    for tensor in _draw_tensors(data, rng):
+    for tensor in _make_random_tensors(data, rng):
         dims, strides = tensor["dims"], list(tensor["strides"])
         if kind == 0:
             strides = [0] * len(dims)
@@ -209,7 +209,7 @@ def _change_strides(data: Json, rng: random.Random) -> None:
 def _change_data_type(data: Json, rng: random.Random) -> None:
     usual = ("HALF", "BFLOAT16", "FLOAT", "DOUBLE", "FP8_E4M3", "INT8", "INT32", "INT64", "BOOLEAN")
     kind = rng.choice((*usual, *DataType.__members__))
-    for tensor in _draw_tensors(data, rng):
+    for tensor in _make_random_tensors(data, rng):
         _set_tensor_fields(data, tensor["name"], data_type=kind)
 
 
@@ -239,7 +239,7 @@ def _change_flags(data: Json, rng: random.Random) -> None:
             {"vector_count": rng.choice((4, 32, 3)), "vector_dim": rng.randrange(4)},
         )
     )
-    for tensor in _draw_tensors(data, rng):
+    for tensor in _make_random_tensors(data, rng):
         _set_tensor_fields(data, tensor["name"], **values)
 
 

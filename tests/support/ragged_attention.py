@@ -73,19 +73,19 @@ class ShapeClassCall:
         k, generator = self.kind, torch.Generator("cuda").manual_seed(self.seed)
         kind = torch.half if k.data_type is DataType.HALF else torch.bfloat16
 
-        def draw_tensor(*dims: int, dtype: Any = kind) -> Any:
+        def make_random_tensor(*dims: int, dtype: Any = kind) -> Any:
             return torch.randn(*dims, device="cuda", generator=generator, dtype=torch.float32).to(dtype)
 
         tokens_q, tokens_kv = self.token_counts
         shapes = dict.fromkeys(("q", "do", "o", "dq"), (tokens_q, k.heads, k.dim))
         shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (tokens_kv, k.kv_heads, k.dim))
-        made = {name: draw_tensor(*shapes[name]) for name in ("q", "k", "v", "do")}
+        made = {name: make_random_tensor(*shapes[name]) for name in ("q", "k", "v", "do")}
         made |= {
             name: torch.full(shapes[name], torch.nan, device="cuda", dtype=kind) for name in ("o", "dq", "dk", "dv")
         }
         made["stats"] = torch.full((tokens_q, k.heads), torch.nan, device="cuda")
         if k.sink:
-            made["sink"] = draw_tensor(1, k.heads, 1, 1, dtype=torch.float32)
+            made["sink"] = make_random_tensor(1, k.heads, 1, 1, dtype=torch.float32)
         if k.alibi:
             made["alibi_slopes"] = torch.rand(1, k.heads, 1, 1, device="cuda", generator=generator) * 0.1
         self.buffers = made

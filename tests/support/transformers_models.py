@@ -94,7 +94,7 @@ def make_encoder(name: str, **where: Any) -> Any:
     return kind(kind.config_class(**ENCODER_OPTIONS[name], attn_implementation="eager")).to(**where).eval()
 
 
-def _draw_tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
+def _make_random_tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
     """Return token ids and attention mask [3, 20]; if ``padded``, two sentences begin with padding."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(3, _VOCABULARY_SIZE, (3, 20), generator=generator).to(model.device)
@@ -106,18 +106,18 @@ def _draw_tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
 
 
 def _compute_prefill_logits(model: Any) -> NamedTensors:
-    ids, mask = _draw_tokens(model, padded=False)
+    ids, mask = _make_random_tokens(model, padded=False)
     return {"logits": model(ids).logits, "masked": model(ids, attention_mask=mask).logits}
 
 
 def _compute_padded_logits(model: Any) -> NamedTensors:
-    ids, mask = _draw_tokens(model)
+    ids, mask = _make_random_tokens(model)
     return {"logits": model(ids, attention_mask=mask).logits[mask.bool()]}
 
 
 def _compute_decode_logits(model: Any, cache: Any, first: int) -> NamedTensors:
     """Return the logits of a prompt and of the following tokens, which are fed one at a time."""
-    ids, mask = _draw_tokens(model)
+    ids, mask = _make_random_tokens(model)
     found, begin = {}, 0
     for end in (first, *range(first + 1, ids.shape[1] + 1)):
         given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
@@ -136,7 +136,7 @@ def _compute_decode_logits_with_static_cache(model: Any) -> NamedTensors:
 
 def _compute_chunked_prefill_logits(model: Any) -> NamedTensors:
     """Return the logits of a prompt, and of a chunk of several tokens that follows in the cache."""
-    ids, mask = _draw_tokens(model)
+    ids, mask = _make_random_tokens(model)
     cache, found = DynamicCache(config=model.config), {}
     for begin, end in ((0, 9), (9, 20)):
         given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
@@ -146,7 +146,7 @@ def _compute_chunked_prefill_logits(model: Any) -> NamedTensors:
 
 def _compute_loss_and_gradients(model: Any, *, checkpointing: bool = False) -> NamedTensors:
     """Return the loss and the gradients of all parameters."""
-    ids, mask = _draw_tokens(model)
+    ids, mask = _make_random_tokens(model)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable()
@@ -185,7 +185,7 @@ def run_encoder(model: Any) -> NamedTensors:
     if kind == "ViTModel":
         pixels = torch.randn(2, 3, 32, 32, generator=generator).to(model.device, model.dtype)
         return {"states": model(pixel_values=pixels).last_hidden_state}
-    ids, mask = _draw_tokens(model)
+    ids, mask = _make_random_tokens(model)
     if kind == "WhisperModel":
         sound = torch.randn(3, 16, 64, generator=generator).to(model.device, model.dtype)
         return {"states": model(input_features=sound, decoder_input_ids=ids).last_hidden_state}

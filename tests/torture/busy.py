@@ -17,18 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.fork import TIMEOUT_REMARK
 from tests.torture.harness import VERSIONS
-from tests.torture.remedies import TARGETS, draw_graphs
+from tests.torture.remedies import TARGETS, make_random_graphs
 
-__all__ = ["compare_answers", "draw_queries"]
+__all__ = ["compare_answers", "make_random_queries"]
 
 QUERY_LIMIT_S = 600.0
 _MIN_REFUSED_SHARE = 0.8  # share of refused graphs, at least
 
 
-def draw_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
+def make_random_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
     """Return queries of random graphs; four in five are refused, and `built` of them build plans."""
     rng = random.Random(f"busy {seed}")
-    drawn = {version: draw_graphs(rng, version) for version in VERSIONS}
+    drawn = {version: make_random_graphs(rng, version) for version in VERSIONS}
     found: list[Query] = []
     others = 0
     with Judge() as judge:
@@ -82,7 +82,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(given)
-    queries = draw_queries(chosen.graphs, chosen.seed)
+    queries = make_random_queries(chosen.graphs, chosen.seed)
     times = [time.monotonic()]
     answers = []
     for processes in (1, chosen.processes):

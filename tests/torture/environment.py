@@ -273,7 +273,7 @@ class ChangingEnvironment:
         """Return the described GPU that a target name currently refers to."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
-    def draw_matrix_query(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
+    def make_random_matrix_query(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
         names = self.chance.sample(list(make_graphs()), self.chance.randrange(1, 5))
         targets = ["t.json", self.chance.choice(TARGETS), str(self.chance.choice(list(self.targets)))]
         versions = self.list_versions()
@@ -306,7 +306,7 @@ class ChangingEnvironment:
         self.counts["queries"] += len(found)
 
     def judge_in_this_process(self) -> None:
-        named, _, _ = drawn = self.draw_matrix_query()
+        named, _, _ = drawn = self.make_random_matrix_query()
         wanted = self.find_expected_answers(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
             question = Query(named[graph], target, None if version == "default" else version)
@@ -320,23 +320,23 @@ class ChangingEnvironment:
         return dict(found.cells)
 
     def judge_in_children(self) -> None:
-        drawn = self.draw_matrix_query()
+        drawn = self.make_random_matrix_query()
         self.check_answers("children", self.find_expected_answers(drawn), self._judge_matrix(drawn))
 
     def judge_in_threads(self) -> None:
-        drawn = self.draw_matrix_query()
+        drawn = self.make_random_matrix_query()
         self.check_answers(
             "an executor of threads", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.threads)
         )
 
     def judge_in_processes(self) -> None:
-        drawn = self.draw_matrix_query()
+        drawn = self.make_random_matrix_query()
         self.check_answers(
             "an executor of processes", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.processes)
         )
 
     def judge_in_new_process(self) -> None:
-        named, targets, versions = drawn = self.draw_matrix_query()
+        named, targets, versions = drawn = self.make_random_matrix_query()
         wanted = self.find_expected_answers(drawn)
         arguments = json.dumps([list(named), targets, list(versions), str(self.kept)])
         code = f"import sys\nsys.argv = {['', arguments]!r}\n{NEW_MATRIX_PROGRAM}"
@@ -346,7 +346,7 @@ class ChangingEnvironment:
 
     def judge_during_change(self) -> None:
         """Check that answers are all from before or all from after the change, or report changed library files."""
-        drawn = self.draw_matrix_query()
+        drawn = self.make_random_matrix_query()
         before = self.find_expected_answers(drawn)
         change: Callable[[], None] = self.chance.choice((self.change_tf32_variable, self.change_own_library))
         with self._run_during_block(change):

@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import find_profile
-from tests.support.mutants import draw_mutants
+from tests.support.mutants import make_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
 
 __all__ = ["run_random_round"]
@@ -35,7 +35,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
-    made = draw_mutants(rng)
+    made = make_random_mutants(rng)
     with Judge(limit_s=QUERY_LIMIT_S) as judge, Judge(limit_s=QUERY_LIMIT_S) as other:
         while counts["graphs"] < GRAPHS_PER_ROUND:
             drawn = next(made)

@@ -56,7 +56,7 @@ def _make_refused_graph(number: int) -> Graph:
 
 
 @cache
-def draw_queries() -> tuple[Query, ...]:
+def make_random_queries() -> tuple[Query, ...]:
     """Return queries with distinguishable answers: by name, architecture, outcome and candidates."""
     graphs = [_make_supported_graph(number) if number % 4 else _make_refused_graph(number) for number in GRAPH_NUMBERS]
     return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
@@ -66,7 +66,7 @@ def draw_queries() -> tuple[Query, ...]:
 def find_expected_answers() -> dict[Query, VerdictSummary]:
     """Return the answers of an uninterrupted judge."""
     with Judge() as calm:
-        return {question: _summarize_verdict(calm.run_query(question)) for question in draw_queries()}
+        return {question: _summarize_verdict(calm.run_query(question)) for question in make_random_queries()}
 
 
 def _summarize_verdict(verdict: Verdict) -> VerdictSummary:
@@ -95,7 +95,7 @@ class _JudgeRound:
         return self.counts
 
     def run_random_query(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
-        question = self.chance.choice(draw_queries())
+        question = self.chance.choice(make_random_queries())
         self.counts["queries"] += 1
         return question, run_query(question)
 
@@ -113,7 +113,7 @@ class _JudgeRound:
             )
         self.counts["right answers"] += 1
 
-    def draw_delay_s(self) -> float:
+    def make_random_delay_s(self) -> float:
         """Return the seconds until an event: before, during or after a query, also while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
@@ -123,7 +123,7 @@ class _JudgeRound:
         self._run_with_exception(
             kind,
             lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
-            moment or self.draw_delay_s(),
+            moment or self.make_random_delay_s(),
             0.0,
         )
 
@@ -137,7 +137,10 @@ class _JudgeRound:
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
         self._run_with_exception(
-            kind, lambda: self.check_answer(*self.run_random_query(self.judge.run_query)), self.draw_delay_s(), again
+            kind,
+            lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
+            self.make_random_delay_s(),
+            again,
         )
 
     def _run_with_exception(
@@ -161,7 +164,7 @@ class _JudgeRound:
             self.counts["interrupted by a signal"] += 1
 
     def judge_with_short_limit(self) -> None:
-        hurried = Judge(limit_s=self.draw_delay_s())
+        hurried = Judge(limit_s=self.make_random_delay_s())
         hurried._idle = self.judge._idle  # its processes, with another limit
         self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
         self.counts["short time limits"] += 1
@@ -174,7 +177,7 @@ class _JudgeRound:
             for pid in idle:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
-        with _run_handler_after(kill_child, self.draw_delay_s()):
+        with _run_handler_after(kill_child, self.make_random_delay_s()):
             self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if they were killed too late for this query, the next one has others
         self.counts["killed child processes"] += 1
@@ -199,7 +202,7 @@ class _JudgeRound:
                 children.append(child)
 
         try:
-            with _run_handler_after(fork_and_judge, self.draw_delay_s()):
+            with _run_handler_after(fork_and_judge, self.make_random_delay_s()):
                 question, verdict = self.run_random_query(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":
@@ -223,7 +226,7 @@ class _JudgeRound:
     def judge_in_threads(self) -> None:
         """Share the judge between threads, and interrupt the main thread at the same time."""
         with ThreadPoolExecutor(2) as pool:
-            chosen = [self.chance.choice(draw_queries()) for _ in range(6)]
+            chosen = [self.chance.choice(make_random_queries()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
             self.interrupt_query()
             for question, answer in coming:
@@ -233,8 +236,8 @@ class _JudgeRound:
 
     def judge_in_tasks(self) -> None:
         """Run queries by tasks in threads of the event loop; cancel some."""
-        chosen = [self.chance.choice(draw_queries()) for _ in range(2)]
-        limits = [self.chance.choice((None, self.draw_delay_s())) for _ in chosen]
+        chosen = [self.chance.choice(make_random_queries()) for _ in range(2)]
+        limits = [self.chance.choice((None, self.make_random_delay_s())) for _ in chosen]
 
         async def run_query(question: Query, limit_s: float | None) -> None:
             try:

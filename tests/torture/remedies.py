@@ -25,7 +25,7 @@ from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.rewrite.solution import find_change_sequence
 from cudnn_backend_py.system.version import version_numbers
-from tests.support.mutants import draw_mutants
+from tests.support.mutants import make_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
 from tools.campaign.graphs import make_random_graph
 
@@ -40,7 +40,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(f"remedies {seed}")
     version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
     counts: Counter[str] = Counter()
-    drawn = draw_graphs(rng, version)
+    drawn = make_random_graphs(rng, version)
     with Judge() as judge:
         while counts["graphs"] < GRAPHS_PER_ROUND:
             graph = next(drawn)
@@ -59,10 +59,10 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-def draw_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
+def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
     """Yield an endless stream of random graphs: valid ones, and small ones with unusual features."""
     numbers = None if version is None else version_numbers(version)[:3]
-    made = draw_mutants(rng)
+    made = make_random_mutants(rng)
     while True:
         if rng.random() < 0.3:
             graph = next(made)

@@ -50,7 +50,7 @@ class RandomGraphBuilder:
 
     # choices
 
-    def draw_bool(self, probability: float) -> bool:
+    def make_random_bool(self, probability: float) -> bool:
         return self.random.random() < probability
 
     def choose(self, *choices: _Item) -> _Item:
@@ -59,7 +59,7 @@ class RandomGraphBuilder:
     def choose_weighted(self, weights: Mapping[_Item, float]) -> _Item:
         return self.random.choices(list(weights), list(weights.values()))[0]
 
-    def draw_int(self, least: int, most: int) -> int:
+    def make_random_int(self, least: int, most: int) -> int:
         return self.random.randint(least, most)
 
     def is_version_at_least(self, *version: int) -> bool:
@@ -122,9 +122,9 @@ class RandomGraphBuilder:
         kind = self.g.io_type
         if kind in (DataType.FP8_E4M3, DataType.FP8_E5M2):
             return self.choose(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, kind)
-        if kind in (DataType.HALF, DataType.BFLOAT16) and self.draw_bool(0.2):
+        if kind in (DataType.HALF, DataType.BFLOAT16) and self.make_random_bool(0.2):
             return DataType.FLOAT
-        if kind is DataType.FLOAT and self.draw_bool(0.1):
+        if kind is DataType.FLOAT and self.make_random_bool(0.1):
             return self.choose(DataType.HALF, DataType.BFLOAT16)
         return kind
 
@@ -149,8 +149,8 @@ class RandomGraphBuilder:
         axis = len(dims) - 1 if channel is None else channel
         if what == "rows":
             return self.add_tensor("row", tuple(1 if i == axis else dim for i, dim in enumerate(dims)))
-        kind = DataType.FLOAT if self.draw_bool(0.3) else None
-        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.draw_bool(0.93) else {axis}
+        kind = DataType.FLOAT if self.make_random_bool(0.3) else None
+        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.make_random_bool(0.93) else {axis}
         return self.add_tensor("bias", tuple(dim if i in kept else 1 for i, dim in enumerate(dims)), kind)
 
     # chains
@@ -181,10 +181,10 @@ class RandomGraphBuilder:
             Type of the result.
         """
         kind = self.choose_output_type() if kind is None else kind
-        reduces = self.draw_bool(reduce)
+        reduces = self.make_random_bool(reduce)
         if not length and not reduces:
             return make(self.make_memory_options(dims, kind))
-        spills = self.draw_bool(0.12)  # the output of the operation itself is used, too
+        spills = self.make_random_bool(0.12)  # the output of the operation itself is used, too
         z = make(self.make_memory_options(dims, kind) if spills else self.make_virtual_options(dims))
         return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
@@ -203,7 +203,7 @@ class RandomGraphBuilder:
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
             options = self.make_memory_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
-            if not last and self.draw_bool(0.06):
+            if not last and self.make_random_bool(0.06):
                 options = self.make_memory_options(z.dims, self.g.io_type if kind is None else kind)
             z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
@@ -221,7 +221,7 @@ class RandomGraphBuilder:
         if what == "arithmetic":
             mode = self.choose(*ARITHMETIC_MODES)
             b = self.choose_operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
-            x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.draw_bool(0.3) else (z, b)
+            x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.make_random_bool(0.3) else (z, b)
             return g.pointwise(mode, x, b, **options)
         if what == "gradient":
             mode = self.choose(*GRADIENT_MODES)
@@ -248,8 +248,8 @@ class RandomGraphBuilder:
         """Add a comparison of a stored tensor with an operand, or of an index with another index."""
         g = self.g
         strides = between["strides"]
-        if self.draw_bool(0.05):  # engines of elementwise operations support no index
-            axis, other = self.draw_int(0, leaf.rank - 1), self.draw_int(0, leaf.rank - 1)
+        if self.make_random_bool(0.05):  # engines of elementwise operations support no index
+            axis, other = self.make_random_int(0, leaf.rank - 1), self.make_random_int(0, leaf.rank - 1)
             kind = DataType.INT32
             rows, columns = (
                 g.pointwise(_P.GEN_INDEX, leaf, axis=i, strides=strides, data_type=kind, compute_type=kind)
@@ -257,26 +257,26 @@ class RandomGraphBuilder:
             )
             return g.pointwise(self.choose(*COMPARISON_MODES), rows, columns, strides=strides)
         first = self.add_comparison(leaf, self.choose_operand(leaf.dims, channel=channel), strides)
-        if self.draw_bool(0.3):
+        if self.make_random_bool(0.3):
             second = self.add_comparison(leaf, self.add_scalar(leaf.rank), strides)
             return g.pointwise(self.choose(_P.LOGICAL_AND, _P.LOGICAL_OR), first, second, strides=strides)
-        return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.draw_bool(0.2) else first
+        return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.make_random_bool(0.2) else first
 
     def add_comparison(
         self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None
     ) -> Tensor:
         """Add a comparison, mostly computed in float32, which most engines need."""
-        kind = DataType.FLOAT if self.draw_bool(0.95) else None
+        kind = DataType.FLOAT if self.make_random_bool(0.95) else None
         return self.g.pointwise(mode or self.choose(*COMPARISON_MODES), x, b, strides=strides, compute_type=kind)
 
     def choose_parameters(self, mode: PointwiseMode) -> dict[str, Any]:
         """Return random parameters of an activation, or none."""
-        if self.draw_bool(0.6):
+        if self.make_random_bool(0.6):
             return {}
         name = mode.name
         if name.startswith("RELU"):
-            clip = {"relu_lower_clip_slope": 0.1} if self.draw_bool(0.5) else {"relu_upper_clip": 6.0}
-            return clip | ({"relu_lower_clip": 0.5} if self.draw_bool(0.2) else {})
+            clip = {"relu_lower_clip_slope": 0.1} if self.make_random_bool(0.5) else {"relu_upper_clip": 6.0}
+            return clip | ({"relu_lower_clip": 0.5} if self.make_random_bool(0.2) else {})
         for stem, key in (("ELU", "elu_alpha"), ("SOFTPLUS", "softplus_beta"), ("SWISH", "swish_beta")):
             if name.startswith(stem):
                 return {key: self.choose(0.5, 1.5, 2.0)}
@@ -285,8 +285,8 @@ class RandomGraphBuilder:
     def add_reduction(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
         """Add a reduction over some axes, and return its result in float32, which cuDNN requires."""
         axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
-        if self.draw_bool(0.12):
-            chosen = set(self.random.sample(axes, self.draw_int(1, len(axes))))
+        if self.make_random_bool(0.12):
+            chosen = set(self.random.sample(axes, self.make_random_int(1, len(axes))))
         else:  # columns, rows, or all elements
             rest = {0, *range(2, x.rank)} if x.rank > 3 else set(range(x.rank - 1))
             last = set(range(x.rank)) - rest

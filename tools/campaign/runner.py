@@ -205,7 +205,7 @@ def run_campaign(options: CampaignOptions, output: Path | None = None, resume: P
         record = json.loads(line)
         done.add(record["seed"])
         campaign.add(record)
-    tasks = _draw_seeds_and_families(options, done)
+    tasks = _make_random_seeds_and_families(options, done)
     lock = threading.Lock()
     troubles: list[CudnnBackendError] = []
     until = began + options.seconds
@@ -228,7 +228,7 @@ def run_campaign(options: CampaignOptions, output: Path | None = None, resume: P
     return campaign
 
 
-def _draw_seeds_and_families(options: CampaignOptions, done: set[int]) -> Iterator[tuple[int, str]]:
+def _make_random_seeds_and_families(options: CampaignOptions, done: set[int]) -> Iterator[tuple[int, str]]:
     families = list(options.families or (name for name in GRAPH_FAMILIES if name != "block scale"))
     weights = [FAMILY_WEIGHTS[name] for name in families]
     for seed in itertools.count(options.seed):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...graph.guard import report_line, run_guarded
+from ...graph.guard import call_and_report_errors, report_line
 from ...graph.ir import Graph
 from ...rewrite.changes import Change
 from ...rewrite.solution import ChangeSequence
@@ -44,7 +44,7 @@ def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> C
     if solution is None:
         return Comparison("not compared", "its steps cannot be repeated")
     failed = Comparison("not compared", "the interpreter failed")
-    found = run_guarded("the comparison of results", failed, compare, graph, solution)
+    found = call_and_report_errors("the comparison of results", failed, compare, graph, solution)
     if found.state == "different":
         report_line(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
         return None

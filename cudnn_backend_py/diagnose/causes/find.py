@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from ...graph.guard import collect_reports, report_line, run_guarded
+from ...graph.guard import call_and_report_errors, collect_reports, report_line
 from ...graph.ir import Graph, Op, Parameters
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, find_furthest_reason
@@ -223,7 +223,7 @@ def _apply_message_rules(case: RefusalCase) -> Cause | None:
 
 def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason) -> Cause | None:
     """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message applies."""
-    return run_guarded(f"the rule {get_rule_name(rule)}", None, rule, *given)
+    return call_and_report_errors(f"the rule {get_rule_name(rule)}", None, rule, *given)
 
 
 def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
@@ -238,7 +238,7 @@ def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
 def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause | None:
     """Return the refused unusual properties where no cause was measured or the cause does not cover them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
-    if measured and run_guarded(
+    if measured and call_and_report_errors(
         "the check of the reported properties", True, is_every_set_reported, case, measured.headline
     ):
         return None
@@ -285,7 +285,7 @@ def _add_other_changes(case: RefusalCase, cause: Cause) -> Cause:
     Since
         Any version.
     """
-    return run_guarded("the search for other changes that help", cause, _find_other_changes, case, cause)
+    return call_and_report_errors("the search for other changes that help", cause, _find_other_changes, case, cause)
 
 
 _COMBINABLE_CAUSE_CODES = (
@@ -425,7 +425,7 @@ def list_suspicious_properties(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    s_q = run_guarded("the search for attention sequences", AttentionDims(), find_attention_dims, graph).s_q
+    s_q = call_and_report_errors("the search for attention sequences", AttentionDims(), find_attention_dims, graph).s_q
     if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...errors import GraphError
 from ...system.version import VersionRange, VersionTuple
-from ..guard import run_guarded
+from ..guard import call_and_report_errors
 from ..ir import Graph
 from .known_issue import AttentionUse, KnownIssue, Sharing
 from .measured import MEASURED_ATTENTION
@@ -81,7 +81,7 @@ def find_matching_issues(
 
 def is_issue_applicable(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
     """Return whether the condition of a known issue applies; False if its evaluation fails."""
-    return run_guarded(f"the condition {issue.code}", False, issue.applies_to, use, graph)
+    return call_and_report_errors(f"the condition {issue.code}", False, issue.applies_to, use, graph)
 
 
 def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:

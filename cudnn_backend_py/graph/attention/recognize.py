@@ -13,7 +13,7 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from .. import Graph
-from ..guard import run_guarded
+from ..guard import call_and_report_errors
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from .known_issue import AttentionUse
 from .modifiers import SoftCap
@@ -37,7 +37,7 @@ def read_attention(graph: Graph) -> AttentionUse | None:
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
     """
-    return run_guarded("the reading of attention", None, _read_graph, graph)
+    return call_and_report_errors("the reading of attention", None, _read_graph, graph)
 
 
 def _read_graph(graph: Graph) -> AttentionUse | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...errors import GraphError
 from ...generated.enums import DescriptorType
-from ...graph.guard import iterate_guarded, run_guarded
+from ...graph.guard import call_and_report_errors, iterate_and_report_errors
 from ...graph.ir import Graph, Op, Operation, Tensor
 from ...graph.replace import (
     iterate_all_ops,
@@ -74,7 +74,7 @@ class Change(HtmlDisplay):
         make = self.made
         if not callable(make):
             return make
-        return run_guarded(f"the change {self.kind}", None, lambda: try_to_make_graph(make)) or ()
+        return call_and_report_errors(f"the change {self.kind}", None, lambda: try_to_make_graph(make)) or ()
 
     @property
     def graph(self) -> Graph:
@@ -130,7 +130,7 @@ def iterate_changes(graph: Graph, kinds: Collection[str] | None = None) -> Itera
     for kind in CHANGES if kinds is None else kinds:
         maker = CHANGES.get(kind)  # a target or a version is no change of the graph
         titles = set()
-        made = () if maker is None else iterate_guarded(f"the change {kind}", maker, graph)
+        made = () if maker is None else iterate_and_report_errors(f"the change {kind}", maker, graph)
         for change in made:
             if change.title not in titles:
                 titles.add(change.title)

@@ -233,10 +233,11 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
         index = isinstance(op, Pointwise) and (op.mode is _P.GEN_INDEX or kinds <= {_T.INT32, _T.BOOLEAN})
         if kind is None or kind is usual or index or (kind is _T.DOUBLE and kinds == {_T.DOUBLE}):
             continue
+        of_types = f" of {', '.join(sorted(map(format_type, kinds)))}" if usual is _T.INT32 else ""
         yield Deviation(
             f"compute {get_operation_key(op)}",
             "compute type",
-            f"{op.name} ({op.display_name()}) computes in {format_type(kind)}",
+            f"{op.name} ({op.display_name()}{of_types}) computes in {format_type(kind)}",
             format_type(usual),
             f"{op.name}: computation in {format_type(kind)} -> {format_type(usual)}",
             "changes numerics",

@@ -191,7 +191,7 @@ class PerturbedRun(Run):
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
         return most * self._rule.summed_terms * self._rule.accumulator_roundoff <= 0.5
 
-    def _draw_noise(self, shape: tuple[int, ...]) -> FloatArray:
+    def _make_random_noise(self, shape: tuple[int, ...]) -> FloatArray:
         """Return random numbers between 0.5 and 1 with random sign."""
         assert self._noise is not None
         count = math.prod(shape)
@@ -213,13 +213,13 @@ class PerturbedRun(Run):
             if rule.narrow_type is DataType.FLOAT and self._sign < 0:
                 moved = held
             else:
-                moved = np.where(held == values, moved, moved * (1 + step * self._draw_noise(moved.shape)))
+                moved = np.where(held == values, moved, moved * (1 + step * self._make_random_noise(moved.shape)))
             if rule.narrow_type is not DataType.FLOAT and self._sign < 0:
                 moved = np.where(
                     np.abs(moved) > get_largest_finite(rule.narrow_type), np.copysign(np.inf, moved), moved
                 )
         if rule.input_change:
-            moved = moved * (1 + rule.input_change * self._draw_noise(moved.shape))
+            moved = moved * (1 + rule.input_change * self._make_random_noise(moved.shape))
         if self._flushes_denormals and tensor.data_type is not DataType.DOUBLE:
             moved = np.where(np.abs(moved) < _SMALLEST_NORMAL_FLOAT32, np.copysign(0.0, moved), moved)
             if (
@@ -276,7 +276,7 @@ class PerturbedRun(Run):
         if rule.output_change or rule.absolute_change:
             small = rule.absolute_change * self._compute_error_scale(op, values)
             shift = rule.output_change * np.abs(values) + small
-            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw_noise(np.shape(shift))
+            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._make_random_noise(np.shape(shift))
             if (
                 self._has_zero_slopes
             ):  # a kernel's sigmoid is 0 where its tanh is -1, and its exp(x) - 1 where exp(x) is 1
@@ -304,7 +304,7 @@ class PerturbedRun(Run):
     def _perturb_output(self, values: FloatArray, data_type: DataType) -> FloatArray:
         rule = self._rule
         if rule.output_change:
-            values = values * (1 + rule.output_change * self._draw_noise(values.shape))
+            values = values * (1 + rule.output_change * self._make_random_noise(values.shape))
         return values if rule.output_change >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
 
     def _perturb_float32_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
@@ -312,7 +312,9 @@ class PerturbedRun(Run):
         inexact = values.astype(np.float32) != values
         if data_type is DataType.DOUBLE or not inexact.any():
             return values
-        shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDING_FACTOR * self._draw_noise(values.shape)
+        shift = (
+            np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDING_FACTOR * self._make_random_noise(values.shape)
+        )
         return np.where(inexact & np.isfinite(values), values + shift, values)
 
     def _perturb_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
@@ -324,7 +326,7 @@ class PerturbedRun(Run):
             np.maximum(np.abs(values) * get_unit_roundoff(data_type), compute_half_smallest_positive(data_type))
             * ROUNDING_FACTOR
         )
-        return np.where(inexact, values + shift * self._draw_noise(values.shape), values)
+        return np.where(inexact, values + shift * self._make_random_noise(values.shape), values)
 
 
 class _Float32Run(Run):

@@ -61,17 +61,17 @@ def make_class_plan(
     )
 
 
-def draw_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
+def make_random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     """Return random lengths, among which 0, 1 and the bound are frequent."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def draw_calls(kind: CallKind, count: int, bounds: ShapeClassBounds = BOUNDS) -> Iterator[ShapeClassCall]:
+def make_random_calls(kind: CallKind, count: int, bounds: ShapeClassBounds = BOUNDS) -> Iterator[ShapeClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[BatchLayout, ...] = ("packed", "dense", "padded")
     for number in range(count):
         batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
-        lens_q = draw_lengths(rng, batch, bounds.q)
+        lens_q = make_random_lengths(rng, batch, bounds.q)
         # With a bottom-right mask, rows beyond all keys attend to none; without keys, statistics ignore the sink.
         least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
         lens_kv = [rng.randint(own, bounds.kv) for own in least]
@@ -97,7 +97,7 @@ def check_results(call: ShapeClassCall, *, backward: bool) -> None:
 def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ShapeClassBounds) -> None:
     kind = CALL_KINDS[name]
     forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
-    for call in draw_calls(kind, 12, bounds):
+    for call in make_random_calls(kind, 12, bounds):
         run_call(call, forward)
         run_call(call, backward)
         check_results(call, backward=False)

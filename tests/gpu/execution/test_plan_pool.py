@@ -48,7 +48,7 @@ def build_exact_plan(length: int, gpu: Target, **options: Any) -> Executable:
     return Executable(build(graph, gpu, **options), workspace="torch", check=False)
 
 
-def draw_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
+def make_random_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
     """Return q, k, v and o [b, h, s, d] stored as b, s, h, d, and statistics stored as b, s, h."""
 
     def random_tensor() -> Any:
@@ -73,7 +73,7 @@ def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Ta
     results = []
     for length in range(64, 96):
         held = pool.get_or_build(length, lambda length=length: build_exact_plan(length, gpu, cache=False))  # type: ignore[misc]
-        given = draw_tensors(length)
+        given = make_random_tensors(length)
         torch.cuda._sleep(2_000_000)  # so that no work has run when the plan is to be evicted
         held.plan(given["q"], given["k"], given["v"], given["o"])
         results.append(given)
@@ -86,7 +86,7 @@ def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Ta
 def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: Target) -> None:
     held = pool.get_or_build(64, lambda: build_exact_plan(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
-    given = draw_tensors(64)
+    given = make_random_tensors(64)
     others = [build_exact_plan(length, gpu) for length in (65, 66, 67)]
     held.plan(given["q"], given["k"], given["v"], given["o"])  # loads the kernel, for which CUDA may wait for the GPU
     torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
     )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
-    given = draw_tensors(100)
+    given = make_random_tensors(100)
     strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
     held.plan({name: given[name] for name in held.plan.names}, Sequences(2, 100, 100), strides)
     torch.cuda.synchronize()
@@ -141,7 +141,7 @@ def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) 
     run = plan(CALL_KIND.make_problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
-    given, other = draw_tensors(100), draw_tensors(300)
+    given, other = make_random_tensors(100), make_random_tensors(300)
     given["k"], given["v"] = (given[name][:, :2] for name in "kv")
     other["k"], other["v"] = (other[name][:, :2] for name in "kv")
     run(**given)
@@ -175,7 +175,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
     assert len(pool) == 3
     held = pool.find(205)
     assert held is not None
-    given = draw_tensors(205)
+    given = make_random_tensors(205)
     held.plan(given["q"], given["k"], given["v"], given["o"])
     assert is_right_output(given)
 
@@ -186,7 +186,7 @@ def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
     for batch, length in ((1, 64), (3, 100), (2, 700), (5, 1), (3, 100)):
-        given = draw_tensors(length, batch)
+        given = make_random_tensors(length, batch)
         run(**given)
         assert is_right_output(given)
         assert not bool(given["stats"].isnan().any())
@@ -197,7 +197,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
     for _ in range(CALLS_IN_A_ROW + 1):
-        given = draw_tensors(123)
+        given = make_random_tensors(123)
         run(**given)
     assert pool.wait()
     run(**given)
@@ -215,8 +215,8 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built(gpu: Target) -
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
-    run(**draw_tensors(1000, 8))
-    given = draw_tensors(70)
+    run(**make_random_tensors(1000, 8))
+    given = make_random_tensors(70)
     run(**given)
     assert is_right_output(given)
     assert pool.wait()
@@ -241,11 +241,11 @@ def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**draw_tensors(100, heads=2))
+        run(**make_random_tensors(100, heads=2))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**draw_tensors(100) | {"v": draw_tensors(90)["v"]})
+        run(**make_random_tensors(100) | {"v": make_random_tensors(90)["v"]})
     with pytest.raises(UsageError, match="missing-buffer"):
-        run(**{name: x for name, x in draw_tensors(100).items() if name != "k"})
+        run(**{name: x for name, x in make_random_tensors(100).items() if name != "k"})
 
 
 @pytest.mark.alone
@@ -256,7 +256,7 @@ def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
     seen = []
     for number in range(4000):
         length, batch = 1 + number * 7919 % 997, 1 + number % 4
-        given = draw_tensors(length, batch, 2)
+        given = make_random_tensors(length, batch, 2)
         run(**given)
         if number in (1000, 2000, 3000, 3999):
             torch.cuda.synchronize()
@@ -271,10 +271,10 @@ def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
 def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
-    run(**draw_tensors(1024, 3, 2))
+    run(**make_random_tensors(1024, 3, 2))
     took = []
     for length in range(900, 1000):
-        given = draw_tensors(length, 3, 2)
+        given = make_random_tensors(length, 3, 2)
         start = time.perf_counter()
         run(**given)
         took.append(time.perf_counter() - start)
@@ -292,7 +292,7 @@ def test_threads_share_a_pool(gpu: Target) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             for number in range(30):
                 length = 40 + (seed * 31 + number * 17) % 200
-                given = draw_tensors(length)
+                given = make_random_tensors(length)
                 run(**given)
                 torch.cuda.current_stream().synchronize()
                 if not is_right_output(given):

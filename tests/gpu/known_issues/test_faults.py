@@ -99,7 +99,7 @@ def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], lim
     return "; ".join(words) or RIGHT
 
 
-def draw_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
+def make_random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Return random values for the tensors that a graph reads."""
     rng = np.random.default_rng(seed)
     written = {tensor.uid for tensor in graph.outputs}
@@ -130,7 +130,7 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
 
 def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
     """Describe how the results of a graph differ from those of the interpreter."""
-    values = draw_inputs(graph)
+    values = make_random_inputs(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
     except LookupError as error:
@@ -168,7 +168,7 @@ def run_strongly_negative_scores(which: str) -> str:
 def run_empty_sequence(length: int) -> str:
     """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
-    values = draw_inputs(graph)
+    values = make_random_inputs(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
     got = run_graph(graph, shared_target(), values)["o"]
     return f"o: NaN ({np.isnan(got).mean():.0%})" if np.isnan(got).any() else RIGHT
@@ -188,7 +188,7 @@ def reuse_cached_kernel(*, shared: bool) -> str:
             cache = Descriptor(DescriptorType.KERNEL_CACHE, on=target.library)
             cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph.descriptor).finalize()
         plan = build_plan(operation_graph.heuristics("A").configs[0], kernel_cache=cache)
-        values = draw_inputs(graph)
+        values = make_random_inputs(graph)
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
         exact = reference.forward(values["q"], values["k"].swapaxes(2, 3), values["v"])
@@ -201,7 +201,7 @@ def run_depthwise_convolutions_in_turn() -> str:
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = make_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
-        values = draw_inputs(graph, size)
+        values = make_random_inputs(graph, size)
         said = describe_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
             return f"size {size}: {said}"
@@ -256,7 +256,7 @@ def run_nan_after_sequence_end(which: str) -> str:
 def run_gathered_moe_matmul(which: str) -> str:
     """Compare an MoE matmul over rows that are gathered by indices."""
     graph = get_example_graph("moe-gather-32-bits", which)
-    values = draw_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
+    values = make_random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
     return describe_difference(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
 

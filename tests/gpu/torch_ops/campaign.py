@@ -116,13 +116,21 @@ def _compute_quantiles(values: list[float]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in at.items() if ordered}
 
 
-def _draw_log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
+def _make_random_log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
     """Return a random number between two bounds, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def _draw_length(rng: random.Random, most: int) -> int:
-    return rng.choice((0, 1, _draw_log_uniform(rng, most), _draw_log_uniform(rng, most), _draw_log_uniform(rng, most)))
+def _make_random_length(rng: random.Random, most: int) -> int:
+    return rng.choice(
+        (
+            0,
+            1,
+            _make_random_log_uniform(rng, most),
+            _make_random_log_uniform(rng, most),
+            _make_random_log_uniform(rng, most),
+        )
+    )
 
 
 class RandomInputs:
@@ -132,15 +140,15 @@ class RandomInputs:
         self.torch, self.type = torch, getattr(torch, kind)
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def draw_normal(self, *dims: int, dtype: Any = None) -> Any:
+    def make_random_normal(self, *dims: int, dtype: Any = None) -> Any:
         """Return normally distributed numbers in the type of Q, or in another type."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
-    def draw_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
+    def make_random_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
         """Return a random [b, h, s, d] tensor in the requested layout."""
         if layout == "bhsd":
-            return self.draw_normal(b, h, s, d)
-        return self.draw_normal(b, s, h, d).transpose(1, 2)
+            return self.make_random_normal(b, h, s, d)
+        return self.make_random_normal(b, s, h, d).transpose(1, 2)
 
     def make_int32_tensor(self, values: list[int]) -> Any:
         """Return these integers as an int32 tensor."""
@@ -164,15 +172,15 @@ def _time_call(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     return found, (time.perf_counter() - begin) * 1e3
 
 
-def draw_dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE_OPTIONS)) -> dict[str, Any]:
+def make_random_dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE_OPTIONS)) -> dict[str, Any]:
     """Return a random problem of dense tensors."""
     name = rng.choice(names)
     while True:
-        b, s_q = _draw_log_uniform(rng, 32), _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)
-        s_kv = s_q if rng.random() < 0.7 else _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)
+        b, s_q = _make_random_log_uniform(rng, 32), _make_random_log_uniform(rng, MAX_SEQUENCE_LENGTH)
+        s_kv = s_q if rng.random() < 0.7 else _make_random_log_uniform(rng, MAX_SEQUENCE_LENGTH)
         if b * s_q * s_kv <= 1 << 22:
             break
-    lengths = [[_draw_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
+    lengths = [[_make_random_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
     return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
 
 
@@ -184,17 +192,17 @@ def run_dense(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shap
     b, s_q, s_kv = p["batch"], p["seq_q"], p["seq_kv"]
     if layout == "packed":
         s_kv = s_q
-        q, k, v = (x.transpose(1, 2) for x in new.draw_normal(b, s_q, 3, heads, d).unbind(2))
+        q, k, v = (x.transpose(1, 2) for x in new.make_random_normal(b, s_q, 3, heads, d).unbind(2))
     else:
-        q = new.draw_heads(b, heads, s_q, d, layout)
-        k, v = (new.draw_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
-    d_o, inputs, others = new.draw_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
+        q = new.make_random_heads(b, heads, s_q, d, layout)
+        k, v = (new.make_random_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
+    d_o, inputs, others = new.make_random_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
     if options.pop("lengths", False):
         others = {"len_q": new.make_int32_tensor(p["lengths"][0]), "len_kv": new.make_int32_tensor(p["lengths"][1])}
     if options.pop("bias", False):
-        inputs["bias"] = new.draw_normal(1, heads, s_q, s_kv)
+        inputs["bias"] = new.make_random_normal(1, heads, s_q, s_kv)
     if options.pop("sink", False):
-        inputs["sink"] = new.draw_normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.make_random_normal(heads, dtype=torch.float32)
     slopes = {}
     if options.pop("alibi", False):
         slopes["alibi_slopes"] = 2.0 ** -torch.arange(1, heads + 1, device="cuda", dtype=torch.float32)
@@ -221,13 +229,13 @@ def run_dense(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shap
     record.parts["dense"]["host_ms"].append(host_backward)
 
 
-def draw_varlen_problem(rng: random.Random) -> dict[str, Any]:
+def make_random_varlen_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem of packed tokens."""
     name = rng.choice(list(VARLEN_OPTIONS))
-    b = _draw_log_uniform(rng, 16)
-    many_q = [_draw_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
+    b = _make_random_log_uniform(rng, 16)
+    many_q = [_make_random_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
     same = rng.random() < 0.6
-    many_kv = many_q if same else [_draw_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
+    many_kv = many_q if same else [_make_random_length(rng, MAX_SEQUENCE_LENGTH // 2) for _ in range(b)]
     return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
 
 
@@ -237,14 +245,14 @@ def run_varlen(torch: Any, p: dict[str, Any], record: CampaignRecord | None, sha
     options = dict(options)
     new = RandomInputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
-    q, d_o = (new.draw_normal(sum(many_q), heads, d) for _ in range(2))
+    q, d_o = (new.make_random_normal(sum(many_q), heads, d) for _ in range(2))
     inputs = {
         "q": q,
-        "k": new.draw_normal(sum(many_kv), kv_heads, d),
-        "v": new.draw_normal(sum(many_kv), kv_heads, d),
+        "k": new.make_random_normal(sum(many_kv), kv_heads, d),
+        "v": new.make_random_normal(sum(many_kv), kv_heads, d),
     }
     if options.pop("sink", False):
-        inputs["sink"] = new.draw_normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.make_random_normal(heads, dtype=torch.float32)
     for x in inputs.values():
         x.requires_grad_(True)
     cu_q, cu_kv = (new.make_int32_tensor([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
@@ -289,15 +297,23 @@ def run_varlen(torch: Any, p: dict[str, Any], record: CampaignRecord | None, sha
     record.parts["varlen"]["host_ms"].append(host_backward)
 
 
-def draw_paged_problem(rng: random.Random) -> dict[str, Any]:
+def make_random_paged_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem with paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
     name, way = rng.choice(list(PAGED_OPTIONS)), rng.choice(("decode", "chunk", "packed"))
-    b = _draw_log_uniform(rng, 32)
-    chunk = 1 if way == "decode" else _draw_log_uniform(rng, 256, 2)
-    many_q = [chunk] * b if way != "packed" else [_draw_length(rng, 256) for _ in range(b)]
+    b = _make_random_log_uniform(rng, 32)
+    chunk = 1 if way == "decode" else _make_random_log_uniform(rng, 256, 2)
+    many_q = [chunk] * b if way != "packed" else [_make_random_length(rng, 256) for _ in range(b)]
     # The queries' own keys are in the pages; some sequences have only those, some none at all.
     many_kv = [
-        n + rng.choice((0, 1, _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH), _draw_log_uniform(rng, MAX_SEQUENCE_LENGTH)))
+        n
+        + rng.choice(
+            (
+                0,
+                1,
+                _make_random_log_uniform(rng, MAX_SEQUENCE_LENGTH),
+                _make_random_log_uniform(rng, MAX_SEQUENCE_LENGTH),
+            )
+        )
         for n in many_q
     ]
     if rng.random() < 0.2 and "causal" not in PAGED_OPTIONS[name][0]:
@@ -312,12 +328,12 @@ def run_paged(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shap
     new = RandomInputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
-    k, v = (new.draw_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
+    k, v = (new.make_random_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
     # The same pages for every problem of a kind, as in a server: few of them are used.
     k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
-    q = new.draw_heads(b, heads, longest, d, "bshd")
-    more = {"sink": new.draw_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
+    q = new.make_random_heads(b, heads, longest, d, "bshd")
+    more = {"sink": new.make_random_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
     packed: dict[str, Any] = {}
     given = q.transpose(1, 2)
     if p["way"] == "packed":
@@ -365,11 +381,11 @@ def decode_long_sequences(torch: Any, record: CampaignRecord) -> None:
     rng = random.Random(64)
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
         new = RandomInputs(torch, "bfloat16", heads + page_size)
-        many = [32768, 1, 2, *(_draw_log_uniform(rng, 32768) for _ in range(61))]
-        k, v = (new.draw_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
+        many = [32768, 1, 2, *(_make_random_log_uniform(rng, 32768) for _ in range(61))]
+        k, v = (new.make_random_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
         k_pages, table = fill_pages(k, many, page_size, 7, 1)
         v_pages, _ = fill_pages(v, many, page_size, 7, 1)
-        q, lens = new.draw_normal(64, 1, heads, d), new.make_int32_tensor(many)
+        q, lens = new.make_random_normal(64, 1, heads, d), new.make_int32_tensor(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
         (o, stats), host = _time_call(
             torch,
@@ -392,9 +408,9 @@ def decode_long_sequences(torch: Any, record: CampaignRecord) -> None:
 
 
 CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
-    "dense": (draw_dense_problem, run_dense, 1000),
-    "varlen": (draw_varlen_problem, run_varlen, 500),
-    "paged": (draw_paged_problem, run_paged, 500),
+    "dense": (make_random_dense_problem, run_dense, 1000),
+    "varlen": (make_random_varlen_problem, run_varlen, 500),
+    "paged": (make_random_paged_problem, run_paged, 500),
 }
 
 
@@ -498,7 +514,7 @@ def _run_part(
 ) -> None:
     make, run, count = CAMPAIGN_PARTS[part]
     if name:
-        make = partial(draw_dense_problem, names=(name,))
+        make = partial(make_random_dense_problem, names=(name,))
 
     def build_plans(problem: dict[str, Any]) -> None:
         try:

@@ -37,7 +37,7 @@ def make_int32_tensor(values: list[int], device: str = "cuda") -> Any:
     return torch.tensor(values, device=device, dtype=torch.int32)
 
 
-def draw_half(*dims: int, device: str = "cuda") -> Any:
+def make_random_half(*dims: int, device: str = "cuda") -> Any:
     return torch.randn(dims, device=device, dtype=torch.half)
 
 
@@ -52,21 +52,21 @@ PLAIN_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, True, None, 
 def test_operators_pass_opcheck(form: str) -> None:
     operator = torch.ops.cudnn_backend.sdpa_forward.default
     if form == "dense":
-        q, k, v = (draw_half(2, 100, 4, 64).transpose(1, 2).requires_grad_(True) for _ in range(3))
+        q, k, v = (make_random_half(2, 100, 4, 64).transpose(1, 2).requires_grad_(True) for _ in range(3))
         given = make_operator_arguments(
             True, PLAIN_OPTIONS._replace(right_bound=0), q=q, k=k, v=v, sink=torch.randn(4, device="cuda")
         )
     elif form == "packed":
-        q, k, v = (draw_half(100, 4, 64).requires_grad_(True) for _ in range(3))
+        q, k, v = (make_random_half(100, 4, 64).requires_grad_(True) for _ in range(3))
         cu = make_int32_tensor([0, 30, 30, 100])
         options = PLAIN_OPTIONS._replace(right_bound=0, max_q=70, max_kv=70)
         given = make_operator_arguments(True, options, q=q, k=k, v=v, cu_seqlens_q=cu, cu_seqlens_k=cu)
     elif form == "paged":
-        q, k = draw_half(2, 1, 4, 64).transpose(1, 2), draw_half(9, 2, 16, 64)
+        q, k = make_random_half(2, 1, 4, 64).transpose(1, 2), make_random_half(9, 2, 16, 64)
         table, lens = make_int32_tensor([1, 2, 5, 7]).view(2, 2), make_int32_tensor([30, 2])
         given = make_operator_arguments(True, PLAIN_OPTIONS, q=q, k=k, v=k, block_table=table, seq_len_kv=lens)
     else:
-        q = draw_half(2, 64, 4, 128).to(torch.float8_e4m3fn).transpose(1, 2)
+        q = make_random_half(2, 64, 4, 128).to(torch.float8_e4m3fn).transpose(1, 2)
         given = make_operator_arguments(
             True, PLAIN_OPTIONS, q=q, k=q, v=q, **dict.fromkeys(SCALES, torch.ones(1, device="cuda"))
         )
@@ -79,7 +79,7 @@ def test_operators_pass_opcheck(form: str) -> None:
 
 
 def test_backward_operators_pass_opcheck() -> None:
-    q, k, v, d_o = (draw_half(2, 100, 4, 64).transpose(1, 2) for _ in range(4))
+    q, k, v, d_o = (make_random_half(2, 100, 4, 64).transpose(1, 2) for _ in range(4))
     sink = torch.randn(4, device="cuda")
     options = PLAIN_OPTIONS._replace(right_bound=0)
     forward = torch.ops.cudnn_backend.sdpa_forward(*make_operator_arguments(True, options, q=q, k=k, v=v, sink=sink))
@@ -94,7 +94,7 @@ def test_backward_operators_pass_opcheck() -> None:
 def test_gradients_of_packed_attention_agree_with_finite_differences() -> None:
     """A small step along each gradient must change the result of packed attention as the gradient predicts."""
     many = [60, 0, 1, 100]
-    q, k, v, d_o = (draw_half(161, 4, 64) for _ in range(4))
+    q, k, v, d_o = (make_random_half(161, 4, 64) for _ in range(4))
     cu = make_int32_tensor([0, 60, 60, 61, 161])
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
 
@@ -125,8 +125,8 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
     for many in ([60, 3, 100], [7, 200, 33], [1, 2, 300]):
-        inputs = [draw_half(sum(many), 4, 64).requires_grad_(True) for _ in range(3)]
-        d_o = draw_half(sum(many), 4, 64)
+        inputs = [make_random_half(sum(many), 4, 64).requires_grad_(True) for _ in range(3)]
+        d_o = make_random_half(sum(many), 4, 64)
         o = step(*inputs, make_int32_tensor([sum(many[:i]) for i in range(4)]), max(many))
         grads = torch.autograd.grad(o, inputs, d_o)
         wide = {name: unpack_tokens(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
@@ -151,13 +151,13 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
         return attention_with_kvcache(q, k, v, table, lens, causal=True)
 
     for b, s in ((2, 50), (3, 70), (5, 200)):
-        q, k, v = (draw_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
+        q, k, v = (make_random_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
         want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
         assert compute_frobenius_error(dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)
-        q = draw_half(b, 1, 4, 64)
+        q = make_random_half(b, 1, 4, 64)
         want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
         assert (
             compute_frobenius_error(
@@ -175,7 +175,7 @@ def test_torch_compile_with_cudagraphs_captures_the_operators(policy: str) -> No
         lambda q, k, v: attention(q, k, v, causal=True, shapes=policy) * 2, backend="cudagraphs", dynamic=False
     )
     for _ in range(5):
-        q, k, v = (draw_half(2, 150, 4, 64).transpose(1, 2) for _ in range(3))
+        q, k, v = (make_random_half(2, 150, 4, 64).transpose(1, 2) for _ in range(3))
         torch.compiler.cudagraph_mark_step_begin()
         with torch.no_grad():
             found = compiled(q, k, v).clone()
@@ -189,7 +189,7 @@ def test_torch_compile_with_cudagraphs_captures_the_operators(policy: str) -> No
 
 def test_compiled_operators_write_the_out_tensor() -> None:
     torch._dynamo.reset()
-    q, k, v = (draw_half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
+    q, k, v = (make_random_half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
     out = torch.empty_like(q)
     compiled = torch.compile(
         lambda q, k, v, out: attention(q, k, v, out=out, shapes="any"), fullgraph=True, backend="aot_eager"
@@ -209,7 +209,7 @@ def test_autocast_casts_the_inputs_of_the_operators() -> None:
         )
         paged = attention_with_kvcache(
             q[:, :, :1].transpose(1, 2),
-            *(draw_half(8, 16, 4, 64) for _ in range(2)),
+            *(make_random_half(8, 16, 4, 64) for _ in range(2)),
             make_int32_tensor([0, 1, 2, 3]).view(2, 2),
             make_int32_tensor([9, 20]),
         )
@@ -224,7 +224,7 @@ def test_autocast_casts_the_inputs_of_the_operators() -> None:
 
 
 def test_operators_run_on_the_current_stream() -> None:
-    q, k, v = (draw_half(300, 4, 64) for _ in range(3))
+    q, k, v = (make_random_half(300, 4, 64) for _ in range(3))
     cu = make_int32_tensor([0, 100, 300])
     want = attention_varlen(q, k, v, cu, None, 200, causal=True)
     fresh, fresh_cu = torch.zeros_like(q), torch.zeros_like(cu)
@@ -245,7 +245,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
     cases = []
     for i in range(4):
         many = [50 * (i + 1), 300 - 50 * i]
-        q, k, v = (draw_half(sum(many), 4, 64) for _ in range(3))
+        q, k, v = (make_random_half(sum(many), 4, 64) for _ in range(3))
         cu = make_int32_tensor([0, many[0], sum(many)])
         cases.append((many, q, k, v, cu, attention_varlen(q, k, v, cu, None, 300, causal=True)))
     torch.cuda.synchronize()
@@ -264,7 +264,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
 def test_two_gpus_are_supported(shapes: str) -> None:
     """Each call runs on the GPU of its tensors, regardless of the current GPU."""
     for device in ("cuda:1", "cuda:0", "cuda:1"):
-        q, k, v, d_o = (draw_half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
+        q, k, v, d_o = (make_random_half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
         inputs = [x.requires_grad_(True) for x in (q, k, v)]
         o = attention(*inputs, causal=True, shapes=shapes)
         grads = torch.autograd.grad(o, inputs, d_o)
@@ -273,7 +273,7 @@ def test_two_gpus_are_supported(shapes: str) -> None:
         for x, name in zip((o, *grads), ("o", "dq", "dk", "dv"), strict=True):
             assert compute_frobenius_error(x, want[name]) < 4e-3
         many = [30, 70]
-        packed = [draw_half(100, 4, 64, device=device) for _ in range(3)]
+        packed = [make_random_half(100, 4, 64, device=device) for _ in range(3)]
         o = attention_varlen(*packed, make_int32_tensor([0, 30, 100], device), None, 70, shapes=shapes)
         wide = [unpack_tokens(x, many, 70).double() for x in packed]
         lens = make_int32_tensor(many, device)
@@ -289,7 +289,7 @@ def test_two_gpus_are_supported(shapes: str) -> None:
 def test_tensors_of_two_gpus_are_refused() -> None:
     from cudnn_backend_py import UsageError
 
-    q = draw_half(2, 4, 64, 64)
+    q = make_random_half(2, 4, 64, 64)
     with pytest.raises(UsageError, match="k is on cuda:1, q on cuda:0"):
         attention(q, q.to("cuda:1"), q)
     packed = q.transpose(1, 2).flatten(0, 1)
@@ -298,6 +298,6 @@ def test_tensors_of_two_gpus_are_refused() -> None:
 
 
 def test_the_drop_in_replacement_uses_the_shape_policy() -> None:
-    q, k, v = (draw_half(2, 4, 77, 64) for _ in range(3))
+    q, k, v = (make_random_half(2, 4, 77, 64) for _ in range(3))
     want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert compute_frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

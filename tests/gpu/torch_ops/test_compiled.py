@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from cudnn_backend_py.execution.buffers import find_exchange  # noqa: E402
+from cudnn_backend_py.execution.buffers import find_dlpack_exchange  # noqa: E402
 from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
@@ -172,7 +172,7 @@ def test_the_tensor_reader_and_dlpack_agree(
     monkeypatch.setattr(
         "cudnn_backend_py.execution.buffers._compiled_readers", {}
     )  # a step that is in use reads in place
-    found = find_exchange(torch.Tensor)
+    found = find_dlpack_exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))

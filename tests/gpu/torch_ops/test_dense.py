@@ -35,7 +35,9 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     set_shapes(former)
 
 
-def draw_inputs(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D) -> list[Any]:
+def make_random_inputs(
+    kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D
+) -> list[Any]:
     """Return q, k, v and the gradient of the output; q, k, v need gradients."""
     torch.manual_seed(7)
     found = []
@@ -85,7 +87,7 @@ DENSE_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", DENSE_CASES)
 def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
     how, options = DENSE_CASES[case]
-    *inputs, d_o = draw_inputs(kind, **how)
+    *inputs, d_o = make_random_inputs(kind, **how)
     o = scaled_dot_product_attention(*inputs, **options)
     assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
     check_errors(
@@ -108,7 +110,7 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
 
 @pytest.mark.parametrize("how", ["expanded", "misaligned", "scattered"])
 def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
-    *inputs, d_o = draw_inputs("float16")
+    *inputs, d_o = make_random_inputs("float16")
     q, k, v = (x.detach() for x in inputs)
     if how == "expanded":
         v = v[:, :1].expand(-1, H, -1, -1)
@@ -126,7 +128,7 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
 
 @pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
 def test_dense_attention_applies_a_bool_mask(dims: tuple[int, ...]) -> None:
-    *inputs, d_o = draw_inputs("float16")
+    *inputs, d_o = make_random_inputs("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
     want = compute_float32_reference(inputs, d_o, attn_mask=mask)
@@ -134,7 +136,7 @@ def test_dense_attention_applies_a_bool_mask(dims: tuple[int, ...]) -> None:
 
 
 def test_dense_attention_computes_the_gradient_of_a_float_mask() -> None:
-    *inputs, d_o = draw_inputs("float16")
+    *inputs, d_o = make_random_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
     check_errors(
@@ -144,7 +146,7 @@ def test_dense_attention_computes_the_gradient_of_a_float_mask() -> None:
 
 def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
     """Measure with the operator itself how much a step along the gradient changes the result."""
-    *inputs, d_o = draw_inputs("float16")
+    *inputs, d_o = make_random_inputs("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)
     for index, gradient in enumerate(gradients):
@@ -161,7 +163,7 @@ def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
 
 
 def test_stats_padding_and_sink_are_right() -> None:
-    q, k, v, d_o = draw_inputs("float16")
+    q, k, v, d_o = make_random_inputs("float16")
     lens = torch.tensor([S, 100], device="cuda", dtype=torch.int32)
     o, stats = attention(q, k, v, seq_len_q=lens, seq_len_kv=lens, return_stats=True)
     scores = (q.detach().float() @ k.detach().float().transpose(2, 3)) / math.sqrt(D)
@@ -179,7 +181,7 @@ def test_stats_padding_and_sink_are_right() -> None:
 
 
 def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() -> None:
-    q, k, _, d_o = draw_inputs("float16")
+    q, k, _, d_o = make_random_inputs("float16")
     v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
     results = []
     for seed in (1, 1, 2):
@@ -198,7 +200,7 @@ def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() 
 
 
 def test_deterministic_backward_is_repeatable() -> None:
-    q, k, v, d_o = draw_inputs("float16", layout="bshd")
+    q, k, v, d_o = make_random_inputs("float16", layout="bshd")
     torch.use_deterministic_algorithms(True)
     try:
         runs = [torch.autograd.grad(scaled_dot_product_attention(q, k, v), (q, k, v), d_o) for _ in range(5)]
@@ -217,7 +219,7 @@ def test_dense_attention_compiles_as_one_graph(dynamic: bool) -> None:
         return scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
     torch._dynamo.reset()
-    *inputs, d_o = draw_inputs("float16", layout="bshd")
+    *inputs, d_o = make_random_inputs("float16", layout="bshd")
     o = compiled_attention(*inputs)
     plain = scaled_dot_product_attention(inputs[0] * 2, *inputs[1:], is_causal=True) + 1
     assert torch.equal(o, plain)
@@ -227,7 +229,7 @@ def test_dense_attention_compiles_as_one_graph(dynamic: bool) -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
-    q, k, v, _ = draw_inputs("float16", kv_heads=2, layout="bshd")
+    q, k, v, _ = make_random_inputs("float16", kv_heads=2, layout="bshd")
     rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
     empty = [None] * (len(TENSORS) - 4)
     options = (None, dropout, None, 0, False, None, True, None, None, policy)
@@ -236,7 +238,7 @@ def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
 
 
 def test_calls_are_captured_in_a_cuda_graph() -> None:
-    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in make_random_inputs("float16"))
     scaled_dot_product_attention(q, k, v)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -251,7 +253,7 @@ def test_calls_are_captured_in_a_cuda_graph() -> None:
 
 
 def test_dense_attention_runs_on_the_current_stream() -> None:
-    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in make_random_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     fresh = torch.zeros_like(q)
     torch.cuda.synchronize()
@@ -292,7 +294,7 @@ def test_threads_use_separate_streams() -> None:
 
 
 def test_operators_and_the_compiled_step_give_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    *inputs, d_o = draw_inputs("float16", layout="bshd")
+    *inputs, d_o = make_random_inputs("float16", layout="bshd")
     found = []
     for way in ("short", "operator"):
         if way == "operator":
@@ -314,7 +316,7 @@ def test_dispatch_modes_and_transforms_see_the_operators() -> None:
             names.append(func.name())
             return func(*args, **(kwargs or {}))
 
-    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in make_random_inputs("float16"))
     want = attention(q, k, v)
     assert not names
     with RecordingMode():
@@ -328,7 +330,7 @@ def test_dispatch_modes_and_transforms_see_the_operators() -> None:
 
 
 def test_unsupported_arguments_are_reported() -> None:
-    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in make_random_inputs("float16"))
     wrong: list[tuple[type[Exception], str, Any]] = [
         (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),
         (UsageError, "k is on cpu, q on cuda:0", lambda: scaled_dot_product_attention(q, k.cpu(), v)),
@@ -346,14 +348,14 @@ def test_unsupported_arguments_are_reported() -> None:
 
 
 def test_a_second_derivative_is_refused() -> None:
-    q, k, v, _ = draw_inputs("float16")
+    q, k, v, _ = make_random_inputs("float16")
     (gradient,) = torch.autograd.grad(scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
     with pytest.raises(UsageError, match="no second derivative"):
         gradient.sum().backward()
 
 
 def test_plans_of_dense_attention_can_be_released() -> None:
-    q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
+    q, k, v, _ = (x.detach() for x in make_random_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     clear_plans()
     assert torch.equal(scaled_dot_product_attention(q, k, v), want)

@@ -31,7 +31,7 @@ def make_int32_tensor(values: list[int]) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
-def draw_paged_inputs(
+def make_random_paged_inputs(
     many_kv: list[int], longest_q: int, *, heads: int = 8, kv_heads: int = 2, d: int = 64, page_size: int = 16
 ) -> tuple[Any, ...]:
     """Return q, k, v [b, h, s, d], the pages of k and v, and the block table."""
@@ -75,7 +75,7 @@ def test_chunks_of_equal_length_are_right(case: str, chunk: int, shapes: str) ->
     options, masks = PAGED_CASES[case]
     options = add_sink_tensor(options)
     many_kv = [n + chunk for n in KV_LENGTHS]
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, chunk)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs(many_kv, chunk)
     o, stats = attention_with_kvcache(
         q.transpose(1, 2),
         k_pages,
@@ -97,7 +97,7 @@ def test_packed_prefill_is_right(case: str) -> None:
     options = add_sink_tensor(options)
     many_q = [10, 1, 0, 17, 128]
     many_kv = [n + m for n, m in zip(KV_LENGTHS, many_q, strict=True)]
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 128)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs(many_kv, 128)
     cu = make_int32_tensor([sum(many_q[:i]) for i in range(len(many_q) + 1)])
     o, stats = attention_with_kvcache(
         *(pack_tokens(q, many_q), k_pages, v_pages, table, make_int32_tensor(many_kv)),
@@ -114,7 +114,7 @@ def test_packed_prefill_is_right(case: str) -> None:
 @pytest.mark.parametrize("kv_layout", ["NHD", "HND"])
 def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: int) -> None:
     many_kv = [n + 3 for n in KV_LENGTHS]
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 3, page_size=page_size)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs(many_kv, 3, page_size=page_size)
     if kv_layout == "HND":
         k_pages, v_pages = (x.transpose(1, 2).contiguous() for x in (k_pages, v_pages))
     found = attention_with_kvcache(
@@ -128,7 +128,7 @@ def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: 
 
 
 def test_pages_of_k_and_v_share_one_buffer() -> None:
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs(KV_LENGTHS, 1)
     both = torch.stack([k_pages, v_pages], 1)  # [pages, 2, tokens, h, d]
     wide_table = torch.full((len(KV_LENGTHS), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
     wide_table[:, : table.shape[1]] = table
@@ -144,7 +144,7 @@ def test_pages_of_k_and_v_share_one_buffer() -> None:
 @pytest.mark.parametrize("n", [4, 43, 107])
 def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> None:
     """A tile of keys extends beyond the block table's end: pages of other sequences, here NaN, must not contribute."""
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs([n], 3, heads=4, kv_heads=4)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
     o = attention_with_kvcache(
         q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, make_int32_tensor([n]), shapes=shapes
@@ -154,7 +154,7 @@ def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> N
 
 def test_output_of_sequences_without_keys_is_zero() -> None:
     many_kv = [30, 0, 1]
-    q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 1)
+    q, k, v, k_pages, v_pages, table = make_random_paged_inputs(many_kv, 1)
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(many_kv))
     want, _ = compute_reference_result(q, k, v, Masks(), [1] * 3, many_kv)
     assert compute_frobenius_error(o.transpose(1, 2), want) < 2e-3
@@ -162,7 +162,7 @@ def test_output_of_sequences_without_keys_is_zero() -> None:
 
 
 def test_paged_attention_writes_the_out_tensor() -> None:
-    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    q, _, _, k_pages, v_pages, table = make_random_paged_inputs(KV_LENGTHS, 1)
     paged = (q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS))
     want = attention_with_kvcache(*paged)
     out = torch.zeros_like(want)
@@ -172,7 +172,7 @@ def test_paged_attention_writes_the_out_tensor() -> None:
 
 
 def test_backward_pass_of_paged_attention_is_refused() -> None:
-    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    q, _, _, k_pages, v_pages, table = make_random_paged_inputs(KV_LENGTHS, 1)
     o = attention_with_kvcache(
         q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS)
     )
@@ -181,7 +181,7 @@ def test_backward_pass_of_paged_attention_is_refused() -> None:
 
 
 def test_unsupported_arguments_are_reported() -> None:
-    q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
+    q, _, _, k_pages, v_pages, table = make_random_paged_inputs(KV_LENGTHS, 1)
     q, lens = q.transpose(1, 2), make_int32_tensor(KV_LENGTHS)
     call = attention_with_kvcache
     wrong: list[tuple[str, Any]] = [

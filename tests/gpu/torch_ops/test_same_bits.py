@@ -27,7 +27,7 @@ def deterministic_torch() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def draw_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
+def make_random_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
     """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(s)
     dims = (b * s, heads, dim) if packed else (b, s, heads, dim)
@@ -37,7 +37,7 @@ def draw_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool =
 
 def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> TensorTuple:
     """Return the output and the gradients of a causal call."""
-    q, k, v, d_o = draw_inputs(b, s, packed=packed)
+    q, k, v, d_o = make_random_inputs(b, s, packed=packed)
     if packed:
         starts = torch.arange(0, (b + 1) * s, s, device="cuda", dtype=torch.int32)
         o = attention_varlen(q, k, v, starts, None, s, causal=True, **options)
@@ -87,7 +87,7 @@ def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None
 
 def test_results_of_a_repeated_shape_keep_their_bits() -> None:
     clear_plans()
-    q, k, v = (x.detach() for x in draw_inputs(2, 333)[:3])
+    q, k, v = (x.detach() for x in make_random_inputs(2, 333)[:3])
     want = attention(q, k, v, causal=True)
     for _ in range(300):
         assert torch.equal(attention(q, k, v, causal=True), want)
@@ -137,7 +137,7 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
     want = forward_and_backward(2, 333, deterministic=True)
-    q, k, v, d_o = draw_inputs(2, 333)
+    q, k, v, d_o = make_random_inputs(2, 333)
 
     def checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, deterministic=True)
@@ -152,7 +152,7 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
 
 
 def test_graph_replays_have_the_bits_of_direct_calls() -> None:
-    q, k, v, d_o = draw_inputs(2, 300)
+    q, k, v, d_o = make_random_inputs(2, 300)
 
     def attention_step() -> TensorTuple:
         o = attention(q, k, v, causal=True, deterministic=True)
@@ -173,7 +173,7 @@ def test_graph_replays_have_the_bits_of_direct_calls() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_compiled_code_has_the_bits_of_direct_calls() -> None:
     torch._dynamo.reset()
-    q, k, v, _ = draw_inputs(2, 300)
+    q, k, v, _ = make_random_inputs(2, 300)
     call: Callable[..., Any] = torch.compile(lambda *x: attention(*x, causal=True), fullgraph=True, backend="aot_eager")
     want = attention(q, k, v, causal=True)
     for _ in range(3):

@@ -34,7 +34,7 @@ DENSE_CASES: dict[str, tuple[dict[str, Any], Masks]] = {
 }
 
 
-def draw_inputs(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any]:
+def make_random_inputs(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any]:
     """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(b * 1000 + s)
     found = []
@@ -65,7 +65,7 @@ def check_results(
 def test_shape_policies_give_equal_results(case: str, kv_heads: int, layout: str) -> None:
     options, masks = DENSE_CASES[case]
     for b, s in ((3, 77), (1, 200), (4, 130)):
-        *inputs, d_o = draw_inputs(b, s, layout=layout, kv_heads=kv_heads)
+        *inputs, d_o = make_random_inputs(b, s, layout=layout, kv_heads=kv_heads)
         for policy in SHAPE_POLICIES:
             o = attention(*inputs, **options, shapes=policy)
             assert o.stride() == inputs[0].stride()
@@ -77,7 +77,7 @@ def test_shape_policies_give_equal_results(case: str, kv_heads: int, layout: str
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_output_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     b, s = 6, 150
-    *inputs, d_o = draw_inputs(b, s, layout=layout)
+    *inputs, d_o = make_random_inputs(b, s, layout=layout)
     len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
     len_kv = torch.tensor([90, 150, 1, 3, 0, 0], device="cuda", dtype=torch.int32)
     # The memory that torch's allocator returns next held other data.
@@ -112,7 +112,7 @@ def test_tensors_with_gaps_between_rows_are_right(how: str, s: int, policy: str)
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_a_single_sequence_with_lengths_is_right(layout: str) -> None:
-    *inputs, d_o = draw_inputs(1, 300, layout=layout)
+    *inputs, d_o = make_random_inputs(1, 300, layout=layout)
     len_q, len_kv = (torch.tensor([n], device="cuda", dtype=torch.int32) for n in (2, 270))
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
     grads = torch.autograd.grad(o, inputs, d_o)
@@ -123,7 +123,7 @@ def test_a_single_sequence_with_lengths_is_right(layout: str) -> None:
 @pytest.mark.parametrize("dims", [(1, 1), (3, 1), (1, H), (3, H)], ids=str)
 def test_bias_and_its_gradient_are_right(policy: str, dims: tuple[int, int]) -> None:
     for s in (64, 200):
-        *inputs, d_o = draw_inputs(3, s)
+        *inputs, d_o = make_random_inputs(3, s)
         bias = torch.randn(*dims, s, s, device="cuda", dtype=torch.half, requires_grad=True)
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
@@ -134,7 +134,7 @@ def test_bias_and_its_gradient_are_right(policy: str, dims: tuple[int, int]) -> 
 @pytest.mark.parametrize("dims", [(1, H, 0, 1), (3, H, 1, 0), (1, 1, 1, 1)], ids=["keys", "rows", "all"])
 def test_gradient_of_a_bias_shared_by_rows_or_keys_is_right(policy: str, dims: tuple[int, ...]) -> None:
     for s in (64, 200):
-        *inputs, d_o = draw_inputs(3, s)
+        *inputs, d_o = make_random_inputs(3, s)
         bias = torch.randn(*[dim or s for dim in dims], device="cuda", dtype=torch.half, requires_grad=True)
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
@@ -145,7 +145,7 @@ def test_gradient_of_a_bias_shared_by_rows_or_keys_is_right(policy: str, dims: t
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
 @pytest.mark.parametrize("kv_heads", [H, 2])
 def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
-    *inputs, d_o = draw_inputs(2, 140, kv_heads=kv_heads)
+    *inputs, d_o = make_random_inputs(2, 140, kv_heads=kv_heads)
     sink = torch.randn(H, device="cuda", requires_grad=True)
     o = attention(*inputs, sink=sink, causal=True, shapes=policy)
     named = dict(zip(("q", "k", "v", "sink"), (*inputs, sink), strict=True))
@@ -155,7 +155,7 @@ def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_statistics_are_right_with_each_policy(policy: str, layout: str) -> None:
-    *inputs, d_o = draw_inputs(3, 99, layout=layout)
+    *inputs, d_o = make_random_inputs(3, 99, layout=layout)
     _, stats = attention(*inputs, causal=True, shapes=policy, return_stats=True)
     want = compute_reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
     assert stats.shape == (3, H, 99, 1)
@@ -165,7 +165,7 @@ def test_statistics_are_right_with_each_policy(policy: str, layout: str) -> None
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
 def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> None:
     b, s = 2, 200
-    q, k, _, _ = draw_inputs(b, s)
+    q, k, _, _ = make_random_inputs(b, s)
     v = torch.eye(s, D, device="cuda", dtype=torch.half).expand(b, H, s, D).contiguous().requires_grad_(True)
     for _ in range(6):  # also if the exact plan is ready in the meantime
         o = attention(q, k, v, dropout=0.5, shapes=policy)
@@ -178,7 +178,7 @@ def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> 
 
 def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     clear_plans()
-    q, k, v, _ = (x.detach() for x in draw_inputs(2, 210))
+    q, k, v, _ = (x.detach() for x in make_random_inputs(2, 210))
     runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(CALLS_IN_A_ROW)]
     assert all(torch.equal(x, runs[0]) for x in runs), "the first calls must use one class plan"
     assert get_shared_pool().wait()
@@ -192,7 +192,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
 
 def test_deterministic_attention_is_repeatable() -> None:
     clear_plans()
-    q, k, v, d_o = draw_inputs(2, 333)
+    q, k, v, d_o = make_random_inputs(2, 333)
     runs = []
     for _ in range(6):
         o = attention(q, k, v, deterministic=True, shapes="adaptive")
@@ -217,7 +217,7 @@ def test_output_rows_without_keys_are_zero(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
 def test_attention_writes_the_out_tensor(policy: str) -> None:
-    q, k, v, _ = (x.detach() for x in draw_inputs(2, 100))
+    q, k, v, _ = (x.detach() for x in make_random_inputs(2, 100))
     want = attention(q, k, v, shapes=policy)
     out = torch.full_like(want, 7)
     assert attention(q, k, v, shapes=policy, out=out) is out
@@ -237,9 +237,9 @@ def test_attention_writes_the_out_tensor(policy: str) -> None:
 @pytest.mark.alone
 def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
     torch.manual_seed(1)
-    attention(*(x.detach() for x in draw_inputs(4, 1024)[:3]), causal=True, shapes="any")
+    attention(*(x.detach() for x in make_random_inputs(4, 1024)[:3]), causal=True, shapes="any")
     lengths = torch.randperm(480)[:100].add(520).tolist()
-    inputs = [[x.detach() for x in draw_inputs(4, s)[:3]] for s in lengths]
+    inputs = [[x.detach() for x in make_random_inputs(4, s)[:3]] for s in lengths]
     torch.cuda.synchronize()
     gc.collect()
     times = []
@@ -255,16 +255,16 @@ def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
 @pytest.fixture
 def wait_for_compiled_step() -> None:
     """Wait for the compiled step, which is built in the background after an operator has run."""
-    attention(*(x.detach() for x in draw_inputs(1, 64)[:3]), shapes="any")
+    attention(*(x.detach() for x in make_random_inputs(1, 64)[:3]), shapes="any")
     if not EXTENSION.wait(300):
         pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
 
 
-def draw_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
-    """Return tensors as :func:`draw_inputs`, or slices of longer ones."""
+def make_random_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
+    """Return tensors as :func:`make_random_inputs`, or slices of longer ones."""
     if layout != "parts":
-        return draw_inputs(b, s, layout=layout)
-    q, _, _, d_o = draw_inputs(b, s)
+        return make_random_inputs(b, s, layout=layout)
+    q, _, _, d_o = make_random_inputs(b, s)
     found = [torch.randn(b, s + 9, H, D, device="cuda", dtype=torch.half)[:, :s].transpose(1, 2) for _ in "kv"]
     return [q, *(x.detach().requires_grad_(True) for x in found), d_o]
 
@@ -278,7 +278,7 @@ def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, poli
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
 
     def call(b: int, s: int) -> Any:
-        *inputs, d_o = draw_inputs_or_slices(b, s, layout)
+        *inputs, d_o = make_random_inputs_or_slices(b, s, layout)
         o = attention(*inputs, causal=True, shapes=policy)
         return inputs, d_o, [o, *torch.autograd.grad(o, inputs, d_o)]
 
@@ -295,7 +295,7 @@ def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, poli
 @pytest.mark.usefixtures("wait_for_compiled_step")
 def test_the_compiled_step_accepts_new_lengths_of_known_classes() -> None:
     for number, (b, s) in enumerate([(4, 120), (4, 100), (4, 65), (4, 128), (4, 77), (4, 99)]):
-        *inputs, d_o = draw_inputs(b, s)
+        *inputs, d_o = make_random_inputs(b, s)
         len_q, len_kv = (torch.randint(1, s + 1, (b,), device="cuda", dtype=torch.int32) for _ in "qk")
         spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
         del spoiled
@@ -331,7 +331,7 @@ def test_decoding_token_by_token_uses_one_class() -> None:
 def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
     """Alternate shapes on two streams, with two operators and in a captured graph."""
     clear_plans()
-    inputs = {s: [x.detach() for x in draw_inputs(2, s)[:3]] for s in (300, 400)}
+    inputs = {s: [x.detach() for x in make_random_inputs(2, s)[:3]] for s in (300, 400)}
     want = {s: attention(*given, causal=True, shapes="exact") for s, given in inputs.items()}
     for s in (300, 400):
         attention(*inputs[s], causal=True, shapes="any")
@@ -357,9 +357,9 @@ def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
 @pytest.mark.usefixtures("wait_for_compiled_step")
 def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     clear_plans()
-    attention(*(x.detach() for x in draw_inputs(4, 1024)[:3]), causal=True, shapes="adaptive")
+    attention(*(x.detach() for x in make_random_inputs(4, 1024)[:3]), causal=True, shapes="adaptive")
     for s in (100, 101, 102, 103):
-        q, k, v, d_o = draw_inputs(2, s)
+        q, k, v, d_o = make_random_inputs(2, s)
         o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="adaptive")
         assert (
             compute_frobenius_error(
@@ -371,11 +371,11 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     there = [get_shared_pool().find(key) for key in get_shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
     for s in (104, 105, 106):
-        q, k, v = (x.detach() for x in draw_inputs(2, s)[:3])
+        q, k, v = (x.detach() for x in make_random_inputs(2, s)[:3])
         attention(q, k, v, causal=True, shapes="adaptive")
     assert better.streams, "the compiled step must use the closer class plan too"
     known = len(strategies._strategies)
-    q, k, v = (x.detach() for x in draw_inputs(2, 107)[:3])
+    q, k, v = (x.detach() for x in make_random_inputs(2, 107)[:3])
     attention(q, k, v, causal=True, shapes="adaptive")
     assert len(strategies._strategies) == known
 
@@ -388,7 +388,7 @@ def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
         return [key[0] for key in get_shared_pool().list_keys()].count("exact")
 
     for s in range(200, 210):
-        q, k, v, d_o = draw_inputs(2, s)
+        q, k, v, d_o = make_random_inputs(2, s)
         for _ in range(12):
             o = attention(q, k, v, causal=True, shapes="adaptive")
         for _ in range(12):
@@ -396,11 +396,11 @@ def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
     assert count_exact_plans() == 2, "only the first shape has exact plans, forward and backward"
     for _ in range(2):
         for s in (220, 230):
-            q, k, v = (x.detach() for x in draw_inputs(2, s)[:3])
+            q, k, v = (x.detach() for x in make_random_inputs(2, s)[:3])
             attention(q, k, v, causal=True, shapes="adaptive")
     before = count_exact_plans()
     for s in (220, 230):
-        q, k, v = (x.detach() for x in draw_inputs(2, s)[:3])
+        q, k, v = (x.detach() for x in make_random_inputs(2, s)[:3])
         want = attention(q, k, v, causal=True, shapes="exact")
         attention(q, k, v, causal=True, shapes="adaptive")
         assert count_exact_plans() >= before + 2, "the third visit of a shape must build its exact plans"
@@ -440,7 +440,7 @@ def test_memory_stays_constant_over_many_shapes() -> None:
 
 
 def test_an_invalid_shape_policy_is_refused() -> None:
-    q, k, v, _ = draw_inputs(1, 32)
+    q, k, v, _ = make_random_inputs(1, 32)
     with pytest.raises(UsageError, match="shapes must be one of exact, any, adaptive, got 'some'"):
         attention(q, k, v, shapes="some")
     with pytest.raises(UsageError, match="'some'"):

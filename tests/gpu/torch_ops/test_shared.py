@@ -129,7 +129,7 @@ def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWith
     step_module.forget(None)
 
 
-def draw_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
+def make_random_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
     if layout == "rows first":
         return torch.randn(b, s, heads, D).half().transpose(1, 2)
     if layout == "heads first":
@@ -219,7 +219,7 @@ def _get_address(x: Any) -> int:
     return 0 if x is None else int(x.data_ptr())
 
 
-def draw_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
+def make_random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
     rng = random.Random(seed)
     for _ in range(count):
         b = rng.choice((1, 3, 4, 4, 4, 4))
@@ -230,13 +230,17 @@ def draw_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
 @pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("layout", TENSOR_LAYOUTS)
 def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout: str, stats: bool) -> None:
-    first = [draw_tensor(layout, 4, 100) for _ in "qkv"]
+    first = [make_random_tensor(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = make_forward_call(*first, stats)
     found = PythonShapeClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, stats)
     served = 0
-    for b, s_q, s_kv in draw_shapes(layout):
-        q, k, v = draw_tensor(layout, b, s_q), draw_tensor(layout, b, s_kv), draw_tensor(layout, b, s_kv)
+    for b, s_q, s_kv in make_random_shapes(layout):
+        q, k, v = (
+            make_random_tensor(layout, b, s_q),
+            make_random_tensor(layout, b, s_kv),
+            make_random_tensor(layout, b, s_kv),
+        )
         inputs, outputs = make_forward_call(q, k, v, stats)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, stats)
         if made is not None:
@@ -254,7 +258,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
-        q, k, v, d_o = (draw_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
+        q, k, v, d_o = (make_random_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
         if layout in ("slices", "part of a longer buffer") and not is_copied:
             q = q.transpose(1, 2).contiguous().transpose(1, 2)
         return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
@@ -265,7 +269,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
     taught = make_backward_call(*first, d_o)
     backward = PythonShapeClass(True, *taught)
     served = 0
-    for b, s_q, s_kv in [(4, 100, 100), *draw_shapes(layout + "b")]:
+    for b, s_q, s_kv in [(4, 100, 100), *make_random_shapes(layout + "b")]:
         *given, d_o = tensors(b, s_q, s_kv)
         inputs, outputs = make_forward_call(*given, True)
         assert step.teach(
@@ -312,7 +316,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
 def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
     def call(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
-        return make_forward_call(*[draw_tensor("slices", b, s) for _ in "qkv"], True, lens)
+        return make_forward_call(*[make_random_tensor("slices", b, s) for _ in "qkv"], True, lens)
 
     inputs, outputs = call(4, 100)
     found = PythonShapeClass(False, inputs, outputs)
@@ -325,11 +329,11 @@ def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
 
 
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:
-    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
     found = PythonShapeClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
     for s in (100, 100, 90, 90, 100):
-        inputs, _ = make_forward_call(*[draw_tensor("rows first", 4, s) for _ in "qkv"], False)
+        inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
         assert step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
@@ -342,12 +346,12 @@ def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: St
         notices.append((unreported, shape))
         return next(answers)
 
-    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
     recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
 
     def call(s: int) -> bool:
-        inputs, _ = make_forward_call(*[draw_tensor("rows first", 4, s) for _ in "qkv"], False)
+        inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
         return step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
 
     assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
@@ -358,7 +362,7 @@ def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> Non
     def notice(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
-    inputs, outputs = make_forward_call(*[draw_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
     recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
     with pytest.raises(KeyboardInterrupt):

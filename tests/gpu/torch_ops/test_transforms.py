@@ -19,7 +19,7 @@ B, H, S, D = 2, 4, 40, 64
 SAMPLE_COUNT = 3
 
 
-def draw_half(*dims: int) -> Any:
+def make_random_half(*dims: int) -> Any:
     return torch.randn(dims, device="cuda", dtype=torch.half)
 
 
@@ -44,7 +44,7 @@ def attention_function(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def test_gradients_by_torch_func_are_right(attention_function: Callable[..., Any]) -> None:
-    tensors = draw_half(B, H, S, D), draw_half(B, 2, S, D), draw_half(B, 2, S, D)
+    tensors = make_random_half(B, H, S, D), make_random_half(B, 2, S, D), make_random_half(B, 2, S, D)
     weight = torch.randn(B, H, S, D, device="cuda")
     compare_transform(
         lambda f: grad(lambda *x: (f(*x) * weight).sum(), argnums=(0, 1, 2)), attention_function, *tensors
@@ -56,9 +56,9 @@ def test_jacobians_are_right(attention_function: Callable[..., Any]) -> None:
     compare_transform(
         lambda f: jacrev(f, argnums=(0, 1, 2)),
         attention_function,
-        draw_half(1, 2, 8, 16),
-        draw_half(1, 2, 8, 16),
-        draw_half(1, 2, 8, 16),
+        make_random_half(1, 2, 8, 16),
+        make_random_half(1, 2, 8, 16),
+        make_random_half(1, 2, 8, 16),
     )
 
 
@@ -68,7 +68,11 @@ def test_calls_mapped_by_vmap_are_right(
 ) -> None:
     given = []
     for dim, heads in zip(in_dims, (H, 2, 2), strict=True):
-        x = draw_half(B, heads, S, D) if dim is None else draw_half(SAMPLE_COUNT, B, heads, S, D).movedim(0, dim)
+        x = (
+            make_random_half(B, heads, S, D)
+            if dim is None
+            else make_random_half(SAMPLE_COUNT, B, heads, S, D).movedim(0, dim)
+        )
         given.append(x)
     compare_transform(lambda f: vmap(f, in_dims=in_dims), attention_function, *given)
 
@@ -80,7 +84,7 @@ def test_calls_mapped_by_vmap_are_right(
 
 def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
     starts = torch.tensor([0, 20, 50, 90], device="cuda", dtype=torch.int32)
-    q, k, v = (draw_half(SAMPLE_COUNT, 90, H, D) for _ in range(3))
+    q, k, v = (make_random_half(SAMPLE_COUNT, 90, H, D) for _ in range(3))
     found = vmap(lambda *x: attention_varlen(*x, starts, None, 40, causal=True))(q, k, v)
     for index in range(SAMPLE_COUNT):
         want = attention_varlen(q[index], k[index], v[index], starts, None, 40, causal=True)
@@ -88,7 +92,7 @@ def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
 
 
 def test_other_derivatives_are_refused(attention_function: Callable[..., Any]) -> None:
-    q, k, v = (draw_half(B, H, S, D) for _ in range(3))
+    q, k, v = (make_random_half(B, H, S, D) for _ in range(3))
     with pytest.raises(UsageError, match="no second derivative"):
         grad(lambda x: grad(lambda y: attention_function(y, k, v).sum())(x).sum())(q)
     with pytest.raises(UsageError, match="no forward-mode derivative"):

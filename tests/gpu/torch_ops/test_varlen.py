@@ -43,7 +43,7 @@ def make_int32_tensor(lengths: list[int]) -> Any:
     return torch.tensor(lengths, device="cuda", dtype=torch.int32)
 
 
-def draw_packed_inputs(
+def make_random_packed_inputs(
     many_q: list[int], many_kv: list[int], heads: int, kv_heads: int, d: int, kind: str
 ) -> tuple[Any, ...]:
     torch.manual_seed(11)
@@ -94,7 +94,7 @@ def check_results(
 def test_packed_attention_agrees_with_float64(case: str, lengths: str, heads: tuple[int, int, int]) -> None:
     options, masks = PACKED_CASES[case]
     many_q, many_kv = SEQUENCE_LENGTHS[lengths]
-    q, k, v, d_o = draw_packed_inputs(many_q, many_kv, *heads, "float16")
+    q, k, v, d_o = make_random_packed_inputs(many_q, many_kv, *heads, "float16")
     packed = (
         q,
         k,
@@ -114,7 +114,7 @@ def test_packed_attention_agrees_with_float64(case: str, lengths: str, heads: tu
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
     many = [70, 0, 1, 129]
-    q, k, v, d_o = draw_packed_inputs(many, many, 8, 2, 64, kind)
+    q, k, v, d_o = make_random_packed_inputs(many, many, 8, 2, 64, kind)
     sink = torch.randn(8, device="cuda", requires_grad=True)
     o, stats = attention_varlen(
         q, k, v, make_cumulative_lengths(many), None, 129, causal=True, sink=sink, shapes=shapes, return_stats=True
@@ -127,7 +127,7 @@ def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
 
 def test_packed_attention_with_alibi_is_right() -> None:
     many = [70, 200, 1]
-    q, k, v, d_o = draw_packed_inputs(many, many, 4, 4, 64, "float16")
+    q, k, v, d_o = make_random_packed_inputs(many, many, 4, 4, 64, "float16")
     slopes = 2.0 ** -torch.arange(1, 5, device="cuda", dtype=torch.float32)
     o, stats = attention_varlen(
         q, k, v, make_cumulative_lengths(many), None, 200, causal=True, alibi_slopes=slopes, return_stats=True
@@ -139,7 +139,7 @@ def test_packed_attention_with_alibi_is_right() -> None:
 
 def test_bias_and_its_gradient_are_right() -> None:
     many = [70, 128, 1]
-    q, k, v, d_o = draw_packed_inputs(many, many, 4, 4, 64, "float16")
+    q, k, v, d_o = make_random_packed_inputs(many, many, 4, 4, 64, "float16")
     bias = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.half, requires_grad=True)
     o, stats = attention_varlen(q, k, v, make_cumulative_lengths(many), None, 128, bias=bias, return_stats=True)
     inputs = {"q": q, "k": k, "v": v, "bias": bias}
@@ -190,7 +190,7 @@ def test_packed_attention_agrees_with_dense_attention() -> None:
 
 def test_the_backward_pass_uses_the_dropout_of_the_forward_pass() -> None:
     many = [200, 57, 1]
-    q, k, _, _ = draw_packed_inputs(many, many, 4, 4, 64, "float16")
+    q, k, _, _ = make_random_packed_inputs(many, many, 4, 4, 64, "float16")
     v = torch.cat([torch.eye(n, 64, device="cuda", dtype=torch.half) for n in many])
     v = v.unsqueeze(1).expand(-1, 4, -1).contiguous().requires_grad_(True)
     o = attention_varlen(q, k, v, make_cumulative_lengths(many), None, 200, dropout=0.5)
@@ -202,7 +202,7 @@ def test_the_backward_pass_uses_the_dropout_of_the_forward_pass() -> None:
 
 def test_deterministic_backward_is_repeatable() -> None:
     many = [200, 57, 1, 300]
-    q, k, v, d_o = draw_packed_inputs(many, many, 8, 2, 64, "float16")
+    q, k, v, d_o = make_random_packed_inputs(many, many, 8, 2, 64, "float16")
     runs = [
         torch.autograd.grad(
             attention_varlen(q, k, v, make_cumulative_lengths(many), None, 300, causal=True, deterministic=True),
@@ -215,7 +215,7 @@ def test_deterministic_backward_is_repeatable() -> None:
 
 
 def test_calls_without_tokens_are_accepted() -> None:
-    q, k, v, _ = draw_packed_inputs([0, 0], [0, 0], 4, 4, 64, "float16")
+    q, k, v, _ = make_random_packed_inputs([0, 0], [0, 0], 4, 4, 64, "float16")
     o, stats = attention_varlen(q, k, v, make_cumulative_lengths([0, 0]), None, 0, return_stats=True)
     assert (o.shape, stats.shape) == ((0, 4, 64), (4, 0))
     assert torch.autograd.grad(o.sum(), q)[0].shape == q.shape
@@ -223,7 +223,7 @@ def test_calls_without_tokens_are_accepted() -> None:
 
 def test_unsupported_arguments_are_reported() -> None:
     many = [10, 20]
-    q, k, v, _ = (x.detach() for x in draw_packed_inputs(many, many, 4, 4, 64, "float16"))
+    q, k, v, _ = (x.detach() for x in make_random_packed_inputs(many, many, 4, 4, 64, "float16"))
     cu = make_cumulative_lengths(many)
     wrong: list[tuple[str, Any]] = [
         ("max_seqlen_q is missing", lambda: attention_varlen(q, k, v, cu)),

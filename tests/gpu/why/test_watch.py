@@ -28,7 +28,7 @@ def compute_attention(q: Any, k: Any, v: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def draw_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, Any, Any]:
+def make_random_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     return tuple(torch.randn(2, 8, 256, dim, device="cuda", dtype=dtype, **how) for _ in range(3))
 
@@ -68,7 +68,7 @@ def _run_training_steps(compiled: bool) -> tuple[Any, Any]:
     torch._dynamo.reset()
     counters.clear()
     layer = torch.compile(compute_attention) if compiled else compute_attention
-    q, k, v = draw_qkv(requires_grad=True)
+    q, k, v = make_random_qkv(requires_grad=True)
     for _ in range(3):
         out = layer(q, k, v)
         out.float().square().mean().backward()
@@ -85,7 +85,7 @@ def test_a_watch_does_not_change_training(compiled: bool) -> None:
     assert torch.allclose(plain[0][1], seen[0][1], atol=1e-3)
     (one,) = report.findings
     assert (one.count, one.compiled, one.call.training) == (3, compiled, True)
-    q, k, v = draw_qkv(requires_grad=True)
+    q, k, v = make_random_qkv(requires_grad=True)
     assert one.answer.choice == BACKENDS[torch._fused_sdp_choice(q, k, v, None, 0.0, True)]
 
 
@@ -95,12 +95,12 @@ def _list_gates_by_call(report: WhyReport) -> dict[str, str]:
 
 def test_gates_switches_and_times_of_calls_are_reported() -> None:
     with why_not_cudnn(measure=True) as report:
-        compute_attention(*draw_qkv(torch.float32))
-        compute_attention(*draw_qkv(torch.float16, 20))
+        compute_attention(*make_random_qkv(torch.float32))
+        compute_attention(*make_random_qkv(torch.float16, 20))
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            compute_attention(*draw_qkv(torch.float32))
+            compute_attention(*make_random_qkv(torch.float32))
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-            compute_attention(*draw_qkv(torch.float16, 128))
+            compute_attention(*make_random_qkv(torch.float16, 128))
     gates = _list_gates_by_call(report)
     assert (gates["float3264"], gates["float1620"], gates["float16128"]) == ("dtype", "shapes", "disabled")
     cast = next(one for one in report.findings if one.call.autocast)

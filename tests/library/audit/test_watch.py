@@ -22,13 +22,13 @@ from cudnn_backend_py.why.wrapping import FunctionWrapper, _make_wrapper  # noqa
 F = torch.nn.functional
 
 
-def draw_qkv() -> list[Any]:
+def make_random_qkv() -> list[Any]:
     return [torch.randn(1, 2, 8, 4) for _ in range(3)]
 
 
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
 def test_all_attention_calls_are_counted_by_the_audit(every: int, first: int, tmp_path: Path) -> None:
-    given = draw_qkv()
+    given = make_random_qkv()
     with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # no further sample is ever paid for
         for _ in range(50):
             F.scaled_dot_product_attention(*given, is_causal=True)
@@ -45,13 +45,13 @@ def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
     original = F.scaled_dot_product_attention
     watch.start()
     try:
-        F.scaled_dot_product_attention(*draw_qkv())
+        F.scaled_dot_product_attention(*make_random_qkv())
         with watch.pause():
             assert F.scaled_dot_product_attention is original
-            F.scaled_dot_product_attention(*draw_qkv())
+            F.scaled_dot_product_attention(*make_random_qkv())
             elapsed = watch._budget.elapsed_s
             assert watch._budget.elapsed_s == elapsed
-        F.scaled_dot_product_attention(*draw_qkv())
+        F.scaled_dot_product_attention(*make_random_qkv())
     finally:
         watch.stop()
     assert F.scaled_dot_product_attention is original
@@ -65,7 +65,7 @@ def test_an_audit_does_not_change_how_a_program_is_compiled(tmp_path: Path) -> N
     def compute_scaled_attention(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
-    given, compilations = draw_qkv(), []
+    given, compilations = make_random_qkv(), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         for audited in (False, True):

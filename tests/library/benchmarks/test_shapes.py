@@ -59,7 +59,7 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
 
 
 def test_the_first_shape_class_contains_all_new_shapes() -> None:
-    shapes, classes = any_shape.make_random_shapes(100_000), any_shape.find_class_bounds()
+    shapes, classes = any_shape.make_random_shapes(100_000), any_shape.find_shape_class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(choose_class_bounds(b, s, s).batch, choose_class_bounds(b, s, s).q) for b, s in shapes} <= set(classes)

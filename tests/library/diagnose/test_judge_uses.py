@@ -25,7 +25,7 @@ from tests.pure.system.test_child import (
     wait_until_equal,
 )
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import draw_queries, find_expected_answers
+from tests.torture.judge import find_expected_answers, make_random_queries
 
 
 def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
@@ -47,7 +47,7 @@ def shared_judge() -> Iterator[Judge]:
 
 
 def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judge: Judge) -> None:
-    queries = draw_queries()
+    queries = make_random_queries()
     for number in range(4):
         shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), interrupt_after_seconds(0.001):
@@ -58,32 +58,32 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
 
 
 def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
-    shared_judge.run_query(draw_queries()[0])
+    shared_judge.run_query(make_random_queries()[0])
     before = count_open_files(), len(list_child_pids())
     interrupted = 0
     for number in range(200):
         try:
             with interrupt_after_seconds(0.0002 * (1 + number % 40)):
-                shared_judge.run_query(draw_queries()[number % 8])
+                shared_judge.run_query(make_random_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    shared_judge.run_query(draw_queries()[0])
+    shared_judge.run_query(make_random_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
-    assert judge_queries(draw_queries(), shared_judge.run_query) == expected_answers(draw_queries())
+    assert judge_queries(make_random_queries(), shared_judge.run_query) == expected_answers(make_random_queries())
 
 
 def test_threads_share_a_judge(shared_judge: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(shared_judge.run_query, draw_queries() * 2))
-    assert [verdict.graph for verdict in found] == [question.graph.name for question in draw_queries() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in expected_answers(draw_queries() * 2)]
+        found = list(pool.map(shared_judge.run_query, make_random_queries() * 2))
+    assert [verdict.graph for verdict in found] == [question.graph.name for question in make_random_queries() * 2]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in expected_answers(make_random_queries() * 2)]
 
 
 def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
     before = list_child_pids()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(judge, draw_queries()[0]).result()
+        pool.submit(judge, make_random_queries()[0]).result()
         assert len(list_child_pids() - before) == 1
     assert list_child_pids() <= before
 
@@ -101,7 +101,8 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
 
     async def run_all() -> list[str]:
         return await asyncio.gather(
-            *(run_query(question, 0.01) for question in draw_queries()[:2]), run_query(draw_queries()[2], None)
+            *(run_query(question, 0.01) for question in make_random_queries()[:2]),
+            run_query(make_random_queries()[2], None),
         )
 
     for _ in range(2):
@@ -111,7 +112,7 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> None:
-    queries = draw_queries()[4:8]
+    queries = make_random_queries()[4:8]
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         coming = [pool.submit(judge_queries, (question,)) for question in queries * 2]
@@ -121,7 +122,7 @@ def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> No
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
-    graphs = {question.graph.name: question.graph for question in draw_queries()[:8]}
+    graphs = {question.graph.name: question.graph for question in make_random_queries()[:8]}
     pool: Executor
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         found = matrix(graphs, ["sm80", "sm90"], [None], executor=pool, cache=tmp_path, progress=False)
@@ -136,9 +137,9 @@ def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
 FORK_PROGRAM = """
 import os, sys
 from cudnn_backend_py.diagnose import judge
-from tests.torture.judge import draw_queries
+from tests.torture.judge import make_random_queries
 
-queries = draw_queries()
+queries = make_random_queries()
 judge(queries[0])
 if (child := os.fork()) == 0:
     assert judge(queries[1]).graph == queries[1].graph.name
@@ -156,11 +157,11 @@ def test_a_forked_process_uses_its_own_children() -> None:
 XDIST_TEST_FILE = """
 import pytest
 from cudnn_backend_py.testing import assert_not_supported, assert_supported
-from tests.torture.judge import draw_queries
+from tests.torture.judge import make_random_queries
 
 @pytest.mark.parametrize("number", range(6))
 def test_each(number):
-    question = draw_queries()[number + 4]
+    question = make_random_queries()[number + 4]
     check = assert_supported if question.graph.name.startswith("supported") else assert_not_supported
     assert check(question.graph, question.target).graph == question.graph.name
 """
@@ -190,11 +191,13 @@ def test_a_child_that_does_not_start_gives_no_verdict_on_cudnn(tmp_path: Path, m
 
 
 def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
-    shared_judge.run_query(draw_queries()[0])
+    shared_judge.run_query(make_random_queries()[0])
     [child] = next(iter(shared_judge._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert judge_queries(draw_queries()[:2], shared_judge.run_query) == expected_answers(draw_queries()[:2])
+    assert judge_queries(make_random_queries()[:2], shared_judge.run_query) == expected_answers(
+        make_random_queries()[:2]
+    )
 
 
 def test_run_in_fork_leaves_no_process() -> None:

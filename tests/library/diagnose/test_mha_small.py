@@ -258,15 +258,15 @@ def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
 # Results of the graphs, operation by operation
 
 
-def draw_normal_numbers(seed: int, *dims: int) -> NDArray[np.float64]:
+def make_random_normal_numbers(seed: int, *dims: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal(dims)
 
 
 BHSD_SHAPE = (2, 3, 4, 5)  # b, h, s, d
 SCORES_SHAPE = (2, 3, 4, 4)
 TINY_PROBLEM = SmallAttention(batch=2, heads=3, seq_q=4, head_dim=5, causal=True, bias=(1, 3, 4, 4), dbias=True)
-Q, K, V, DO = (draw_normal_numbers(seed, *BHSD_SHAPE) for seed in range(4))
-SCORE_BIAS = draw_normal_numbers(4, 1, *SCORES_SHAPE[1:])
+Q, K, V, DO = (make_random_normal_numbers(seed, *BHSD_SHAPE) for seed in range(4))
+SCORE_BIAS = make_random_normal_numbers(4, 1, *SCORES_SHAPE[1:])
 
 
 def test_training_step_equals_the_formula() -> None:
@@ -283,7 +283,7 @@ def test_training_step_equals_the_formula() -> None:
 def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
     p = dataclasses.replace(TINY_PROBLEM, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
     lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
-    mask = (draw_normal_numbers(5, *SCORES_SHAPE) > 0).astype(float)
+    mask = (make_random_normal_numbers(5, *SCORES_SHAPE) > 0).astype(float)
     inputs: dict[str | int, Any] = {
         "q": Q,
         "k": K.swapaxes(2, 3),
@@ -304,7 +304,7 @@ def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
 def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
     """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
     p = dataclasses.replace(TINY_PROBLEM, causal=False, bias=None, dbias=False, dropout_mask=True)
-    keep, factor = (draw_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
+    keep, factor = (make_random_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)
     exp = np.exp(Q @ K.swapaxes(2, 3) / math.sqrt(5))
     softmax = exp / exp.sum(-1, keepdims=True)

@@ -164,7 +164,7 @@ OPTIONS_BY_DIRECTION: dict[str, dict[str, dict[str, Any]]] = {
 IMPLIED_OPTIONS = {"sum_exp": "max", "padding": "ragged"}
 
 
-def draw_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+def make_random_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
     rng = random.Random(7)
     for _ in range(count):
         direction = rng.choice(("forward", "backward"))
@@ -217,7 +217,7 @@ def judge_and_find_reported_subsets(verdict: Verdict, graph: Graph, target: str)
 def test_reports_of_generated_problems_match_judging_every_subset() -> None:
     """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
-    for problem in draw_problems(120):
+    for problem in make_random_problems(120):
         truth = run_in_fork(partial(find_smallest_refused_subsets, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes

@@ -139,7 +139,7 @@ def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, targ
 def test_block_scales_need_a_newer_architecture(shared_judge: Judge, target: str) -> None:
     said = judge_headline(shared_judge, make_block_scaled_matmul(128, 128, 128), target)
     assert said.startswith("block-scaled fp8 (e4m3)")
-    assert f"are not supported on sm_{target[2:]}; sm_100" in said
+    assert f"is not supported on sm_{target[2:]}; sm_100" in said
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])

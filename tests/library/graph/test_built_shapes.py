@@ -26,21 +26,21 @@ OUT: dict[str, Any] = {"virtual": False}
 Draw = np.random.Generator
 
 
-def draw_ints(r: Draw, low: int, high: int, count: int) -> tuple[int, ...]:
+def make_random_ints(r: Draw, low: int, high: int, count: int) -> tuple[int, ...]:
     return tuple(map(int, r.integers(low, high, count)))
 
 
-def draw_layout(r: Draw) -> Any:
+def make_random_layout(r: Draw) -> Any:
     return {"strides": ("packed", "channels_last")[int(r.integers(2))]}
 
 
 def add_convolution(g: GraphBuilder, r: Draw) -> None:
     spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
-    taps, dilation = draw_ints(r, 1, 4, spatial), draw_ints(r, 1, 3, spatial)
+    taps, dilation = make_random_ints(r, 1, 4, spatial), make_random_ints(r, 1, 3, spatial)
     window: dict[str, Any] = {
-        "padding": draw_ints(r, 0, 3, spatial),
-        "post_padding": draw_ints(r, 0, 3, spatial),
-        "stride": draw_ints(r, 1, 4, spatial),
+        "padding": make_random_ints(r, 0, 3, spatial),
+        "post_padding": make_random_ints(r, 0, 3, spatial),
+        "stride": make_random_ints(r, 1, 4, spatial),
         "dilation": dilation,
     }
     sizes = [
@@ -48,7 +48,7 @@ def add_convolution(g: GraphBuilder, r: Draw) -> None:
         for tap, step, more in zip(taps, dilation, r.integers(0, 9, spatial), strict=True)
     ]
     per_group, filters = 8 * int(r.integers(1, 3)), 8 * int(r.integers(1, 3))
-    form = draw_layout(r)
+    form = make_random_layout(r)
     x = g.tensor("x", (2, groups * per_group, *sizes), **form)
     w = g.tensor("w", (groups * filters, per_group, *taps), **form)
     kind = int(r.integers(3))
@@ -64,10 +64,10 @@ def add_convolution(g: GraphBuilder, r: Draw) -> None:
 
 def add_pooling(g: GraphBuilder, r: Draw) -> None:
     spatial = int(r.integers(2, 4))
-    window, stride = draw_ints(r, 1, 5, spatial), draw_ints(r, 1, 4, spatial)
+    window, stride = make_random_ints(r, 1, 5, spatial), make_random_ints(r, 1, 4, spatial)
     before, after = (tuple(int(r.integers(0, side)) for side in window) for _ in range(2))
     sizes = tuple(side + int(more) for side, more in zip(window, r.integers(0, 9, spatial), strict=True))
-    x = g.tensor("x", (2, 16, *sizes), **draw_layout(r))
+    x = g.tensor("x", (2, 16, *sizes), **make_random_layout(r))
     mode = (R.MAXPOOL, R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING)[int(r.integers(3))]
     options: dict[str, Any] = {"stride": stride, "padding": before, "post_padding": after}
     if r.integers(2):
@@ -82,7 +82,7 @@ def add_pooling(g: GraphBuilder, r: Draw) -> None:
 
 def add_norm(g: GraphBuilder, r: Draw) -> None:
     rank = int(r.integers(3, 6))
-    dims = draw_ints(r, 2, 9, rank)
+    dims = make_random_ints(r, 2, 9, rank)
     mode = (N.LAYER_NORM, N.RMS_NORM, N.INSTANCE_NORM, N.BATCH_NORM, N.ADA_LAYER_NORM)[int(r.integers(5))]
     first = int(r.integers(1, rank))
     scale_dims: tuple[int, ...] = (1, dims[1], *[1] * (rank - 2))
@@ -90,7 +90,7 @@ def add_norm(g: GraphBuilder, r: Draw) -> None:
         scale_dims = (*[1] * first, *dims[first:])
     elif mode is N.ADA_LAYER_NORM:
         scale_dims = (dims[0], *[1] * (rank - 2), dims[-1])
-    form = draw_layout(r)
+    form = make_random_layout(r)
     x, scale, bias = g.tensor("x", dims, **form), g.tensor("s", scale_dims, T.FLOAT), g.tensor("b", scale_dims, T.FLOAT)
     made = g.norm_forward(mode, x, scale, None if mode is N.RMS_NORM else bias, training=True, **OUT)
     if r.integers(2):
@@ -100,7 +100,7 @@ def add_norm(g: GraphBuilder, r: Draw) -> None:
 
 
 def add_norm_helper(g: GraphBuilder, r: Draw) -> None:
-    dims = draw_ints(r, 2, 9, int(r.integers(3, 6)))
+    dims = make_random_ints(r, 2, 9, int(r.integers(3, 6)))
     one = (1, dims[1], *[1] * (len(dims) - 2))
     x, dy = (g.tensor(name, dims) for name in ("x", "dy"))
     weights = [g.tensor(name, one, T.FLOAT) for name in "abcdef"]
@@ -114,8 +114,8 @@ def add_norm_helper(g: GraphBuilder, r: Draw) -> None:
 
 
 def add_data_movement(g: GraphBuilder, r: Draw) -> None:
-    dims = draw_ints(r, 2, 9, int(r.integers(2, 6)))
-    x = g.tensor("x", dims, **draw_layout(r))
+    dims = make_random_ints(r, 2, 9, int(r.integers(2, 6)))
+    x = g.tensor("x", dims, **make_random_layout(r))
     kind = int(r.integers(4))
     if kind == 0:
         g.transpose(x, tuple(map(int, r.permutation(len(dims)))), **OUT)
@@ -134,27 +134,27 @@ def add_data_movement(g: GraphBuilder, r: Draw) -> None:
 def add_other_operation(g: GraphBuilder, r: Draw) -> None:
     kind = int(r.integers(5))
     if kind == 0:
-        batch = draw_ints(r, 1, 4, int(r.integers(0, 3)))
+        batch = make_random_ints(r, 1, 4, int(r.integers(0, 3)))
         x = g.tensor("x", (*batch, 8 * int(r.integers(1, 40)), 32 * int(r.integers(1, 5))), T.FLOAT)
         g.block_scale_quantize(x, (16, 32)[int(r.integers(2))], **OUT)
     elif kind == 1:
-        experts, rows, k, n = draw_ints(r, 2, 40, 4)  # cuDNN refuses one expert
+        experts, rows, k, n = make_random_ints(r, 2, 40, 4)  # cuDNN refuses one expert
         mode = MoeGroupedMatmulMode(int(r.integers(2)))
         index = {"token_index": g.tensor("i", (1, 2 * rows, 1), T.INT32)} if mode else {}
         token, weight = g.tensor("t", (1, rows, k)), g.tensor("w", (experts, k, n), strides=(k * n, 1, k))
         g.moe_grouped_matmul(token, weight, g.tensor("o", (experts, 1, 1), T.INT32), mode=mode, **index, **OUT)
     elif kind == 2:
-        b, h, s, pages = draw_ints(r, 1, 9, 4)
+        b, h, s, pages = make_random_ints(r, 1, 9, 4)
         d, width = 16, 2 * int(r.integers(1, 9))
         x = g.tensor("x", (b, h, s, d))
         g.rope_forward(x, g.tensor("f", (s + pages, 1, 1, width), T.FLOAT), rope_dim=width, **OUT)
     elif kind == 3:
-        rows, lower, upper = draw_ints(r, 2, 9, 3)
+        rows, lower, upper = make_random_ints(r, 2, 9, 3)
         x = g.tensor("x", (2, 2, rows, lower + upper + 1))
         whole = g.expand_band_matrix(x, rows, lower_bandwidth=lower, upper_bandwidth=upper, **OUT)
         assert whole.dims == (2, 2, rows, rows)
     else:
-        g.softmax(g.tensor("x", draw_ints(r, 1, 9, 4), T.FLOAT), stats=True, max=True, sum_exp=True, **OUT)
+        g.softmax(g.tensor("x", make_random_ints(r, 1, 9, 4), T.FLOAT), stats=True, max=True, sum_exp=True, **OUT)
 
 
 FAMILIES: dict[str, Callable[[GraphBuilder, Draw], None]] = {

@@ -24,7 +24,7 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import find_exchange, get_dlpack_type_code
+from cudnn_backend_py.execution.buffers import find_dlpack_exchange, get_dlpack_type_code
 from cudnn_backend_py.execution.checks import get_buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
@@ -599,8 +599,8 @@ def test_buffer_requirements_follow_from_the_tensor() -> None:
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
-    assert find_exchange(Buffer) is None
-    assert find_exchange(BufferSubclass) is None
+    assert find_dlpack_exchange(Buffer) is None
+    assert find_dlpack_exchange(BufferSubclass) is None
 
 
 def test_the_compiled_library_is_available() -> None:

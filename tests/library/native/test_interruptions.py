@@ -29,7 +29,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collect_reports, run_guarded
+from cudnn_backend_py.graph.guard import call_and_report_errors, collect_reports
 from cudnn_backend_py.native.callbacks import get_stored_exceptions
 from cudnn_backend_py.native.fast_call import HandleState, Launch
 from cudnn_backend_py.native.launch import Launcher
@@ -293,7 +293,7 @@ def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
 ) -> None:
     sender = install_raising_handler(error)
     with pytest.raises(type(error)) as caught, collect_reports() as lines:
-        run_guarded("the rule x", None, sender)
+        call_and_report_errors("the rule x", None, sender)
     assert caught.value is error
     assert lines == []
 

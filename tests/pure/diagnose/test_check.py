@@ -37,7 +37,7 @@ def make_baseline(expected: ExpectedVerdict | None) -> Baseline:
     return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
 
 
-def compare_one_cell(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVerdict:
+def compare_one_verdict(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVerdict:
     [one] = compare_with_baseline(
         make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {GRAPH_TARGET_VERSION: cell})
     )
@@ -76,22 +76,22 @@ def compare_one_cell(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVer
     ],
 )
 def test_changed_verdicts_are_reported(expected: ExpectedVerdict | None, cell: Cell, code: int, why: str) -> None:
-    one = compare_one_cell(expected, cell)
+    one = compare_one_verdict(expected, cell)
     assert (one.why, one.changed, find_exit_code([one])) == (why, bool(why), code)
 
 
 def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
-    same = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
-    changed = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
-    unjudged = compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
+    same = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
+    changed = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
+    unjudged = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
     assert [find_exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
 def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     results = [
-        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL),
-        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
-        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
+        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL),
+        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
+        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
     ]
     text = table_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
@@ -104,8 +104,8 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
 
 def test_the_report_of_an_update_says_what_was_written() -> None:
     unexpected = [
-        compare_one_cell(None, SUPPORTED_CELL),
-        compare_one_cell(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
+        compare_one_verdict(None, SUPPORTED_CELL),
+        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
     ]
     text = table_text(render_check(unexpected, "b.toml"))
     assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
@@ -113,7 +113,7 @@ def test_the_report_of_an_update_says_what_was_written() -> None:
 
 
 def test_the_report_names_the_command_that_fixes_an_environment() -> None:
-    lost, crashed = compare_one_cell(None, LOST_CELL), compare_one_cell(None, CRASHED_CELL)
+    lost, crashed = compare_one_verdict(None, LOST_CELL), compare_one_verdict(None, CRASHED_CELL)
     assert table_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
     assert "doctor" not in table_text(render_check([crashed]))
 

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, atten
 from cudnn_backend_py.diagnose import linting
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
-from tests.support.attention_cases import draw_attention_problem
+from tests.support.attention_cases import make_random_attention_problem
 from tests.support.zoo import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
@@ -132,7 +132,7 @@ def test_lint_reports_nothing_for_good_graphs() -> None:
     assert {name for name, make in VARIED_GRAPHS.items() if lint(make())} == noisy
     for number in range(40):
         backward = bool(number % 2)
-        problem = draw_attention_problem(np.random.default_rng(number), backward=backward, tiny=False)
+        problem = make_random_attention_problem(np.random.default_rng(number), backward=backward, tiny=False)
         make = attention.sdpa_backward if backward else attention.sdpa_forward
         assert lint(make(problem, allow_hazards=True)) == []
 

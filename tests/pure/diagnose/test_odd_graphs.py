@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.causes.find import list_suspicious_properties
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collect_reports, iterate_guarded, report_line, run_guarded
+from cudnn_backend_py.graph.guard import call_and_report_errors, collect_reports, iterate_and_report_errors, report_line
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import (
@@ -29,7 +29,7 @@ from cudnn_backend_py.rewrite.changes import (
 from cudnn_backend_py.rewrite.dims import find_dim_classes
 from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.mutants import draw_mutants
+from tests.support.mutants import make_random_mutants
 from tests.support.operations import OPERATION_GRAPHS
 
 LARGEST_INT64 = (1 << 63) - 1
@@ -94,7 +94,7 @@ def test_changes_name_only_tensors_of_the_graph() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
-    made = draw_mutants(random.Random(seed))
+    made = make_random_mutants(random.Random(seed))
     counted = 0
     while counted < 30:
         graph = next(made)
@@ -159,10 +159,10 @@ FAILURE_MESSAGE_END = "of this package failed with KeyError ((3, 2)): please rep
 
 def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> None:
     with collect_reports() as lines:
-        assert run_guarded("the rule x", 7, raise_key_error) != 7  # a generator fails when it is read
-        assert list(iterate_guarded("the change y", raise_key_error)) == []
-        assert list(iterate_guarded("the change y", raise_key_error)) == []
-        assert run_guarded("the rule z", 7, lambda: {}["no"]) == 7
+        assert call_and_report_errors("the rule x", 7, raise_key_error) != 7  # a generator fails when it is read
+        assert list(iterate_and_report_errors("the change y", raise_key_error)) == []
+        assert list(iterate_and_report_errors("the change y", raise_key_error)) == []
+        assert call_and_report_errors("the rule z", 7, lambda: {}["no"]) == 7
     assert lines == [
         f"the change y {FAILURE_MESSAGE_END}",
         "the rule z of this package failed with KeyError ('no'): please report it",
@@ -181,7 +181,7 @@ def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseE
         raise error
 
     with pytest.raises(error):
-        run_guarded("the rule x", None, raise_error)
+        call_and_report_errors("the rule x", None, raise_error)
 
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from cudnn_backend_py.interpreter import interpret
 from tests.support.attention_cases import (
     AttentionCase,
     add_expected_results,
-    draw_attention_problem,
     list_option_values,
     make_attention_case,
+    make_random_attention_problem,
 )
 
 CASE_COUNT = 500
@@ -41,7 +41,7 @@ def assert_equals_reference(case: AttentionCase, implementation: str, version: t
 def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> None:
     for number in range(chunk, CASE_COUNT, CHUNK_COUNT):
         rng = np.random.default_rng([number, backward])
-        problem = draw_attention_problem(rng, backward=backward, tiny=True)
+        problem = make_random_attention_problem(rng, backward=backward, tiny=True)
         case = add_expected_results(make_attention_case(problem, rng, backward=backward))
         try:
             assert_equals_reference(case, "composite", None)
@@ -63,7 +63,9 @@ def count_options() -> dict[str, Counter[str]]:
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASE_COUNT):
-            problem = draw_attention_problem(np.random.default_rng([number, backward]), backward=backward, tiny=True)
+            problem = make_random_attention_problem(
+                np.random.default_rng([number, backward]), backward=backward, tiny=True
+            )
             for option, value in list_option_values(problem).items():
                 counted.setdefault(option, Counter())[f"{'backward' if backward else 'forward'}: {value}"] += 1
     return counted

@@ -26,7 +26,13 @@ from cudnn_backend_py.generated.operations import BACKWARD_MODES
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.graphs import FILTER, IMAGE, make_convolution
-from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor, make_length_array
+from tests.support.interpreting import (
+    Array,
+    assert_graph_error,
+    make_double_tensor,
+    make_length_array,
+    make_random_array,
+)
 
 INF, NAN = math.inf, math.nan
 
@@ -158,7 +164,7 @@ def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: Point
         if changed
         else {}
     )
-    x, dy, step = np.array(SAMPLE_X) + 0.11, draw_array(len(SAMPLE_X)), 1e-5
+    x, dy, step = np.array(SAMPLE_X) + 0.11, make_random_array(len(SAMPLE_X)), 1e-5
     ends = [run_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
     np.testing.assert_allclose(run_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
@@ -189,7 +195,7 @@ def test_alpha1_and_alpha2_scale_x_and_b() -> None:
 
 
 def test_operands_with_dims_of_1_broadcast() -> None:
-    x, b = draw_array(2, 3, 4), draw_array(1, 3, 1)
+    x, b = make_random_array(2, 3, 4), make_random_array(1, 3, 1)
     np.testing.assert_array_equal(run_pointwise(PointwiseMode.ADD, x=x, b=b), x + b)
 
 
@@ -220,13 +226,13 @@ def run_matmul(a: Array, b: Array, **options: Any) -> Array:
 
 
 def test_matmul_equals_numpy() -> None:
-    a, b = draw_array(2, 3, 4, 5), draw_array(2, 3, 5, 6)
+    a, b = make_random_array(2, 3, 4, 5), make_random_array(2, 3, 5, 6)
     np.testing.assert_allclose(run_matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
 
 @pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
 def test_matmul_broadcasts_heads_in_groups(left: int, right: int) -> None:
-    a, b = draw_array(2, left, 4, 5), draw_array(2, right, 5, 3)
+    a, b = make_random_array(2, left, 4, 5), make_random_array(2, right, 5, 3)
     c = run_matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
@@ -269,7 +275,7 @@ def test_convolution_equals_a_loop_over_its_elements(
     image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
 ) -> None:
     g = GraphBuilder()
-    x, w = draw_array(*image), draw_array(*weights, seed=1)
+    x, w = make_random_array(*image), make_random_array(*weights, seed=1)
     options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
     g.convolution(
         g.tensor("x", image, DataType.DOUBLE),
@@ -283,7 +289,7 @@ def test_convolution_equals_a_loop_over_its_elements(
 
 
 def test_alpha_scales_a_convolution_and_beta_is_refused() -> None:
-    given = {"image": draw_array(*IMAGE.dims), "filter": draw_array(*FILTER.dims)}
+    given = {"image": make_random_array(*IMAGE.dims), "filter": make_random_array(*FILTER.dims)}
     once, twice = (interpret(Graph((make_convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
     np.testing.assert_allclose(once, convolve_by_loops(*given.values()), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(twice, 2 * once)
@@ -291,7 +297,7 @@ def test_alpha_scales_a_convolution_and_beta_is_refused() -> None:
 
 
 def test_matmul_ignores_elements_beyond_its_overrides() -> None:
-    a, b = draw_array(2, 2, 4, 5), draw_array(2, 1, 5, 6)
+    a, b = make_random_array(2, 2, 4, 5), make_random_array(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
     for i in range(2):
@@ -334,7 +340,7 @@ def test_every_reduction_has_an_expected_formula() -> None:
 
 @pytest.mark.parametrize("operator", REDUCTION_FORMULAS, ids=lambda operator: operator.name)
 def test_reduction_equals_its_formula(operator: ReduceTensorOp) -> None:
-    x = draw_array(2, 6, 3, 4)
+    x = make_random_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
     rows = run_reduction(operator, x, (2, 6, 3, 1))
     groups = run_reduction(operator, x, (1, 2, 3, 4))
@@ -369,7 +375,7 @@ def interpret_single_operation(kind: DescriptorType, x: Tensor, y: Tensor, value
 def test_reshape_reads_the_same_memory(
     x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
 ) -> None:
-    value = draw_array(2, 3, 4, 5)
+    value = make_random_array(2, 3, 4, 5)
     got = interpret_single_operation(
         DescriptorType.OPERATION_RESHAPE,
         make_double_tensor("x", value.shape, x_strides),
@@ -380,7 +386,7 @@ def test_reshape_reads_the_same_memory(
 
 
 def test_a_logical_reshape_keeps_the_row_major_order() -> None:
-    value = draw_array(2, 3, 4, 5)
+    value = make_random_array(2, 3, 4, 5)
     x, y = make_double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), make_double_tensor("y", (2, 3, 5, 4))
     got = interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
     np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
@@ -391,12 +397,12 @@ def test_reshape_to_another_size_is_refused() -> None:
     assert_graph_error(
         "interpret-shape",
         "changes the number",
-        lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, draw_array(2, 3)),
+        lambda: interpret_single_operation(DescriptorType.OPERATION_RESHAPE, x, y, make_random_array(2, 3)),
     )
 
 
 def test_transpose_slice_and_concat_move_elements() -> None:
-    value = draw_array(2, 3, 6)
+    value = make_random_array(2, 3, 6)
     x = make_double_tensor("x", (2, 3, 6))
     got = interpret_single_operation(
         DescriptorType.OPERATION_TRANSPOSE, x, make_double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1)
@@ -413,8 +419,8 @@ def test_transpose_slice_and_concat_move_elements() -> None:
         "both",
         {"axis": 1, "input": (x, more), "output": make_double_tensor("y", (2, 4, 6))},
     )
-    got = interpret(Graph((both,)), {"x": value, "more": draw_array(2, 1, 6)})["y"]
-    np.testing.assert_array_equal(got, np.concatenate([value, draw_array(2, 1, 6)], 1))
+    got = interpret(Graph((both,)), {"x": value, "more": make_random_array(2, 1, 6)})["y"]
+    np.testing.assert_array_equal(got, np.concatenate([value, make_random_array(2, 1, 6)], 1))
 
 
 # ragged tensors
@@ -441,7 +447,7 @@ def make_ragged_graph(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
 
 @pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
 def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int, ...]) -> None:
-    value, tokens = draw_array(2, 3, 4, 2), [4, 1]
+    value, tokens = make_random_array(2, 3, 4, 2), [4, 1]
     graph = make_ragged_graph(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
     inputs: dict[str | int, Any] = {"x_offset": make_length_array(*starts), "y_offset": make_length_array(*packed)}
@@ -472,7 +478,7 @@ def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
     y = g.tensor("y", (2, 2, 3, 2), strides=(12, 2, 4, 1), ragged_offset=offset)
     g.reduction(ReduceTensorOp.ADD, full, (2, 2, 3, 2), out=y)
     g.pointwise(PointwiseMode.IDENTITY, full, name="again")
-    value, tokens, starts = draw_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
+    value, tokens, starts = make_random_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
     out = interpret(g.graph(), {"x": value, "offset": make_length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
     np.testing.assert_array_equal(out["full"], pack_ragged(value, [0, 16, 40], (24, 2, 8, 1), tokens))
@@ -509,7 +515,7 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     ids=["plain", "transposed", "square", "square transposed"],
 )
 def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
-    container, used = draw_array(6, 3, 2, 4), [3, 6]
+    container, used = make_random_array(6, 3, 2, 4), [3, 6]
     transposed = strides is not None
     seq = dims[3] if transposed else dims[2]
     table = np.array([[5, 0, 1, -7], [2, 3, 4, 99]]).reshape(2, 1, 4, 1)  # the last ones are not used
@@ -545,7 +551,7 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
 def test_dequantize_multiplies_each_block_by_its_scale(
     dims: tuple[int, ...], scale_dims: tuple[int, ...], block: tuple[int, ...]
 ) -> None:
-    value, scale = draw_array(*dims), np.abs(draw_array(*scale_dims, seed=1))
+    value, scale = make_random_array(*dims), np.abs(make_random_array(*scale_dims, seed=1))
     x, y, scales = (
         make_double_tensor("x", dims),
         make_double_tensor("y", dims),
@@ -567,7 +573,7 @@ def test_scales_that_do_not_match_the_blocks_are_refused() -> None:
     fields |= {"math_prec": DataType.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
     graph = Graph((Operation(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
     assert_graph_error(
-        "interpret-shape", "do not fit", lambda: interpret(graph, {"x": draw_array(2, 64), "scales": [[1.0]]})
+        "interpret-shape", "do not fit", lambda: interpret(graph, {"x": make_random_array(2, 64), "scales": [[1.0]]})
     )
 
 
@@ -592,7 +598,7 @@ def test_dequantizing_a_quantized_tensor_restores_its_values() -> None:
         math_prec=DataType.FLOAT,
         block_size=(1, 32),
     )
-    value = draw_array(1, 4, 64)
+    value = make_random_array(1, 4, 64)
     value[0, 2] = 0
     exact = interpret(g.graph(), {"x": value})
     np.testing.assert_allclose(exact["again"], value)
@@ -625,7 +631,7 @@ def test_a_random_mask_is_generated_or_given() -> None:
         asked.append(question)
         return np.arange(24).reshape(1, 2, 3, 4) % 2
 
-    x = draw_array(1, 2, 3, 4)
+    x = make_random_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
     drawn = interpret(make_dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
@@ -649,13 +655,13 @@ def test_random_numbers_have_their_distribution_or_are_given() -> None:
     normal = random_numbers(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
     np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
     assert (normal != random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
-    given = draw_array(1, 2, 3, 4)
+    given = make_random_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
     np.testing.assert_array_equal(
         interpret(make_dropout_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given
     )
     unsaid = make_dropout_graph(distribution=RngDistribution.NORMAL)
-    needed = {"x": draw_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
+    needed = {"x": make_random_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
     assert_graph_error("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
 
@@ -676,7 +682,7 @@ def make_sum_graph() -> Graph:
 
 
 def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
-    x = draw_array(2, 3)
+    x = make_random_array(2, 3)
     np.testing.assert_allclose(interpret(make_sum_graph(), {10: x})["y"], 3 * x)
     np.testing.assert_allclose(interpret(make_sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
     out = interpret(make_sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
@@ -686,7 +692,7 @@ def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
 
 
 def test_wrong_inputs_are_refused() -> None:
-    x = draw_array(2, 3)
+    x = make_random_array(2, 3)
     assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(make_sum_graph(), {}))
     assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(make_sum_graph(), {"x": x, "z": x}))
     assert_graph_error(
@@ -707,13 +713,13 @@ def test_tensors_that_do_not_match_the_operation_are_refused() -> None:
     assert_graph_error(
         "interpret-shape",
         "do not fit",
-        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **wrong),
+        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, make_random_array(2, 3), **wrong),
     )
     right = {"permutation": (0, 1)}
     assert_graph_error(
         "interpret-shape",
         "'y' has dims",
-        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, draw_array(2, 3), **right),
+        lambda: interpret_single_operation(DescriptorType.OPERATION_TRANSPOSE, x, y, make_random_array(2, 3), **right),
     )
 
 
@@ -802,6 +808,8 @@ def test_the_error_for_an_unknown_operation_names_it(monkeypatch: pytest.MonkeyP
         "y": y,
     }
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
-        interpret(Graph((Operation(DescriptorType.OPERATION_SIGNAL, "signal", signal),)), {"x": draw_array(2, 8)})
+        interpret(
+            Graph((Operation(DescriptorType.OPERATION_SIGNAL, "signal", signal),)), {"x": make_random_array(2, 8)}
+        )
     assert error.value.code == "interpret-operation"
     assert all(kind.name in error.value.render() for kind in OPERATIONS)

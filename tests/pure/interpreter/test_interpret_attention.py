@@ -19,7 +19,13 @@ from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
-from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor, make_length_array
+from tests.support.interpreting import (
+    Array,
+    assert_graph_error,
+    make_double_tensor,
+    make_length_array,
+    make_random_array,
+)
 
 INF, NAN = math.inf, math.nan
 
@@ -37,7 +43,7 @@ def test_softmax_rounds_before_its_division(form: str, dropout: float) -> None:
         version=None if form == "chains" else (9, 28, 0),
     )  # fmt: skip
     values: dict[str | int, Any] = {name: np.ones(graph.tensor(name).dims) for name in "qk"}
-    values["v"] = round_to_data_type(draw_array(1, 2, 40, 32), DataType.BFLOAT16)
+    values["v"] = round_to_data_type(make_random_array(1, 2, 40, 32), DataType.BFLOAT16)
     if dropout:
         values |= {"dropout_seed": np.full((1, 1, 1, 1), 7), "dropout_offset": np.full((1, 1, 1, 1), 1)}
     exact, rounded = (interpret(graph, values, rounding=rounding)["o"] for rounding in (False, True))
@@ -78,7 +84,7 @@ def test_a_diagonal_band_mask_equals_comparisons_of_indices(side: str, diagonal:
     g.operation(
         DescriptorType.OPERATION_DIAGONAL_BAND_MASK, x=x, b=hidden, y=y, comparison_mode=compare, **fields, **seq
     )
-    inputs: dict[str | int, Any] = {"x": draw_array(2, 2, 5, 7)}
+    inputs: dict[str | int, Any] = {"x": make_random_array(2, 2, 5, 7)}
     if diagonal == "given lengths":
         inputs |= {"seq_len_q": make_length_array(5, 3), "seq_len_kv": make_length_array(4, 6)}
     out = interpret(g.graph(), inputs, keep=["keep"])
@@ -111,8 +117,8 @@ def test_softmax_equals_its_reductions_and_pointwise_operations(sink: bool) -> N
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=g.tensor("y", (2, 2, 3, 5)), **rows, **extra)
     log2 = {"stats": g.tensor("log2", row), "stats_log2": True}
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=g.tensor("y2", (2, 2, 3, 5)), **log2, **extra)
-    inputs: dict[str | int, Any] = {"x": 3 * draw_array(2, 2, 3, 5)}
-    inputs |= {"sink": draw_array(1, 2, 1, 1)} if sink else {}
+    inputs: dict[str | int, Any] = {"x": 3 * make_random_array(2, 2, 3, 5)}
+    inputs |= {"sink": make_random_array(1, 2, 1, 1)} if sink else {}
     inputs["x"][0, 0, 1, 2:] = -INF
     out = interpret(g.graph(), inputs, keep=[item.name for item in chain])
     for name, item in zip(("max", "sum_exp", "stats", "y"), chain, strict=True):
@@ -142,7 +148,7 @@ def make_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, An
         if item.uid in written or item.value is not None:
             continue
         value = known.get(item.name)
-        value = draw_array(*item.dims, seed=item.uid) if value is None else value
+        value = make_random_array(*item.dims, seed=item.uid) if value is None else value
         transposed = item.name in ("k", "v") and value.shape != item.dims
         inputs[item.name] = value.swapaxes(2, 3) if transposed else value
     return inputs
@@ -186,17 +192,19 @@ def make_attention_problem(option: str) -> Any:
 
 
 def make_known_inputs(problem: Any) -> dict[str, Any]:
-    known: dict[str, Any] = {name: draw_array(*problem.dims(name), seed=index) for index, name in enumerate("qkv")}
+    known: dict[str, Any] = {
+        name: make_random_array(*problem.dims(name), seed=index) for index, name in enumerate("qkv")
+    }
     known |= {
         "seq_len_q": make_length_array(4, 6),
         "seq_len_kv": make_length_array(8, 5),
-        "do": draw_array(*problem.dims("o"), seed=9),
+        "do": make_random_array(*problem.dims("o"), seed=9),
     }
     known |= {"dropout_seed": np.full((1, 1, 1, 1), 7), "dropout_offset": np.full((1, 1, 1, 1), 3)}
     known |= {
-        "bias": draw_array(1, 4, 6, 8),
-        "sink": draw_array(1, 4, 1, 1),
-        "alibi_slopes": draw_array(1, 4, 1, 1),
+        "bias": make_random_array(1, 4, 6, 8),
+        "sink": make_random_array(1, 4, 1, 1),
+        "alibi_slopes": make_random_array(1, 4, 1, 1),
     }
     return known
 
@@ -264,7 +272,7 @@ def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
 
     problem = replace(make_attention_problem("band"), seq_q=10, right_bound=0)  # the first two rows have no column
     graph = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-    stats = draw_array(2, 4, 10, 1)
+    stats = make_random_array(2, 4, 10, 1)
     stats[:, :, :2] = -INF
     out = interpret(graph, make_graph_inputs(graph, {"stats": stats}))
     assert all(np.isfinite(value).all() for value in out.values())
@@ -306,7 +314,9 @@ def make_sdpa_graph_and_inputs(**changed: Any) -> tuple[Graph, dict[str | int, A
     g = GraphBuilder("sdpa", io_type=DataType.DOUBLE)
     dims = {name: changed.pop(f"{name}_dims", (1, 1, 4, 2)) for name in ("q", "k", "v", "o")}
     fields: dict[str, Any] = {name: g.tensor(name, dims[name], changed.pop(f"{name}_type", None)) for name in dims}
-    inputs: dict[str | int, Any] = {name: draw_array(*dims[name], seed=index) for index, name in enumerate("qkv")}
+    inputs: dict[str | int, Any] = {
+        name: make_random_array(*dims[name], seed=index) for index, name in enumerate("qkv")
+    }
     for name, value in changed.items():
         kind = None
         if isinstance(value, tuple):
@@ -381,7 +391,7 @@ def test_fp8_scales_are_applied_as_in_the_composite_graph() -> None:
 def test_block_scales_of_attention_multiply_their_blocks() -> None:
     dims = {f"{name}_dims": (1, 1, 32, 64) for name in "qkvo"}
     scales = {"descale_q": (1, 1, 32, 2), "descale_k": (1, 1, 32, 2), "descale_v": (1, 1, 1, 64)}
-    values = {name: 2.0 ** np.round(draw_array(*shape)) for name, shape in scales.items()}
+    values = {name: 2.0 ** np.round(make_random_array(*shape)) for name, shape in scales.items()}
     graph, inputs = make_sdpa_graph_and_inputs(
         **dims, **{name: (value, DataType.FP8_E8M0) for name, value in values.items()}
     )
@@ -410,7 +420,7 @@ def test_results_are_rounded_to_their_data_types() -> None:
     s = g.matmul(a, b, name="s")
     scaled = g.pointwise(PointwiseMode.MUL, s, g.scalar(0.1, rank=3), name="scaled", data_type=DataType.FP8_E4M3)
     g.reduction(ReduceTensorOp.ADD, scaled, (1, 4, 1), name="y", virtual=False, data_type=DataType.BFLOAT16)
-    inputs: dict[str | int, Any] = {"a": draw_array(1, 4, 16), "b": draw_array(1, 16, 4)}
+    inputs: dict[str | int, Any] = {"a": make_random_array(1, 4, 16), "b": make_random_array(1, 16, 4)}
     exact, rounded = (interpret(g.graph(), inputs, rounding=way, keep=["s", "scaled"]) for way in (False, True))
     np.testing.assert_allclose(exact["y"], (inputs["a"] @ inputs["b"] * 0.1).sum(axis=2, keepdims=True))
     half = round_to_data_type(inputs["a"], DataType.HALF) @ round_to_data_type(inputs["b"], DataType.HALF)

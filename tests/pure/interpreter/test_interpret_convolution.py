@@ -19,7 +19,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters
 from cudnn_backend_py.interpreter import interpret
 from tests.support.graphs import make_convolution, make_tensor
-from tests.support.interpreting import Array, assert_graph_error, draw_array
+from tests.support.interpreting import Array, assert_graph_error, make_random_array
 from tests.support.numpy_operations import (
     compute_average_pool,
     compute_convolution,
@@ -31,7 +31,7 @@ from tests.support.numpy_operations import (
 INF, NAN = np.inf, np.nan
 
 
-def draw_random_convolution(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
+def make_random_convolution(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
     """Return random dims of an image and of weights, and a matching window."""
     r = np.random.default_rng(seed)
     spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
@@ -49,12 +49,12 @@ def draw_random_convolution(seed: int) -> tuple[tuple[int, ...], tuple[int, ...]
 
 @pytest.mark.parametrize("seed", range(300))
 def test_convolution_and_its_gradients_equal_loops_over_elements(seed: int) -> None:
-    image, weights, window = draw_random_convolution(seed)
+    image, weights, window = make_random_convolution(seed)
     mode = ConvolutionMode(seed % 2)
     turned = mode is ConvolutionMode.CONVOLUTION
-    x, w = draw_array(*image, seed=seed), draw_array(*weights, seed=seed + 1)
+    x, w = make_random_array(*image, seed=seed), make_random_array(*weights, seed=seed + 1)
     expected = compute_convolution(x, w, window, turned=turned)
-    dy = draw_array(*expected.shape, seed=seed + 2)
+    dy = make_random_array(*expected.shape, seed=seed + 2)
     g = GraphBuilder("convolution", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
     tensors = {name: g.tensor(name, value.shape) for name, value in (("x", x), ("w", w), ("dy", dy))}
     options: dict[str, Any] = {**window, "mode": mode, "virtual": False}
@@ -94,7 +94,7 @@ def test_an_infinite_weight_times_padding_is_nan() -> None:
 
 def test_a_convolution_with_an_output_of_wrong_dims_is_refused() -> None:
     op = make_convolution(y=make_tensor("small", 1, 16, 3, 3))
-    inputs = {"image": draw_array(1, 8, 6, 6), "filter": draw_array(16, 8, 3, 3)}
+    inputs = {"image": make_random_array(1, 8, 6, 6), "filter": make_random_array(16, 8, 3, 3)}
     assert_graph_error("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
 
 
@@ -103,7 +103,7 @@ def test_a_convolution_with_an_output_of_wrong_dims_is_refused() -> None:
 PADDING_VALUES = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
 
 
-def draw_random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
+def make_random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
     """Return an input, the options of the reference, the padding after it, and the spatial dims of the output."""
     r = np.random.default_rng(seed)
     spatial = int(r.integers(1, 4))
@@ -111,7 +111,7 @@ def draw_random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ..
     before, after = (r.integers(0, window) for _ in range(2))
     sizes = window + r.integers(0, 4, spatial)
     out = (sizes + before + after - window) // stride + 1
-    x = np.round(draw_array(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
+    x = np.round(make_random_array(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
     sides = {name: tuple(map(int, side)) for name, side in (("window", window), ("stride", stride), ("before", before))}
     return x, sides, tuple(map(int, after)), tuple(map(int, out))
 
@@ -139,8 +139,8 @@ def run_resample(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dic
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("padding_mode", PADDING_VALUES)
 def test_max_pooling_and_its_gradient_equal_loops_over_elements(seed: int, padding_mode: PaddingMode) -> None:
-    x, sides, after, out = draw_random_pooling(seed)
-    dy = draw_array(2, 3, *out, seed=seed)
+    x, sides, after, out = make_random_pooling(seed)
+    dy = make_random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = run_resample(ResampleMode.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
     y, index = compute_max_pool(x, out, PADDING_VALUES[padding_mode], **sides)
@@ -152,8 +152,8 @@ def test_max_pooling_and_its_gradient_equal_loops_over_elements(seed: int, paddi
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("mode", [ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING])
 def test_average_pooling_and_its_gradient_equal_loops_over_elements(seed: int, mode: ResampleMode) -> None:
-    x, sides, after, out = draw_random_pooling(seed)
-    dy = draw_array(2, 3, *out, seed=seed)
+    x, sides, after, out = make_random_pooling(seed)
+    dy = make_random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = run_resample(mode, x, dy, **options)
     exclude = mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING
@@ -194,7 +194,7 @@ def test_edge_padding_and_bilinear_upsampling_have_the_expected_results() -> Non
 def test_the_gradient_of_upsampling_is_its_transpose() -> None:
     half = Fraction(1, 2)
     options: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
-    x, dy = draw_array(2, 3, 4, 3), draw_array(2, 3, 8, 6, seed=1)
+    x, dy = make_random_array(2, 3, 4, 3), make_random_array(2, 3, 8, 6, seed=1)
     got = run_resample(ResampleMode.BILINEAR, x, dy, **options)
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 

@@ -10,13 +10,13 @@ import pytest
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode
 from cudnn_backend_py.graph import GraphBuilder
 from cudnn_backend_py.interpreter import interpret
-from tests.support.interpreting import Array, assert_graph_error, draw_array
+from tests.support.interpreting import Array, assert_graph_error, make_random_array
 from tests.support.numpy_operations import compute_batch_norm_gradients, compute_numeric_gradient, normalize
 
 EPSILON = 0.01
 
 
-def draw_random_norm(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
+def make_random_norm(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
     """Return an input, the dims of scale and bias, the jointly normalized axes, and the number of groups."""
     r = np.random.default_rng(seed)
     rank = int(r.integers(3, 6))
@@ -33,7 +33,7 @@ def draw_random_norm(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...],
         if mode is NormMode.GROUP_NORM:
             groups, dims = 2, (dims[0], 4, *dims[2:])
             scale = (1, 4, *[1] * (rank - 2))
-    return draw_array(*dims, seed=seed) * 3 + 1, scale, axes, groups
+    return make_random_array(*dims, seed=seed) * 3 + 1, scale, axes, groups
 
 
 def compute_expected_norm(
@@ -52,11 +52,11 @@ def compute_expected_norm(
 @pytest.mark.parametrize("mode", NormMode)
 @pytest.mark.parametrize("seed", range(50))
 def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode: NormMode, seed: int) -> None:
-    x, scale_dims, axes, groups = draw_random_norm(mode, seed)
+    x, scale_dims, axes, groups = make_random_norm(mode, seed)
     scale, bias, dy = (
-        draw_array(*scale_dims, seed=1),
-        draw_array(*scale_dims, seed=2),
-        draw_array(*x.shape, seed=3),
+        make_random_array(*scale_dims, seed=1),
+        make_random_array(*scale_dims, seed=2),
+        make_random_array(*x.shape, seed=3),
     )
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     inputs: dict[str | int, Array] = {"x": x, "scale": scale, "dy": dy}
@@ -97,7 +97,7 @@ def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_inference_reads_statistics_and_instance_norm_computes_them(training: bool) -> None:
-    x = draw_array(2, 3, 4, 5)
+    x = make_random_array(2, 3, 4, 5)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     source, scale = g.tensor("x", x.shape), g.tensor("scale", (1, 3, 1, 1))
     given = {name: g.tensor(name, (1, 3, 1, 1)) for name in ("mean", "inv_variance")}
@@ -117,7 +117,7 @@ def test_batch_norm_inference_reads_statistics_and_instance_norm_computes_them(t
 
 
 def test_running_statistics_are_updated_by_the_momentum() -> None:
-    x = draw_array(4, 3, 5)
+    x = make_random_array(4, 3, 5)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     one = (1, 3, 1)
     scale, mean, var = (g.tensor(name, one) for name in ("scale", "running_mean", "running_var"))
@@ -140,7 +140,7 @@ def test_running_statistics_are_updated_by_the_momentum() -> None:
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.RMS_NORM])
 def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
-    x, dy = draw_array(3, 1, 5) + 1, draw_array(3, 1, 5, seed=1)
+    x, dy = make_random_array(3, 1, 5) + 1, make_random_array(3, 1, 5, seed=1)
     normal, _, inverse = normalize(x, (2,), EPSILON, centered=mode is NormMode.LAYER_NORM)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     source, gradient = g.tensor("x", x.shape), g.tensor("dy", x.shape)
@@ -168,11 +168,11 @@ def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
 
 
 def test_a_gradient_without_statistics_computes_them() -> None:
-    x, dy = draw_array(3, 4, 5), draw_array(3, 4, 5, seed=1)
+    x, dy = make_random_array(3, 4, 5), make_random_array(3, 4, 5, seed=1)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     source, gradient, scale = g.tensor("x", x.shape), g.tensor("dy", x.shape), g.tensor("scale", (1, 4, 1))
     g.norm_backward(NormMode.BATCH_NORM, gradient, source, scale, epsilon=0.5, name="dx", virtual=False)
-    factors = draw_array(1, 4, 1, seed=2)
+    factors = make_random_array(1, 4, 1, seed=2)
     got = interpret(g.graph(), {"x": x, "dy": dy, "scale": factors})
     for name, value in zip(
         ("dx", "dx.dscale", "dx.dbias"), compute_batch_norm_gradients(x, dy, factors, 0.5), strict=True
@@ -181,9 +181,9 @@ def test_a_gradient_without_statistics_computes_them() -> None:
 
 
 def test_gen_stats_and_finalize_equal_a_batch_norm() -> None:
-    x, dy = draw_array(3, 4, 5, 6) + 2, draw_array(3, 4, 5, 6, seed=1)
+    x, dy = make_random_array(3, 4, 5, 6) + 2, make_random_array(3, 4, 5, 6, seed=1)
     one = (1, 4, 1, 1)
-    weights = {name: draw_array(*one, seed=seed) for seed, name in enumerate(("scale", "bias", "rm"))} | {
+    weights = {name: make_random_array(*one, seed=seed) for seed, name in enumerate(("scale", "bias", "rm"))} | {
         "rv": np.ones(one)
     }
     g = GraphBuilder("parts", io_type=DataType.DOUBLE)
@@ -244,7 +244,7 @@ def test_norms_of_constant_and_nonfinite_rows_have_the_expected_results() -> Non
     peers = GraphBuilder("peers", io_type=DataType.DOUBLE)
     source, scale = peers.tensor("x", (2, 3, 4)), peers.tensor("scale", (1, 3, 1))
     peers.norm_forward(NormMode.BATCH_NORM, source, scale, training=True, peer_stats=[peers.tensor("p", (2, 12, 1))])
-    inputs = {"x": draw_array(2, 3, 4), "scale": np.ones((1, 3, 1)), "p": np.ones((2, 12, 1))}
+    inputs = {"x": make_random_array(2, 3, 4), "scale": np.ones((1, 3, 1)), "p": np.ones((2, 12, 1))}
     assert_graph_error("interpret-operation", "several GPUs", lambda: interpret(peers.graph(), inputs))
 
 

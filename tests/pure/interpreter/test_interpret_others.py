@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import DataType, DescriptorType, MoeGroupe
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation
 from cudnn_backend_py.graph.formats import from_f8_128x4_order, round_to_data_type, to_f8_128x4_order
 from cudnn_backend_py.interpreter import interpret
-from tests.support.interpreting import Array, assert_graph_error, draw_array, make_double_tensor
+from tests.support.interpreting import Array, assert_graph_error, make_double_tensor, make_random_array
 
 INF, NAN = math.inf, math.nan
 
@@ -37,7 +37,7 @@ def run_moe_grouped_matmul(
 
 
 def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
-    token, weight = draw_array(1, 9, 4), draw_array(3, 4, 5)
+    token, weight = make_random_array(1, 9, 4), make_random_array(3, 4, 5)
     got = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [2, 2, 6], token, weight)
     owner = [0, 0, 1, 1, 1, 1, 2, 2, 2]  # rows before the first offset: measured on an H200 with cuDNN 9.19
     for row, expert in enumerate(owner):
@@ -45,12 +45,12 @@ def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
 
 
 def test_moe_rows_are_gathered_and_scattered_by_their_indices() -> None:
-    token, weight = draw_array(1, 4, 3), draw_array(2, 3, 2)
+    token, weight = make_random_array(1, 4, 3), make_random_array(2, 3, 2)
     index = np.array([3, 0, 0, 2, 1, 3]).reshape(1, 6, 1)
     got = run_moe_grouped_matmul(MoeGroupedMatmulMode.GATHER, [0, 4], token, weight, token_index=index)
     for row, source in enumerate(index.ravel()):
         np.testing.assert_allclose(got[0, row], token[0, source] @ weight[int(row >= 4)])
-    rows = draw_array(1, 6, 3, seed=1)
+    rows = make_random_array(1, 6, 3, seed=1)
     where, turn = np.array([0, 2, 1, 1, 0, 2]).reshape(1, 6, 1), np.array([0, 1, 1, 0, 1, 0]).reshape(1, 6, 1)
     back = run_moe_grouped_matmul(
         MoeGroupedMatmulMode.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2
@@ -61,14 +61,14 @@ def test_moe_rows_are_gathered_and_scattered_by_their_indices() -> None:
 
 
 def test_moe_offsets_of_several_batches_are_read_in_expert_order() -> None:
-    token, weight = draw_array(1, 8, 3), draw_array(2, 3, 2)
+    token, weight = make_random_array(1, 8, 3), make_random_array(2, 3, 2)
     got = run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 1, 4, 6], token, weight)
     for row, expert in enumerate([0, 1, 1, 1, 0, 0, 1, 1]):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
 
 def test_an_additional_moe_offset_ends_the_last_expert() -> None:
-    token, weight = draw_array(1, 9, 4), draw_array(3, 4, 5)
+    token, weight = make_random_array(1, 9, 4), make_random_array(3, 4, 5)
     np.testing.assert_array_equal(
         run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 2, 6, 9], token, weight),
         run_moe_grouped_matmul(MoeGroupedMatmulMode.NONE, [0, 2, 6], token, weight),
@@ -81,7 +81,7 @@ def test_an_additional_moe_offset_ends_the_last_expert() -> None:
 
 
 def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> None:
-    token, dy = draw_array(1, 7, 3), draw_array(1, 7, 2, seed=1)
+    token, dy = make_random_array(1, 7, 3), make_random_array(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=DataType.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), DataType.INT32)
     out = g.tensor("dw", (2, 3, 2), strides=(6, 1, 3))
@@ -91,7 +91,7 @@ def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> No
 
 
 def test_a_moe_weight_gradient_sums_over_the_rows_of_each_expert() -> None:
-    token, dy = draw_array(1, 7, 3), draw_array(1, 7, 2, seed=1)
+    token, dy = make_random_array(1, 7, 3), make_random_array(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=DataType.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), DataType.INT32)
     out = g.moe_grouped_matmul_backward(
@@ -120,7 +120,7 @@ def test_moe_offsets_and_indices_out_of_range_are_refused(
     assert_graph_error(
         "interpret-input",
         match,
-        lambda: run_moe_grouped_matmul(mode, offsets, draw_array(1, 4, 3), draw_array(2, 3, 2), **given),
+        lambda: run_moe_grouped_matmul(mode, offsets, make_random_array(1, 4, 3), make_random_array(2, 3, 2), **given),
     )
 
 
@@ -131,7 +131,7 @@ def test_moe_offsets_and_indices_out_of_range_are_refused(
 @pytest.mark.parametrize("order", ["plain", "128x4"])
 def test_block_quantization_equals_a_loop_over_blocks(block: int, axis: int, order: Any) -> None:
     g = GraphBuilder("mx", io_type=DataType.DOUBLE)
-    x = draw_array(2, 64, 96) * 10
+    x = make_random_array(2, 64, 96) * 10
     x[0, :32, :32] = 0
     small, scales = g.block_scale_quantize(
         g.tensor("x", x.shape), block, axis=axis, scale_order=order, name="y", virtual=False
@@ -176,8 +176,8 @@ def test_128x4_tiles_store_scales_at_the_documented_positions() -> None:
 @pytest.mark.parametrize("width", [6, 4])
 @pytest.mark.parametrize("upright", [False, True])
 def test_rope_rotates_pairs_and_rope_backward_rotates_them_back(width: int, upright: bool) -> None:
-    x, half, positions = draw_array(2, 3, 5, 6), width // 2, 7
-    angle = draw_array(positions, half, seed=1)
+    x, half, positions = make_random_array(2, 3, 5, 6), width // 2, 7
+    angle = make_random_array(positions, half, seed=1)
     freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # unread elements
     dims = (1, 1, positions, width) if upright else (positions, 1, 1, width)
     g = GraphBuilder("rope", io_type=DataType.DOUBLE)
@@ -196,7 +196,11 @@ def test_rope_rotates_pairs_and_rope_backward_rotates_them_back(width: int, upri
 
 
 def test_rope_backward_is_the_transpose_of_rope() -> None:
-    x, dy, freqs = draw_array(1, 1, 3, 4), draw_array(1, 1, 3, 4, seed=1), draw_array(3, 1, 1, 4, seed=2)
+    x, dy, freqs = (
+        make_random_array(1, 1, 3, 4),
+        make_random_array(1, 1, 3, 4, seed=1),
+        make_random_array(3, 1, 1, 4, seed=2),
+    )
     g = GraphBuilder("rope", io_type=DataType.DOUBLE)
     f = g.tensor("f", freqs.shape)
     g.rope_forward(g.tensor("x", x.shape), f, name="y", virtual=False)
@@ -206,7 +210,7 @@ def test_rope_backward_is_the_transpose_of_rope() -> None:
 
 
 def test_a_band_matrix_is_expanded_and_contracted() -> None:
-    band = draw_array(2, 3, 5, 4)
+    band = make_random_array(2, 3, 5, 4)
     g = GraphBuilder("band", io_type=DataType.DOUBLE)
     widths = {"lower_bandwidth": 1, "upper_bandwidth": 2}
     whole = g.expand_band_matrix(g.tensor("x", band.shape), 6, **widths, pad_value=-7.0, name="whole", virtual=False)
@@ -232,7 +236,7 @@ def test_unsupported_options_of_band_matrices_are_refused() -> None:
             "upper_bandwidth": 1,
         }
         op = Operation(kind, "band", {**fields, "axis": 2, **more})
-        given = {item.name: draw_array(*item.dims) for item in op.inputs().values()}
+        given = {item.name: make_random_array(*item.dims) for item in op.inputs().values()}
         return interpret(Graph((op,)), given)["y"]
 
     assert run_band_operation(max_token_value=-1).shape == (1, 3, 3)

@@ -29,7 +29,7 @@ from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE_OPTIONS as REPRODUCED
 from tests.known_issues import EXAMPLES, Reproduction, make_example_graph
-from tests.support.attention_cases import draw_attention_problem
+from tests.support.attention_cases import make_random_attention_problem
 
 ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have measured reproductions
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
@@ -203,7 +203,7 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
     made = attention.sdpa_backward if is_backward else attention.sdpa_forward
     number_read = 0
     for number in range(60):
-        given = draw_attention_problem(
+        given = make_random_attention_problem(
             np.random.default_rng([number, is_backward]), backward=is_backward, tiny=number % 3 == 0
         )
         try:

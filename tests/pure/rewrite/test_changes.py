@@ -28,7 +28,7 @@ from cudnn_backend_py.rewrite.changes import (
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.rewrite.solution import ChangeSequence
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
-from tests.support.interpreting import Array, draw_array
+from tests.support.interpreting import Array, make_random_array
 
 F16, F32, BF16, FP8 = DataType.HALF, DataType.FLOAT, DataType.BFLOAT16, DataType.FP8_E4M3
 P = PointwiseMode
@@ -280,7 +280,7 @@ def test_changes_are_listed_in_the_order_of_the_given_kinds() -> None:
 # exactness
 
 
-def draw_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
+def make_random_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
     """Return random input arrays for a graph; sequence lengths are 4."""
     written = {item.uid for item in graph.outputs}
     found: dict[str | int, Array] = {}
@@ -290,7 +290,7 @@ def draw_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
         if item.name.startswith("seq_len"):
             found[item.name] = np.full(item.dims, 4)
         else:
-            found[item.name] = draw_array(*item.dims, seed=seed + index)
+            found[item.name] = make_random_array(*item.dims, seed=seed + index)
     return found
 
 
@@ -314,7 +314,7 @@ def run_graphs_in_sequence(graphs: tuple[Graph, ...], inputs: dict[str | int, Ar
 
 
 def assert_same_results(graph: Graph, change: Change) -> None:
-    inputs = draw_inputs(graph)
+    inputs = make_random_inputs(graph)
     shapes: dict[str | int, Tensor] = {item.name: item for part in change.graphs for item in part.tensors}
     changed: dict[str | int, Array] = {}
     for name, values in inputs.items():
@@ -378,7 +378,7 @@ def compute_padded_convolution(change: Graph, x: Array, w: Array) -> Array:
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
 def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
     graph = make_convolution_graph()
-    x, w = draw_array(1, 5, 6, 6), draw_array(3, 5, 3, 3)
+    x, w = make_random_array(1, 5, 6, 6), make_random_array(3, 5, 3, 3)
     change = find_change(graph, "layout" if "last" in words else "pad_channels", words)
     assert change.effect == "exact"
     y = compute_padded_convolution(change.graph, x, w)

@@ -20,7 +20,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import find_newer_features
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
-from tests.support.interpreting import Array, draw_array
+from tests.support.interpreting import Array, make_random_array
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
@@ -87,11 +87,11 @@ def find_exact_change(graph: Graph, kind: str, words: str = "") -> Change:
     return found[0]
 
 
-def draw_inputs(graph: Graph) -> dict[str, Array]:
+def make_random_inputs(graph: Graph) -> dict[str, Array]:
     written = {item.uid for item in graph.outputs}
     read = [item for item in graph.variant_pack_tensors if item.uid not in written and not item.scratch]
     read = [item for item in read if not item.by_value]
-    return {item.name: draw_array(*item.dims, seed=index) for index, item in enumerate(read)}
+    return {item.name: make_random_array(*item.dims, seed=index) for index, item in enumerate(read)}
 
 
 def run_by_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
@@ -106,7 +106,7 @@ def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
     graph = make_handwritten_attention(*leading, statistics=True)
     change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {4}
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
     expected, got = run_by_name(graph, given), run_by_name(change.graph, flat)
     for name in ("o", "stats"):
@@ -131,7 +131,7 @@ def test_leading_axes_of_a_matmul_are_merged_into_one_batch_axis(leading: tuple[
     graph = g.graph()
     change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {3}
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
     expected, got = run_by_name(graph, given)["y"], run_by_name(change.graph, flat)["y"]
     np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-6)
@@ -146,7 +146,7 @@ def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
     change = find_exact_change(graph, "flatten", "a leading dim of 1: a [5, 4] -> [1, 5, 4]")
     assert {item.rank for item in change.graph.tensors} == {3}
     assert change.graph.tensor("a").strides == (20, 1, 5)
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     expected, got = (
         run_by_name(graph, given),
         run_by_name(change.graph, {name: values[None] for name, values in given.items()}),
@@ -172,7 +172,7 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     change = find_exact_change(graph, "flatten")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
-    values = draw_array(*dims)
+    values = make_random_array(*dims)
     expected = run_by_name(graph, {"x": values})["y"]
     got = run_by_name(change.graph, {"x": values.reshape(needed)})["y"]
     np.testing.assert_allclose(got.ravel(), expected.ravel())
@@ -203,7 +203,7 @@ def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: t
     graph = sdpa_backward(**options, version=(9, 28, 0) if form == "unified" else None)
     found = list(iterate_changes(graph, ("bias_dims",)))
     assert found[0].graph.tensor("bias").dims == (*dims[:2], 5, 5)
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     expected = run_by_name(graph, given)
     for change in found:
         larger = change.graph.tensor("bias").dims
@@ -234,7 +234,7 @@ def test_a_convolution_with_uneven_padding_reads_a_padded_image(
 ) -> None:
     graph = make_padded_convolution(before, after)
     change = find_exact_change(graph, "explicit_padding")
-    x, w = draw_array(1, 3, 6, 6), draw_array(2, 3, 3, 3)
+    x, w = make_random_array(1, 3, 6, 6), make_random_array(2, 3, 3, 3)
     larger = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     assert change.graph.tensor("x").dims == larger.shape
     y = compute_convolution_result(change.graph, larger, w)
@@ -262,7 +262,7 @@ def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
     changed = change.graph.ops[0]
     assert isinstance(changed, Operation)
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
-    x, w = np.round(4 * draw_array(1, 3, 6, 6)), np.round(4 * draw_array(2, 3, 3, 3))
+    x, w = np.round(4 * make_random_array(1, 3, 6, 6)), np.round(4 * make_random_array(2, 3, 3, 3))
     np.testing.assert_array_equal(
         run_by_name(change.graph, {"x": x, "w": w})["y"], compute_convolution_result(graph, x, w)
     )
@@ -281,7 +281,7 @@ def test_a_handwritten_softmax_is_replaced_by_the_composite_pattern(scale: str) 
     last = change.graph.ops[-1]
     assert isinstance(last, Matmul)
     assert last.a.data_type is F16
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     np.testing.assert_allclose(run_by_name(change.graph, given)["o"], run_by_name(graph, given)["o"], rtol=1e-6)
 
 
@@ -306,7 +306,7 @@ def test_unified_backward_is_converted_to_composite(name: str) -> None:
     kept = {item.name: (item.uid, item.data_type) for item in mine}
     made = {item.name: (item.uid, item.data_type) for item in change.graph.variant_pack_tensors}
     assert {name: made[name] for name in kept} == kept
-    given = draw_inputs(graph)
+    given = make_random_inputs(graph)
     swapped = {key: np.swapaxes(values, -1, -2) if key in ("k", "v") else values for key, values in given.items()}
     expected, got = run_by_name(graph, given), run_by_name(change.graph, swapped)
     assert {item.name for item in graph.outputs} <= set(got)

@@ -41,11 +41,11 @@ def make_case_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
         if tensor.uid in written or tensor.by_value or tensor.scratch:
             continue
         value = given.get(tensor.name)
-        made[tensor.name] = _draw_values(tensor, place) if value is None else value
+        made[tensor.name] = _make_random_values(tensor, place) if value is None else value
     return made
 
 
-def _draw_values(tensor: Tensor, seed: int) -> Array:
+def _make_random_values(tensor: Tensor, seed: int) -> Array:
     random = np.random.default_rng([12, seed])
     if is_integer(tensor.data_type) or tensor.data_type is T.BOOLEAN:
         return random.integers(0, 2 if tensor.data_type is T.BOOLEAN else 4, tensor.dims)

@@ -71,11 +71,11 @@ def list_numbers_of_all_codes(kind: DataType) -> Array:
         numbers[1024:9216] = round_to_data_type(dense.uniform(-12, 12, 8192), kind)
         numbers[9216:13312] = round_to_data_type(dense.normal(size=4096), kind)
     else:
-        numbers = _draw_many_numbers(kind, 1 << 16)
+        numbers = _make_random_many_numbers(kind, 1 << 16)
     return np.asarray(numbers).reshape(SQUARE_SHAPE)
 
 
-def _draw_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
+def _make_random_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
     """Return `count` numbers: the edge cases, and random numbers of many magnitudes."""
     random, edges = np.random.default_rng(seed), list_edge_numbers(kind)
     rest = count - len(edges)
@@ -92,11 +92,11 @@ def _draw_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
 
 
 def arrange_numbers_by_row(kind: DataType) -> Array:
-    return np.repeat(_draw_many_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
+    return np.repeat(_make_random_many_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
 
 
 def arrange_numbers_by_column(kind: DataType) -> Array:
-    return np.repeat(_draw_many_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
+    return np.repeat(_make_random_many_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
 
 
 # sets and images

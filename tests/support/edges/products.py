@@ -32,7 +32,7 @@ def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
         mode = C.CONVOLUTION if turned else C.CROSS_CORRELATION
         g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **IN_MEMORY)
 
-    def draw_filter() -> Array:
+    def make_random_filter() -> Array:
         w = np.random.default_rng(10).integers(-2, 3, (64, 32, 3, 3)).astype(np.float64)
         if hostile:
             w[0, 0, 0, 0], w[1, 3, 2, 2], w[2, 1, 1, 1] = np.inf, np.nan, -np.inf
@@ -40,7 +40,7 @@ def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
 
     words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
     image = partial(make_image, kind, "equal")
-    add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=draw_filter)
+    add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=make_random_filter)
 
 
 for _kind in FLOAT_TYPES:
@@ -68,7 +68,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
         c = g.matmul(a, b, compute_type=compute, data_type=compute)
         g.pointwise(P.IDENTITY, c, data_type=to, **IN_MEMORY)
 
-    def draw_matrices(seed: int) -> Array:
+    def make_random_matrices(seed: int) -> Array:
         random = np.random.default_rng([13, seed])
         if is_integer(kind):
             return random.integers(-128, 128, dims)
@@ -82,7 +82,7 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
         return round_to_data_type(values, kind)
 
     words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
-    add_edge_case(words, kind, build_matmul, a=partial(draw_matrices, 0), b=partial(draw_matrices, 1))
+    add_edge_case(words, kind, build_matmul, a=partial(make_random_matrices, 0), b=partial(make_random_matrices, 1))
 
 
 for _hostile in (False, True):

@@ -47,7 +47,7 @@ def make_unified_attention_backward(d: RandomGraphBuilder) -> Graph:
 def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
     """Return the graph of the first random problem that can be built and has no known issue."""
     make = sdpa_backward if backward else sdpa_forward
-    newer = unified or (d.is_version_at_least(9, 21, 0) and d.draw_bool(0.5))
+    newer = unified or (d.is_version_at_least(9, 21, 0) and d.make_random_bool(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
     shape: Form = "unified" if unified else "single operations" if newer else "expanded"
     error: GraphError | None = None
@@ -69,44 +69,44 @@ def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool
     """Return a random problem with few options at a time, so that most problems are supported."""
     # Earlier versions of the operation support lengths and pages and little else.
     plain = unified and not d.is_version_at_least(9, 21, 0)
-    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))
+    is_fp8 = d.make_random_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))
     heads = d.choose(1, 2, 2, 4)
     o: dict[str, Any] = {"batch": d.choose(1, 1, 2, 3), "heads": heads}
-    o["kv_heads"] = heads if d.draw_bool(0.6) else d.choose(*(n for n in (1, 2, 4) if heads % n == 0))
+    o["kv_heads"] = heads if d.make_random_bool(0.6) else d.choose(*(n for n in (1, 2, 4) if heads % n == 0))
     o["seq_q"] = d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1, 16: 1})
     o["seq_kv"] = (
-        o["seq_q"] if d.draw_bool(0.5) else d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
+        o["seq_q"] if d.make_random_bool(0.5) else d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
     )
-    if d.draw_bool(0.06 if backward else 0.1):
+    if d.make_random_bool(0.06 if backward else 0.1):
         o["seq_q"] = d.choose(1, 1, 2, 5)  # decoding has its own kernels
     o["head_dim"] = d.choose_weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
-    o["head_dim_v"] = o["head_dim"] if d.draw_bool(0.88) else d.choose(64, 128)
+    o["head_dim_v"] = o["head_dim"] if d.make_random_bool(0.88) else d.choose(64, 128)
     o["data_type"] = d.choose(*FP8_TYPES) if is_fp8 else d.choose(_T.HALF, _T.BFLOAT16)
     if is_fp8:
         o["head_dim"] = o["head_dim_v"] = 128 if backward else d.choose(64, 128)
-    if d.draw_bool(0.12):
+    if d.make_random_bool(0.12):
         o["scale"] = d.choose("tensor", 0.3) if unified else d.choose("tensor", "none", 0.3)
-    o["stats"] = backward or d.draw_bool(0.6)
+    o["stats"] = backward or d.make_random_bool(0.6)
     _make_random_lengths(d, o, backward=backward)
     if not plain:
         _make_random_masks(d, o)
         _make_random_score_options(d, o, backward=backward, is_fp8=is_fp8)
         _make_random_dropout(d, o, backward=backward, unified=unified)
     if backward:
-        o["deterministic"] = not unified and d.draw_bool(0.15)
-    elif not plain and d.draw_bool(0.1):
-        o |= {"stats": d.draw_bool(0.3), "max": d.draw_bool(0.8), "sum_exp": d.draw_bool(0.8)}
-    if unified and not backward and d.draw_bool(0.04):
+        o["deterministic"] = not unified and d.make_random_bool(0.15)
+    elif not plain and d.make_random_bool(0.1):
+        o |= {"stats": d.make_random_bool(0.3), "max": d.make_random_bool(0.8), "sum_exp": d.make_random_bool(0.8)}
+    if unified and not backward and d.make_random_bool(0.04):
         o["block_mask"] = True
     return Attention(**o)
 
 
 def _make_random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
-    if d.draw_bool(0.4):
-        o["right_bound"] = 0 if d.draw_bool(0.75) else d.draw_int(1, max(1, o["seq_kv"] // 2))
-    if d.draw_bool(0.2):
-        o["left_bound"] = d.draw_int(1, o["seq_kv"])
-    if ("right_bound" in o or "left_bound" in o) and d.draw_bool(0.35):
+    if d.make_random_bool(0.4):
+        o["right_bound"] = 0 if d.make_random_bool(0.75) else d.make_random_int(1, max(1, o["seq_kv"] // 2))
+    if d.make_random_bool(0.2):
+        o["left_bound"] = d.make_random_int(1, o["seq_kv"])
+    if ("right_bound" in o or "left_bound" in o) and d.make_random_bool(0.35):
         o["alignment"] = "bottom_right"
 
 
@@ -114,37 +114,37 @@ def _make_random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: 
     kind = d.choose_weighted({"plain": 6, "padding": 2, "ragged": 2, "paged": 0 if backward else 1})
     o["padding"] = kind != "plain"
     if kind == "ragged":
-        o |= {"ragged": True, "ragged_stats": d.draw_bool(0.4), "offset_type": d.choose(_T.INT32, _T.INT64)}
-        if backward and d.draw_bool(0.3):
+        o |= {"ragged": True, "ragged_stats": d.make_random_bool(0.4), "offset_type": d.choose(_T.INT32, _T.INT64)}
+        if backward and d.make_random_bool(0.3):
             o |= {"max_total_seq_q": o["batch"] * o["seq_q"], "max_total_seq_kv": o["batch"] * o["seq_kv"]}
     elif kind == "paged":
         o["page_size"] = d.choose(16, 64, 128)
     else:
         o["layout"] = d.choose("bshd", "bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
         same = o["kv_heads"] == o["heads"] and o["head_dim"] == o["head_dim_v"] and o["seq_q"] == o["seq_kv"]
-        if same and d.draw_bool(0.2):
+        if same and d.make_random_bool(0.2):
             o["layout"] = "packed"
 
 
 def _make_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
-    if d.draw_bool(0.18):
+    if d.make_random_bool(0.18):
         o["bias"] = (d.choose(1, o["batch"]), d.choose(1, o["heads"]), o["seq_q"], o["seq_kv"])
-        o["dbias"] = backward and not is_fp8 and d.draw_bool(0.5)
-    o["alibi"] = d.draw_bool(0.1)
-    if d.draw_bool(0.1) and not is_fp8:
+        o["dbias"] = backward and not is_fp8 and d.make_random_bool(0.5)
+    o["alibi"] = d.make_random_bool(0.1)
+    if d.make_random_bool(0.1) and not is_fp8:
         o["score_modifier"] = SoftCap(d.choose(0.5, 2.0, 15.0))
-    if d.draw_bool(0.12):
+    if d.make_random_bool(0.12):
         o["sink"] = True
-        o["dsink"] = backward and d.draw_bool(0.7)
+        o["dsink"] = backward and d.make_random_bool(0.7)
 
 
 def _make_random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
     if unified and backward and not d.is_version_at_least(9, 28, 0):
         return
-    if d.draw_bool(0.15):
-        if backward or unified or d.draw_bool(0.7):
+    if d.make_random_bool(0.15):
+        if backward or unified or d.make_random_bool(0.7):
             o["dropout"] = d.choose(0.1, 0.25, 0.5)
-            o["rng_dump"] = not backward and d.draw_bool(0.3)
+            o["rng_dump"] = not backward and d.make_random_bool(0.3)
             o["seed_type"] = d.choose(_T.INT32, _T.INT64)
         else:
             o["dropout_mask"] = True

@@ -32,21 +32,25 @@ def add_convolution(d: RandomGraphBuilder) -> None:
     rank = spatial + 2
     d.set_layout({"last": 8, "packed": 1.5}, rank)
     small = kind in (_T.INT8, _T.FP8_E4M3, _T.FP8_E5M2)
-    groups = 1 if small or d.draw_bool(0.75) else d.choose(2, 4, 8)
+    groups = 1 if small or d.make_random_bool(0.75) else d.choose(2, 4, 8)
     each = d.choose(16, 32, 64) if small else d.choose_weighted({8: 3, 16: 4, 32: 3, 64: 1, 4: 0.4, 3: 0.2, 5: 0.1})
     more = d.choose(16, 32, 64) if small else d.choose_weighted({8: 3, 16: 4, 32: 3, 64: 1, 4: 0.3, 6: 0.2})
-    depthwise = groups > 1 and d.draw_bool(0.3)
+    depthwise = groups > 1 and d.make_random_bool(0.3)
     c, k = (groups * 8, groups * 8) if depthwise else (max(each, groups * 8), max(more, groups * 8))
     if groups > 1:
         c, k = groups * max(8, c // groups // 8 * 8), groups * max(8, k // groups // 8 * 8)
     per_group = 1 if depthwise else c // groups
     n = d.choose(1, 1, 2, 3, 4)
     sizes = [
-        d.draw_int(3, 6) if spatial == 3 else d.draw_int(4, 14) if spatial == 2 else d.draw_int(8, 40)
+        d.make_random_int(3, 6)
+        if spatial == 3
+        else d.make_random_int(4, 14)
+        if spatial == 2
+        else d.make_random_int(8, 40)
         for _ in range(spatial)
     ]
     taps = [d.choose_weighted({1: 3, 3: 5, 2: 1, 5: 0.5 if spatial < 3 else 0}) for _ in range(spatial)]
-    if d.draw_bool(0.6):
+    if d.make_random_bool(0.6):
         taps = [taps[0]] * spatial
     window = _make_random_window(d, sizes, taps)
     out = [
@@ -84,29 +88,31 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         d.add_with_chain(
             lambda o: d.g.convolution_backward_data(dy, w, groups=c // per_group, dims=image, **window, **o),
             image,
-            length=length if d.draw_bool(0.6) else 0,
+            length=length if d.make_random_bool(0.6) else 0,
         )
     else:
         x, dy = add_convolution_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("dy", response)
         d.add_with_chain(
             lambda o: d.g.convolution_backward_filter(x, dy, taps, groups=c // per_group, **window, **o),
             weights,
-            length=length if d.draw_bool(0.15) else 0,
+            length=length if d.make_random_bool(0.15) else 0,
         )
 
 
 def _make_random_window(d: RandomGraphBuilder, sizes: list[int], taps: list[int]) -> dict[str, Any]:
     spatial = len(sizes)
-    dilation = (1,) * spatial if d.draw_bool(0.8) else tuple(d.choose(1, 2) for _ in sizes)
-    stride = (1,) * spatial if d.draw_bool(0.65) else tuple(d.choose_weighted({1: 1, 2: 3, 3: 0.5}) for _ in sizes)
+    dilation = (1,) * spatial if d.make_random_bool(0.8) else tuple(d.choose(1, 2) for _ in sizes)
+    stride = (
+        (1,) * spatial if d.make_random_bool(0.65) else tuple(d.choose_weighted({1: 1, 2: 3, 3: 0.5}) for _ in sizes)
+    )
     padding = tuple(d.choose((tap - 1) // 2, tap // 2, 0, tap - 1) for tap in taps)
-    after = padding if d.draw_bool(0.85) else tuple(d.draw_int(0, tap) for tap in taps)
+    after = padding if d.make_random_bool(0.85) else tuple(d.make_random_int(0, tap) for tap in taps)
     return {"padding": padding, "post_padding": after, "stride": stride, "dilation": dilation}
 
 
 def add_convolution_prologue(d: RandomGraphBuilder, x: Tensor, probability: float) -> Tensor:
     """Return x, or x after a scale, bias and clip, which cuDNN fuses before a convolution."""
-    if not d.draw_bool(probability):
+    if not d.make_random_bool(probability):
         return x
     kind = d.g.io_type
     per = (1, x.dims[1], *[1] * (x.rank - 2))

@@ -26,8 +26,8 @@ def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
     d.set_layout({"packed": 9, **others} if rank < 4 else {"last": 9, "packed": 0.7, **others}, rank)
     sizes = {2: (16, 24, 64, 96), 3: (8, 16, 24, 32), 4: (2, 4, 8, 16), 5: (2, 3, 4, 8)}[rank]
     dims = [d.choose(*sizes) for _ in range(rank)]
-    if d.draw_bool(0.15):
-        dims[d.draw_int(0, rank - 1)] = d.choose(1, 1, 3, 5, 7)
+    if d.make_random_bool(0.15):
+        dims[d.make_random_int(0, rank - 1)] = d.choose(1, 1, 3, 5, 7)
     return tuple(dims)
 
 
@@ -36,25 +36,29 @@ def add_pointwise_graph(d: RandomGraphBuilder) -> None:
     d.set_types(TYPE_WEIGHTS)
     dims = _choose_dims(d)
     x = d.add_tensor("x", dims)
-    channel = None if d.draw_bool(0.5) else min(1, len(dims) - 1)
+    channel = None if d.make_random_bool(0.5) else min(1, len(dims) - 1)
     length = d.choose_weighted({1: 4, 2: 4, 3: 3, 4: 2, 6: 1, 8: 0.5})
     y = d.add_chain(x, length, channel=channel, kind=d.choose_output_type())
-    if d.draw_bool(0.1):
+    if d.make_random_bool(0.1):
         d.add_chain(y, 1, channel=channel)
 
 
 def add_reduction_graph(d: RandomGraphBuilder) -> None:
     """Add a reduction, with elementwise operations before and after it."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5})
-    dims = _choose_dims(d) if d.draw_bool(0.6) else (d.choose(32, 64, 96), d.choose(16, 32, 64), *d.choose((), (1, 1)))
+    dims = (
+        _choose_dims(d)
+        if d.make_random_bool(0.6)
+        else (d.choose(32, 64, 96), d.choose(16, 32, 64), *d.choose((), (1, 1)))
+    )
     if len(dims) == 3:
         dims = dims[1:]  # no engine reduces matrices in batches
-    if not d.draw_bool(0.05):
+    if not d.make_random_bool(0.05):
         d.layout = packed_strides if len(dims) < 4 else channels_last
     x = d.add_tensor("x", dims)
-    channel = None if d.draw_bool(0.5) else min(1, len(dims) - 1)
+    channel = None if d.make_random_bool(0.5) else min(1, len(dims) - 1)
     z = d.add_chain(x, d.choose_weighted({0: 5, 1: 3, 2: 2}), channel=channel, virtual=True)
-    after = d.draw_bool(0.06)
+    after = d.make_random_bool(0.06)
     y = d.add_reduction(z, virtual=after)
     if after:
         d.add_chain(y, d.choose(1, 1, 2), channel=channel, kind=d.choose(_T.FLOAT, d.g.io_type))
@@ -67,17 +71,19 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
     )
     d.g.io_type = kind
     dims = _choose_dims(d)
-    if d.draw_bool(0.2):
+    if d.make_random_bool(0.2):
         _add_one_reduction(d, dims)
         return
     chosen = d.choose(*PointwiseMode)
-    out = kind if d.draw_bool(0.7) else d.choose(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
+    out = kind if d.make_random_bool(0.7) else d.choose(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
     result: dict[str, Any] = d.make_memory_options(dims, out)
-    whole = kind in INTEGER_TYPES and chosen in ARITHMETIC_MODES and d.draw_bool(0.5)
+    whole = kind in INTEGER_TYPES and chosen in ARITHMETIC_MODES and d.make_random_bool(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.add_tensor("x", dims)
     if chosen is _P.GEN_INDEX:
-        index = d.g.pointwise(chosen, x, axis=d.draw_int(0, len(dims) - 1), **d.make_virtual_options(dims, _T.INT32))
+        index = d.g.pointwise(
+            chosen, x, axis=d.make_random_int(0, len(dims) - 1), **d.make_virtual_options(dims, _T.INT32)
+        )
         d.g.pointwise(_P.ADD, index, x, **result)
         return
     if chosen in COMPARISON_MODES or chosen.name.startswith("LOGICAL"):
@@ -107,7 +113,7 @@ def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tenso
         mask = g.pointwise(chosen, add_random_comparison(), add_random_comparison(), strides=strides)
     else:
         mask = add_random_comparison(chosen)
-    if d.draw_bool(0.1):
+    if d.make_random_bool(0.1):
         g.pointwise(_P.IDENTITY, mask, **{**result, "data_type": d.choose(_T.BOOLEAN, result["data_type"])})
         return
     g.pointwise(_P.BINARY_SELECT, x, d.choose_operand(x.dims, channel=None), mask, **result)

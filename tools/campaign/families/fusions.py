@@ -34,7 +34,7 @@ def add_fusion(d: RandomGraphBuilder) -> None:
 def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
     """Add a matrix or a matmul; return it with the dims of one number per row."""
     dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
-    if d.draw_bool(0.3):
+    if d.make_random_bool(0.3):
         a, b = add_matrix(d, "a", (*dims[:2], 32), 0.2), add_matrix(d, "b", (dims[0], 32, dims[2]), 0.4)
         return d.g.matmul(a, b), (*dims[:2], 1)
     return d.g.tensor("x", dims), (*dims[:2], 1)
@@ -69,15 +69,21 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
     """Add a convolution with a scale and bias per channel, a residual and an activation."""
     g = d.g
     d.layout = channels_last
-    n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
+    n, c, k, h, w = (
+        d.choose(1, 2),
+        d.choose(16, 32),
+        d.choose(16, 32),
+        d.make_random_int(4, 10),
+        d.make_random_int(4, 10),
+    )
     x, weights = d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 3, 3))
     out, per = (n, k, h, w), (1, k, 1, 1)
     z = g.convolution(x, weights, padding=1, **d.make_virtual_options(out))
-    if d.draw_bool(0.6):
+    if d.make_random_bool(0.6):
         z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.make_virtual_options(out))
     z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.make_virtual_options(out))
     z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.make_virtual_options(out))
-    if d.draw_bool(0.3):
+    if d.make_random_bool(0.3):
         mask = g.pointwise(
             _P.CMP_GT,
             d.add_tensor("leaf", out),
@@ -96,10 +102,10 @@ def _add_gated_layer(d: RandomGraphBuilder) -> None:
     g = d.g
     c = g.matmul(a, b)
     gate = g.pointwise(
-        d.choose(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.draw_bool(0.5) else g.tensor("gate", dims)
+        d.choose(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.make_random_bool(0.5) else g.tensor("gate", dims)
     )
     z = g.pointwise(_P.MUL, c, gate)
-    if d.draw_bool(0.4):
+    if d.make_random_bool(0.4):
         z = g.pointwise(_P.ADD, z, g.tensor("residual", dims))
     g.pointwise(_P.IDENTITY, z, virtual=False)
 
@@ -109,12 +115,12 @@ def _add_matmul_with_column_sums(d: RandomGraphBuilder) -> None:
     dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
     a, b = add_matrix(d, "a", (*dims[:2], 64), 0.2), add_matrix(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
-    c = g.matmul(a, b, virtual=not d.draw_bool(0.4))
+    c = g.matmul(a, b, virtual=not d.make_random_bool(0.4))
     z = g.pointwise(_P.ADD, c, g.tensor("bias", (1, 1, dims[2])))
-    if dims[0] * dims[1] <= 32 and d.draw_bool(0.3):  # larger products overflow
+    if dims[0] * dims[1] <= 32 and d.make_random_bool(0.3):  # larger products overflow
         g.reduction(_R.MUL, z, (1, 1, dims[2]), virtual=False, data_type=_T.FLOAT)
         return
-    z = g.pointwise(_P.RELU_FWD, z, virtual=not d.draw_bool(0.4))
+    z = g.pointwise(_P.RELU_FWD, z, virtual=not d.make_random_bool(0.4))
     to = d.choose((1, 1, dims[2]), (dims[0], dims[1], 1), (1, 1, 1))
     g.reduction(d.choose(_R.ADD, _R.AMAX, _R.MAX, _R.MIN), z, to, virtual=False, data_type=_T.FLOAT)
 
@@ -129,11 +135,11 @@ def _add_fp8_matmul(d: RandomGraphBuilder) -> None:
     z = g.matmul(a, b)
     for name in ("descale_a", "descale_b"):
         z = g.pointwise(_P.MUL, z, g.tensor(name, one, _T.FLOAT))
-    if d.draw_bool(0.5):
+    if d.make_random_bool(0.5):
         z = g.pointwise(_P.ADD, z, g.tensor("bias", (1, 1, dims[2]), _T.BFLOAT16))
-    if d.draw_bool(0.5):
+    if d.make_random_bool(0.5):
         z = g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD), z)
-    if d.draw_bool(0.5):
+    if d.make_random_bool(0.5):
         g.reduction(_R.AMAX, z, one, virtual=False, data_type=_T.FLOAT)
     g.pointwise(
         _P.MUL, z, g.tensor("scale_c", one, _T.FLOAT), virtual=False, data_type=d.choose(_T.FP8_E4M3, _T.BFLOAT16)

@@ -45,9 +45,9 @@ def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...]
         return (rows, 8, 4, 4), (1, 8, 4, 4)
     d.layout = channels_last
     c = d.choose(8, 16, 32, 64, 128)
-    sizes = (d.draw_int(2, 8), d.draw_int(2, 8))
-    if d.draw_bool(0.15):
-        sizes = (d.draw_int(2, 4), *sizes)  # type: ignore[assignment]
+    sizes = (d.make_random_int(2, 8), d.make_random_int(2, 8))
+    if d.make_random_bool(0.15):
+        sizes = (d.make_random_int(2, 4), *sizes)  # type: ignore[assignment]
     return (d.choose(1, 2, 4, 8), c, *sizes), (1, c, *[1] * len(sizes))
 
 
@@ -56,16 +56,16 @@ def add_norm(d: RandomGraphBuilder) -> None:
     kind = d.set_types(TYPE_WEIGHTS)
     mode = d.choose_weighted(NORM_MODE_WEIGHTS)
     dims, scale_dims = _choose_dims(d, mode)
-    training = mode is _N.BATCH_NORM or d.draw_bool(0.55)
-    if mode is _N.BATCH_NORM and d.draw_bool(0.5):
+    training = mode is _N.BATCH_NORM or d.make_random_bool(0.55)
+    if mode is _N.BATCH_NORM and d.make_random_bool(0.5):
         _add_batch_norm_with_running_statistics(d, dims, scale_dims)
         return
-    weight = kind if mode is _N.ADA_LAYER_NORM or d.draw_bool(0.25) else _T.FLOAT
+    weight = kind if mode is _N.ADA_LAYER_NORM or d.make_random_bool(0.25) else _T.FLOAT
     x, scale = d.add_tensor("x", dims), d.add_tensor("scale", scale_dims, weight)
-    bias = None if mode is _N.RMS_NORM and d.draw_bool(0.8) else d.add_tensor("bias", scale_dims, weight)
+    bias = None if mode is _N.RMS_NORM and d.make_random_bool(0.8) else d.add_tensor("bias", scale_dims, weight)
     more: dict[str, Any] = {"groups": 4} if mode is _N.GROUP_NORM else {}
     epsilon = d.choose(1e-5, 1e-3, 1e-6)
-    length = 0 if d.draw_bool(0.75) else d.choose(1, 2)
+    length = 0 if d.make_random_bool(0.75) else d.choose(1, 2)
 
     def add(options: dict[str, Any]) -> Tensor:
         return d.g.norm_forward(mode, x, scale, bias, training=training, epsilon=epsilon, **more, **options).y
@@ -76,10 +76,10 @@ def add_norm(d: RandomGraphBuilder) -> None:
 def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ...], length: int) -> None:
     """Add a norm and operations that cuDNN fuses after it: a ReLU, a residual or a scale."""
     if not length:
-        add(d.make_memory_options(dims, d.g.io_type if d.draw_bool(0.85) else d.choose_output_type()))
+        add(d.make_memory_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
         return
     z = add(d.make_virtual_options(dims))
-    if length == 2 and d.draw_bool(0.6):
+    if length == 2 and d.make_random_bool(0.6):
         z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_options(dims))
         d.g.pointwise(_P.RELU_FWD, z, **d.make_memory_options(dims))
         return
@@ -106,7 +106,7 @@ def _add_batch_norm_with_running_statistics(d: RandomGraphBuilder, dims: tuple[i
             **options,
         ).y
 
-    _add_norm_with_epilogue(d, add, dims, 0 if d.draw_bool(0.6) else d.choose(1, 2))
+    _add_norm_with_epilogue(d, add, dims, 0 if d.make_random_bool(0.6) else d.choose(1, 2))
 
 
 def add_norm_backward(d: RandomGraphBuilder) -> None:
@@ -121,7 +121,7 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
     mean = None if mode is _N.RMS_NORM else d.add_tensor("mean", sets, _T.FLOAT)
     inverse = d.add_tensor("inv_variance", sets, _T.FLOAT)
     g = d.g
-    if mode is _N.BATCH_NORM and d.draw_bool(0.4):
+    if mode is _N.BATCH_NORM and d.make_random_bool(0.4):
         bias = d.add_tensor("bias", scale_dims, _T.FLOAT)
         y = g.norm_forward(
             mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.make_virtual_options(dims)
@@ -143,7 +143,7 @@ def add_batch_norm_part(d: RandomGraphBuilder) -> None:
 
 def _add_random_image(d: RandomGraphBuilder) -> tuple[int, ...]:
     d.layout = channels_last
-    return (d.choose(1, 2, 4), d.choose(16, 32, 64), d.draw_int(4, 12), d.draw_int(4, 12))
+    return (d.choose(1, 2, 4), d.choose(16, 32, 64), d.make_random_int(4, 12), d.make_random_int(4, 12))
 
 
 def _add_gen_stats(d: RandomGraphBuilder) -> None:
@@ -162,7 +162,7 @@ def _add_finalize(d: RandomGraphBuilder) -> None:
     total, squares, scale, bias, mean, var = (d.add_tensor(name, per, _T.FLOAT) for name in names)
     count = d.choose(64, 256, 3136)
     running: dict[str, Any] = {"running_mean": mean, "running_var": var}
-    if d.draw_bool(0.3):
+    if d.make_random_bool(0.3):
         running |= {name: {"data_type": _T.HALF} for name in ("eq_scale", "eq_bias")}
     d.g.batch_norm_finalize(total, squares, scale, bias, accum_count=count, **running)
 

@@ -35,32 +35,32 @@ def add_resample(d: RandomGraphBuilder) -> None:
         {_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4}
     )
     n, c = d.choose(1, 2, 4), d.choose(8, 16, 32, 64)
-    sizes = tuple(d.draw_int(4, 8) if spatial == 3 else d.draw_int(4, 16) for _ in range(spatial))
+    sizes = tuple(d.make_random_int(4, 8) if spatial == 3 else d.make_random_int(4, 16) for _ in range(spatial))
     if mode is _S.BILINEAR:
         half = Fraction(1, 2)
         d.g.resample(
             mode, d.add_tensor("x", (n, c, *sizes)), 2, stride=half, padding=half, post_padding=1, virtual=False
         )
         return
-    window = tuple(d.choose(2, 3) for _ in sizes) if d.draw_bool(0.4) else (d.choose(2, 3),) * spatial
-    stride = tuple(d.choose(1, 2) for _ in sizes) if d.draw_bool(0.3) else (2,) * spatial
-    padding = tuple(d.draw_int(0, part - 1) for part in window) if d.draw_bool(0.5) else (0,) * spatial
-    after = padding if d.draw_bool(0.8) else tuple(d.draw_int(0, part - 1) for part in window)
+    window = tuple(d.choose(2, 3) for _ in sizes) if d.make_random_bool(0.4) else (d.choose(2, 3),) * spatial
+    stride = tuple(d.choose(1, 2) for _ in sizes) if d.make_random_bool(0.3) else (2,) * spatial
+    padding = tuple(d.make_random_int(0, part - 1) for part in window) if d.make_random_bool(0.5) else (0,) * spatial
+    after = padding if d.make_random_bool(0.8) else tuple(d.make_random_int(0, part - 1) for part in window)
     sides: dict[str, Any] = {"stride": stride, "padding": padding, "post_padding": after}
     usual = PaddingMode.NEG_INF_PAD if mode is _S.MAXPOOL else PaddingMode.ZERO_PAD
-    if d.draw_bool(0.1):
+    if d.make_random_bool(0.1):
         sides["padding_mode"] = d.choose(*PaddingMode)
     out = tuple(map(compute_pooled_size, sizes, window, stride, padding, after))
     if min(out) < 1:
         raise GraphError("no window fits", code="operation-shape")
     whole, less = (n, c, *sizes), (n, c, *out)
     last = d.layout is not packed_strides
-    if d.draw_bool(0.6):
-        wants = mode is _S.MAXPOOL and usual is PaddingMode.NEG_INF_PAD and last and d.draw_bool(0.6)
+    if d.make_random_bool(0.6):
+        wants = mode is _S.MAXPOOL and usual is PaddingMode.NEG_INF_PAD and last and d.make_random_bool(0.6)
         x = d.add_tensor("x", whole)
-        if d.draw_bool(0.25) and not wants:
+        if d.make_random_bool(0.25) and not wants:
             x = d.add_chain(x, d.choose(1, 2), channel=1, virtual=True)
-        length = d.choose(1, 2) if not wants and d.draw_bool(0.25) else 0
+        length = d.choose(1, 2) if not wants and d.make_random_bool(0.25) else 0
         d.add_with_chain(
             lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type
         )
@@ -96,8 +96,8 @@ def add_data_movement(d: RandomGraphBuilder) -> None:
     elif chosen == "transpose":
         a = g.transpose(g.tensor("a", (b, k, m)), (0, 2, 1))
     else:
-        logical = d.is_version_at_least(9, 22, 0) and d.draw_bool(0.4)
-        source = g.tensor("a", (b, m * k)) if d.draw_bool(0.5) else g.tensor("a", (b * m, k))
+        logical = d.is_version_at_least(9, 22, 0) and d.make_random_bool(0.4)
+        source = g.tensor("a", (b, m * k)) if d.make_random_bool(0.5) else g.tensor("a", (b * m, k))
         a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
     right = g.tensor("b", (b, k, n))
     d.add_with_chain(lambda o: g.matmul(a, right, **o), (b, m, n), length=d.choose(0, 0, 1, 2), channel=None, kind=kind)
@@ -107,7 +107,13 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     """Add a convolution that writes its result into a larger tensor, next to existing data."""
     g = d.g
     d.layout = channels_last
-    n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
+    n, c, k, h, w = (
+        d.choose(1, 2),
+        d.choose(16, 32),
+        d.choose(16, 32),
+        d.make_random_int(4, 10),
+        d.make_random_int(4, 10),
+    )
     y = g.convolution(
         d.add_tensor("x", (n, c, h, w)),
         d.add_tensor("w", (k, c, 1, 1)),
@@ -115,7 +121,7 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     )
     z = d.add_tensor("z", (n, d.choose(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
-    parts, at = ([y, z], 1) if d.draw_bool(0.85) else ([z, y], 0)
+    parts, at = ([y, z], 1) if d.make_random_bool(0.85) else ([z, y], 0)
     g.concatenate(parts, 1, in_place_index=at, **d.make_memory_options(whole, g.io_type))
 
 
@@ -130,7 +136,7 @@ def _add_single_data_movement(d: RandomGraphBuilder) -> None:
         else d.choose("concat", "reshape")
     )
     if what == "concat":
-        g.concatenate([x, g.tensor("part", dims)], d.draw_int(0, len(dims) - 1), virtual=False)
+        g.concatenate([x, g.tensor("part", dims)], d.make_random_int(0, len(dims) - 1), virtual=False)
     elif what == "reshape":
         g.reshape(x, (*dims[:-2], dims[-2] * dims[-1]), virtual=False)
     elif what == "slice":
@@ -140,10 +146,10 @@ def _add_single_data_movement(d: RandomGraphBuilder) -> None:
 
 
 def _make_random_slice(d: RandomGraphBuilder, size: int) -> slice:
-    if d.draw_bool(0.5) or size < 4:
+    if d.make_random_bool(0.5) or size < 4:
         return slice(None)
-    start = d.draw_int(0, size // 2)
-    return slice(start, d.draw_int(start + 1, size), d.choose(1, 1, 1, 2))
+    start = d.make_random_int(0, size // 2)
+    return slice(start, d.make_random_int(start + 1, size), d.choose(1, 1, 1, 2))
 
 
 def add_expert_matmul(d: RandomGraphBuilder) -> None:
@@ -152,7 +158,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
     count, rows = d.choose(2, 3, 4, 8), d.choose(16, 32, 64, 100)
     k, n = d.choose(32, 64, 128), d.choose(32, 64, 128)
     offset = d.g.tensor("first_token_offset", (count, 1, 1), _T.INT32)
-    if d.is_version_at_least(9, 22, 0) and d.draw_bool(0.2):
+    if d.is_version_at_least(9, 22, 0) and d.make_random_bool(0.2):
         doutput, token = d.add_tensor("doutput", (1, rows, n)), d.add_tensor("token", (1, rows, k))
         d.g.moe_grouped_matmul_backward(doutput, token, offset, virtual=False)
         return
@@ -169,7 +175,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
     d.add_with_chain(
         lambda o: d.g.moe_grouped_matmul(token, weight, offset, **more, **o),
         (1, rows, n),
-        length=0 if d.draw_bool(0.8) else 1,
+        length=0 if d.make_random_bool(0.8) else 1,
         channel=None,
         kind=d.choose(d.g.io_type, _T.FLOAT) if d.g.io_type is not _T.FP8_E4M3 else _T.FLOAT,
     )
@@ -177,12 +183,12 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
 
 def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul of block-scaled tensors, or a block-scaled result; for Blackwell."""
-    four = d.draw_bool(0.4)
+    four = d.make_random_bool(0.4)
     size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
     g = d.g
     d.set_types(HALF_TYPE_WEIGHTS)
     m, n, k = d.choose(64, 128), d.choose(64, 128), d.choose(64, 128)
-    if d.draw_bool(0.3):
+    if d.make_random_bool(0.3):
         x = g.tensor("x", (1, m, k))
         g.block_scale_quantize(g.pointwise(_P.RELU_FWD, x), size, virtual=False)
         return
@@ -209,9 +215,9 @@ def add_rotary_embedding(d: RandomGraphBuilder) -> None:
     placed = layout | {"virtual": False}  # cuDNN requires the tensors between the operations in memory, too
     g, kind = d.g, d.g.io_type
     part = d.choose(None, None, width // 2)
-    more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.draw_bool(0.2) else {})
+    more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.make_random_bool(0.2) else {})
     freqs = g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
-    if d.is_version_at_least(9, 25, 0) and d.draw_bool(0.4):
+    if d.is_version_at_least(9, 25, 0) and d.make_random_bool(0.4):
         q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
         stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
         made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=placed, dk=placed)
@@ -219,8 +225,8 @@ def add_rotary_embedding(d: RandomGraphBuilder) -> None:
             g.rope_backward(gradient, freqs, **more, **placed)
         return
     q, k, v = (g.tensor(name, dims, **layout) for name in ("q", "k", "v"))
-    wanted = (q, k) if d.draw_bool(0.8) else (q,)
+    wanted = (q, k) if d.make_random_bool(0.8) else (q,)
     turned = [g.rope_forward(item, freqs, **more, data_type=kind, **placed) for item in wanted]
     g.sdpa_forward(
-        turned[0], turned[1] if len(turned) > 1 else k, v, scale=0.125, stats=d.draw_bool(0.5), virtual=False
+        turned[0], turned[1] if len(turned) > 1 else k, v, scale=0.125, stats=d.make_random_bool(0.5), virtual=False
     )

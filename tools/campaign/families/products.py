@@ -21,12 +21,12 @@ def add_matmul(d: RandomGraphBuilder) -> None:
     small = kind in (_T.FP8_E4M3, _T.FP8_E5M2, _T.INT8)
     step = 16 if small else 8
     m, n, k = (step * d.choose_weighted({1: 2, 2: 3, 3: 1, 4: 3, 8: 2, 16: 0.5}) for _ in range(3))
-    if d.draw_bool(0.08):
+    if d.make_random_bool(0.08):
         m, n, k = (d.choose(size, size, size + 1, size - 3) for size in (m, n, k))
-    if d.draw_bool(0.08):
+    if d.make_random_bool(0.08):
         m = 1
     batch = d.choose_weighted({(1,): 3, (2,): 3, (3,): 1, (4,): 1, (2, 2): 1, (1, 3): 0.5, (2, 1): 0.5})
-    other = tuple(1 if d.draw_bool(0.15) else size for size in batch)
+    other = tuple(1 if d.make_random_bool(0.15) else size for size in batch)
     a = add_matrix(d, "a", (*batch, m, k), 0.0 if small else 0.25)
     b = add_matrix(d, "b", (*other, k, n), 1.0 if small else 0.4)
     a = _add_matmul_prologue(d, a)
@@ -49,8 +49,8 @@ def add_matrix(
 ) -> Tensor:
     """Add a matrix, column-major with the given probability; some have gaps between rows."""
     rows, columns = dims[-2:]
-    gap = d.choose(16, 32) if d.draw_bool(0.1) else 0
-    inner = (rows + gap) * columns if (turned := d.draw_bool(swapped)) else rows * (columns + gap)
+    gap = d.choose(16, 32) if d.make_random_bool(0.1) else 0
+    inner = (rows + gap) * columns if (turned := d.make_random_bool(swapped)) else rows * (columns + gap)
     strides = [1, rows + gap] if turned else [columns + gap, 1]
     for dim in reversed(dims[1:-2]):
         strides.insert(0, inner)
@@ -61,7 +61,7 @@ def add_matrix(
 
 def _add_matmul_prologue(d: RandomGraphBuilder, a: Tensor) -> Tensor:
     """Return a, or the result of an operation on it, in the type of the matmul."""
-    if not d.draw_bool(0.1) or d.g.io_type not in (_T.HALF, _T.BFLOAT16):
+    if not d.make_random_bool(0.1) or d.g.io_type not in (_T.HALF, _T.BFLOAT16):
         return a
     like: dict[str, Any] = {"virtual": True, "strides": a.strides, "data_type": d.g.io_type}
     mode = d.choose(_P.RELU_FWD, _P.MUL, _P.GELU_FWD, _P.IDENTITY)
