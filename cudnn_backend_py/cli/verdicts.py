@@ -481,7 +481,7 @@ def show_matrix(
     """
     if boundaries:
         if style in ("html", "markdown") or workers is not None or fresh:
-            raise click.UsageError("--since has no --format html or markdown, --workers and --fresh")
+            raise click.UsageError("--since cannot be combined with --format html or markdown, --workers or --fresh")
         _show_version_history(graph_files, targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")

@@ -830,7 +830,7 @@ class _RemedySearch:
             self.say(asking=what)
             self.known[what] = self._judge_graph(graph, target, what)
             self.say(answer=self.known[what], extent=asdict(self.extent))
-        self.plans.spend(BuildResult(cost=self.known[what].cost))
+        self.plans.count_build(BuildResult(cost=self.known[what].cost))
         return self.known[what]
 
     def _judge_graph(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:

@@ -76,7 +76,7 @@ class Strategy(Protocol):
         """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return the recipe by which the compiled step runs its calls; None if the plan was evicted meanwhile."""
+        """Return what the C extension needs to launch such calls; None if the plan was evicted meanwhile."""
 
 
 class _RelatedCalls:
@@ -296,7 +296,7 @@ class _ExactStrategy:
         return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return the recipe by which the compiled step runs calls of this shape."""
+        """Return what the C extension needs to launch calls of this shape; None until the plan is built."""
         plan = None if self._slot is None else self._slot.plan
         return (
             None
@@ -430,7 +430,7 @@ class _ClassStrategy:
         return found
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return the recipe by which the compiled step runs calls of this class."""
+        """Return what the C extension needs to launch calls of this shape class; None until the plan is built."""
         held = self._slot
         plan = held.plan
         if plan is None:
@@ -555,7 +555,7 @@ class _AdaptiveStrategy:
         return self._current_strategy.best_key
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return the recipe of the strategy that calls use now."""
+        """Return what the C extension needs to launch calls by the strategy that is used now."""
         return self._current_strategy.recipe(inputs, outputs, options)
 
     def run(self, named: TensorsByName) -> None:

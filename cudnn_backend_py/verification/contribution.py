@@ -77,7 +77,7 @@ class Contribution:
         live = found.sides.get("live")
         if live is None or live.driver is None or not found.is_complete:
             raise UsageError(
-                "only answers of a real GPU to all graphs can be contributed",
+                "only a complete verification on a real GPU can be contributed",
                 code="no-evidence",
                 fix="run it where the GPU is, without --target and with more time",
             )

@@ -115,7 +115,7 @@ class JudgingEnvironment:
 
 
 def _may_have_changed(path: str, before: Files, now: Files) -> bool:
-    """Return whether a file may have changed since it was signed."""
+    """Return whether a library file may have changed between two lists of sizes and times; digests decide."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
@@ -126,7 +126,7 @@ def _may_have_changed(path: str, before: Files, now: Files) -> bool:
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
-    """Return the setup for an installed cuDNN version, or for the cuDNN that this process would load (None).
+    """Return the judging environment of an installed cuDNN version; None: of the cuDNN that this process would load.
 
     Parameters
     ----------

@@ -133,7 +133,7 @@ def _make_unary_pointwise(mode: Pointwise, dims: Dims, strides: Dims, result_str
 
 
 def _make_slice(layout: Strides) -> Graph:
-    """Return the slice of a thread: 0 added to a view into a larger tensor."""
+    """Return a graph that copies a slice of a larger tensor, which one thread runs, by adding 0."""
     g = GraphBuilder("slice", io_type=FLOAT)
     x = g.tensor("x", (1, 4, 32, 32), strides=layout((1, 8, 32, 32)))
     y = g.tensor("y", (1, 4, 32, 32), strides=layout((1, 4, 32, 32)))

@@ -263,7 +263,7 @@ class _ListingReader:
         return self.tensors.setdefault(name, made)
 
     def find_ragged_tensor_name(self, name: str) -> str:
-        """Return the name of the user tensor with the ragged offset of a tensor: itself, its source or its result."""
+        """Return the tensor in memory that has the ragged offset of this tensor: itself, its input or its result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
             return stem

@@ -210,7 +210,7 @@ def run_edge_case(case: EdgeCase, folder: Path | None = None) -> CaseRecord:
 
 
 def list_random_problem_names(count: int) -> list[str]:
-    """Return the names of the random problems of both families, as for :func:`run_cases_in_children`."""
+    """Return the names of random convolutions and norms, for :func:`run_cases_in_children`."""
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 

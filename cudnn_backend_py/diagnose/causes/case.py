@@ -122,7 +122,7 @@ class PlanBudget:
     def __init__(self, left: int = 15) -> None:
         self.left = left
 
-    def spend(self, built: BuildResult) -> None:
+    def count_build(self, built: BuildResult) -> None:
         """Count a built plan."""
         self.left -= built.cost
 
@@ -225,7 +225,7 @@ class RefusalCase:
             return self.passes_support_check(graph, target)
         self.step(f"plan, of variation {_MAX_VARIATIONS - self.variations_left} of the graph")
         found = run_in_fork(lambda: try_build(graph, target or self.target, self.modes), lambda: BuildResult(False, 1))
-        self.budget.spend(found)
+        self.budget.count_build(found)
         return found.found
 
     def passes_support_check(self, graph: Graph, target: Target | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""A part of the campaign's random problems, each compared with float64."""
+"""Random attention problems through the operators, each result compared with a float64 reference."""
 
 from __future__ import annotations
 
