@@ -92,6 +92,7 @@ def lines_with_habits(*paths: str) -> list[str]:
 
 # Numbers of lines with a habit that are left in each folder: they may only fall.
 LEFT: dict[str, int] = {
+    "others": 38,
     "benchmarks": 7,
     "cudnn_backend_py/audit": 44,
     "cudnn_backend_py/cli": 53,
