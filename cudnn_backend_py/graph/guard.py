@@ -1,7 +1,7 @@
 """``call_and_report_errors``: if a rule raises an exception, only its result is lost, and the verdict reports it.
 
-Rules, causes, changes, known issues and lint also get graphs of a kind never tested. An exception in one of them is a bug
-of this package: the verdict names it, so that it can be reported, and the others go on.
+Rules, causes, changes, known issues and lint also get graphs of a kind never tested. An exception in one of them is a
+bug of this package: the verdict names it, so that it can be reported, and the others go on.
 """
 
 from __future__ import annotations

@@ -437,7 +437,7 @@ class _CompositeReader:
     def _make_attention_use(
         self, score: Matmul, v_side: Tensor, v: Tensor, found: dict[str, Any], *, backward: bool
     ) -> AttentionUse | None:
-        """Return the attention problem; `v_side` is V as the matmul reads it, which is transposed in a backward pass."""
+        """Return the attention problem; `v_side` is V as the matmul reads it: transposed in a backward pass."""
         q, k = self.flow.find_source_in_memory(score.a), self.flow.find_source_in_memory(score.b)
         if q is None or k is None:
             return None
