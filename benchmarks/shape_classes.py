@@ -72,10 +72,10 @@ def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
 def _group_by_class(shapes: list[Attention], first: int) -> list[Attention]:
     """Return the shapes, from index ``first`` on grouped by class, so that each class is built once."""
 
-    def place(shape: Attention) -> tuple[Any, ...]:
+    def find_group(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, choose_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
 
-    return shapes[:first] + sorted(shapes[first:], key=place)
+    return shapes[:first] + sorted(shapes[first:], key=find_group)
 
 
 def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:

@@ -169,20 +169,25 @@ def measure_all_calls(
     """Return microseconds, and errors of contenders that raised: by problem and pass, then by contender."""
     import torch
 
-    def random(*dims: int) -> Any:
+    def make_random_tensor(*dims: int) -> Any:
         return torch.randn(dims, device="cuda", dtype=torch.float16)
 
     def equal_offsets(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
     q, k, v, d_o = (
-        random(SMALL_PROBLEM.batch, SMALL_PROBLEM.seq_q, SMALL_PROBLEM.heads, SMALL_PROBLEM.head_dim).transpose(1, 2)
+        make_random_tensor(
+            SMALL_PROBLEM.batch, SMALL_PROBLEM.seq_q, SMALL_PROBLEM.heads, SMALL_PROBLEM.head_dim
+        ).transpose(1, 2)
         for _ in range(4)
     )
     tokens = BATCH * LENGTH
-    packed = (random(tokens, HEADS, HEAD_DIM), *(random(tokens, KEY_HEADS, HEAD_DIM) for _ in range(2)))
-    of_packed = random(tokens, HEADS, HEAD_DIM)
-    cache = [random(BATCH * PAGES, PAGE, KEY_HEADS, HEAD_DIM) for _ in range(2)]
+    packed = (
+        make_random_tensor(tokens, HEADS, HEAD_DIM),
+        *(make_random_tensor(tokens, KEY_HEADS, HEAD_DIM) for _ in range(2)),
+    )
+    of_packed = make_random_tensor(tokens, HEADS, HEAD_DIM)
+    cache = [make_random_tensor(BATCH * PAGES, PAGE, KEY_HEADS, HEAD_DIM) for _ in range(2)]
     table = torch.randperm(BATCH * PAGES, device="cuda").to(torch.int32).view(BATCH, PAGES)
     lengths = torch.full((BATCH,), PAGE * PAGES - 3, device="cuda", dtype=torch.int32)
     found, raised = {}, {}
@@ -197,7 +202,7 @@ def measure_all_calls(
         }
         if way == PASS_NAMES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
-                (random(BATCH, 1, HEADS, HEAD_DIM), *cache),
+                (make_random_tensor(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
                 make_paged_calls(table, lengths, equal_offsets(1)),
             )

@@ -411,15 +411,15 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
         fuzzer = RandomCaller(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or DESCRIPTOR_TYPES
 
-        def work(one: RandomCaller) -> None:
+        def fuzz_in_worker(one: RandomCaller) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
                     one.make_random_call(kind)
 
         threads = int(os.environ.get("FUZZ_THREADS", "0"))
-        fuzzers = run_in_threads(fuzzer, threads, work) if threads else [fuzzer]
+        fuzzers = run_in_threads(fuzzer, threads, fuzz_in_worker) if threads else [fuzzer]
         if not threads:
-            work(fuzzer)
+            fuzz_in_worker(fuzzer)
     calls, outcomes = Counter[str](), Counter[str]()
     for one in fuzzers:
         calls += one.calls

@@ -225,11 +225,11 @@ class ServingRun:
         sequence = torch.repeat_interleave(self.rows, lengths.long(), output_size=len(batch.tokens))
         slots = cache.find_slots(sequence, batch.positions)
 
-        def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
+        def run_attention(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
             return self.attention.attend_packed(q, k, v, cu, batch.longest)
 
-        logits: torch.Tensor = self.model(batch.tokens, batch.positions, attend)
+        logits: torch.Tensor = self.model(batch.tokens, batch.positions, run_attention)
         cache.lengths.copy_(lengths)
         return logits[cu[1:].long() - 1]
 
@@ -240,11 +240,11 @@ class ServingRun:
         slots = cache.find_slots(self.rows, positions)
         cache.lengths.add_(1)
 
-        def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
+        def run_attention(layer: int, q: Any, k: Any, v: Any) -> Any:
             cache.store(layer, slots, k, v)
             return self.attention.attend_cached(q, layer, cache)
 
-        logits: torch.Tensor = self.model(tokens, positions, attend)
+        logits: torch.Tensor = self.model(tokens, positions, run_attention)
         return logits
 
     def serve_eagerly(self) -> dict[str, Any]:

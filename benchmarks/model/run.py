@@ -329,11 +329,11 @@ class _ProviderProcess:
         answers = self.process.stdout
         assert answers is not None
 
-        def end() -> None:
+        def stop_process() -> None:
             self._is_late = True
             self.process.kill()
 
-        timer = threading.Timer(max(0.0, limit_s), end)
+        timer = threading.Timer(max(0.0, limit_s), stop_process)
         timer.start()
         line = last = ""
         for line in iter(answers.readline, ""):

@@ -383,7 +383,7 @@ class _Examination:
         )  # with knobs of its own choice, if it has any
         deadline = min(self.deadline, time.monotonic() + reduce_s)
 
-        def fails(graph: Graph, data: str) -> bool:
+        def still_fails(graph: Graph, data: str) -> bool:
             for tag in tags if time.monotonic() < deadline else ():
                 try:
                     trials = self._run_configs(bad.library, graph, limit_s=30.0, data=data, configs=tag)
@@ -398,11 +398,13 @@ class _Examination:
             return False
 
         self.step("looking for made-up data that show it")
-        found.data = next((kind for kind in _MADE_UP if fails(self.graph, kind)), "")
+        found.data = next((kind for kind in _MADE_UP if still_fails(self.graph, kind)), "")
         if not found.data:
             return
         self.step("making it smaller")
-        made = reduce_failure(self.graph, found.data, fails, budget_s=max(0.0, deadline - time.monotonic()), most=60)
+        made = reduce_failure(
+            self.graph, found.data, still_fails, budget_s=max(0.0, deadline - time.monotonic()), most=60
+        )
         found.smallest, found.data = made.graph, made.data
 
     def write(self, file: Path) -> None:

@@ -96,7 +96,7 @@ def add_format_options(*choices: str) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
-        def choose(*arguments: Any, style: str | None, output: str | None, **options: Any) -> Any:
+        def choose_format(*arguments: Any, style: str | None, output: str | None, **options: Any) -> Any:
             ending = Path(output).suffix if output else ""
             form = _FORMAT_BY_SUFFIX.get(ending)
             if style is None and ending and form not in choices and (form or "text" not in choices):
@@ -108,7 +108,7 @@ def add_format_options(*choices: str) -> Callable[[Any], Any]:
         text = f"The format: {', '.join(choices)}; if not given, by the suffix of --output, else {choices[0]}."
         style = click.option("--format", "style", type=Choice(choices), metavar="FORMAT", help=text)
         output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-        return style(output(choose))
+        return style(output(choose_format))
 
     return decorate
 

@@ -259,7 +259,7 @@ def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], An
     """
     following = -1.0
 
-    def keep(data: Callable[[], Any]) -> None:
+    def save_json(data: Callable[[], Any]) -> None:
         nonlocal following
         began = time.monotonic()
         if style != "json" or output is None or began < following:
@@ -271,7 +271,7 @@ def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], An
         ended = time.monotonic()
         following = ended + max(1.0, 9 * (ended - began))
 
-    return keep
+    return save_json
 
 
 @contextlib.contextmanager

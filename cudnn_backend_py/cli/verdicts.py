@@ -497,10 +497,10 @@ def show_matrix(
         places = choose_wheels(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
-    def lacking(answers: Matrix) -> list[str]:
+    def find_versions_without_engines(answers: Matrix) -> list[str]:
         return find_cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
 
-    answers = judge_with_wheels(run_query, lacking, names)
+    answers = judge_with_wheels(run_query, find_versions_without_engines, names)
     if style == "json":
         profiles = {name: getattr(one, "name", name) for name, one in read_targets(answers.targets).items()}
         write_or_print_report(format_json(answers.to_dict() | {"profiles": profiles}), output)
@@ -536,12 +536,14 @@ def _show_version_history(
     names = tuple(map(add_build_name, versions)) or list_available_versions()
 
     def run_query(graph: Graph, target: str) -> Since:
-        def search(wheels: dict[str, str]) -> Since:
+        def find_boundaries(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
                 return since(graph, target, choose_wheels(names, wheels), build=build, every=every)
 
-        return judge_with_wheels(search, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names)
+        return judge_with_wheels(
+            find_boundaries, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names
+        )
 
     found = [run_query(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
@@ -577,10 +579,10 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         put = baseline.update_baseline if updated else baseline.check_baseline
         return put(Path(file), load=load_graph_file, fresh=fresh, wheels=wheels)
 
-    def lacking(found: list[baseline.CheckedVerdict]) -> list[str]:
+    def find_versions_without_engines(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, lacking, settings.versions)
+    results = judge_with_wheels(run_query, find_versions_without_engines, settings.versions)
     _write_check_report(
         style,
         output,
@@ -639,7 +641,7 @@ def _compare_versions_on_files(
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)
 
-    def keep(so_far: Callable[[], Upgrade]) -> None:
+    def save_upgrade(so_far: Callable[[], Upgrade]) -> None:
         write_early(lambda: so_far().to_dict())
 
     graphs: dict[str, Graph] = {}
@@ -661,7 +663,7 @@ def _compare_versions_on_files(
         raise faults[0]
 
     def run_query(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=keep)
+        return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=save_upgrade)
 
     found = judge_with_wheels(
         run_query,
@@ -674,7 +676,7 @@ def _compare_versions_on_files(
         from ..tuning.upgrade import time_changes
 
         with show_progress_line("timing") as step:
-            found = time_changes(found, graphs, step=step, until=until, keep=keep)
+            found = time_changes(found, graphs, step=step, until=until, keep=save_upgrade)
     for line in found.unfinished_work:
         print_warning(line)
     _write_check_report(

@@ -142,11 +142,11 @@ def end_on_sigterm() -> Iterator[None]:
     """Let SIGTERM end this process after a download has ended and its files are removed."""
     received: list[int] = []
 
-    def leave(number: int, _frame: object) -> NoReturn:
+    def exit_process(number: int, _frame: object) -> NoReturn:
         received.append(number)
         raise SystemExit
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, exit_process)
     try:
         yield
     finally:

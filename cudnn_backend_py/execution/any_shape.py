@@ -159,7 +159,7 @@ def find_shape_class(
     allow_larger: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Slot, Any]:
-    """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
+    """Return the shape-class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
         ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
@@ -167,7 +167,7 @@ def find_shape_class(
 
 
 def is_lasting_refusal(error: CudnnBackendError) -> bool:
-    """Return whether a problem has no class plan for good, as opposed to a failure such as memory that ran out.
+    """Return whether a problem can never have a shape-class plan, as opposed to a failure such as lack of memory.
 
     Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
     """

@@ -71,10 +71,10 @@ class StoredExceptions:
     def make_log_callback(self, receiver: MessageReceiver) -> Any:
         """Return the C callback that calls `receiver`; there is one per process, and it is never freed."""
 
-        def receive(severity: int, user_data: int, info: int, message: int) -> None:
+        def receive_message(severity: int, user_data: int, info: int, message: int) -> None:
             receiver(severity, user_data or None, ctypes.pointer(DebugInfo.from_address(info)), message)
 
-        self._compiled.cudnn_backend_py_listen(receive)
+        self._compiled.cudnn_backend_py_listen(receive_message)
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
     def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
@@ -110,7 +110,7 @@ class _PythonStoredExceptions(StoredExceptions):
                 self.pending_count.value += 1
 
     def make_log_callback(self, receiver: MessageReceiver) -> Any:
-        def receive(severity: int, user_data: int | None, info: Any, message: int) -> None:
+        def receive_message(severity: int, user_data: int | None, info: Any, message: int) -> None:
             here = self._thread.__dict__
             if here.get("inside") or "kept" in here:
                 return
@@ -122,8 +122,8 @@ class _PythonStoredExceptions(StoredExceptions):
             finally:
                 here["inside"] = False
 
-        self._catch_unraisable(receive)
-        return LogCallback(receive)
+        self._catch_unraisable(receive_message)
+        return LogCallback(receive_message)
 
     def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
         def call_and_store(*arguments: Any) -> None:

@@ -24,7 +24,7 @@ from .crash_guards import check_before_finalize, check_before_get, check_before_
 from .crashing_graphs import NestedDescriptor
 from .destructors import DestructorFactory
 from .driver import current_device
-from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
+from .libcudnn import DescriptorPointer, HandlePointer, Library, NativeObject, library
 from .values import (
     C_TYPES,
     format_value,
@@ -88,7 +88,7 @@ def _get_library(on: Library | None) -> Library:
 
 
 @final
-class Handle(Native, wraps=True):
+class Handle(NativeObject, wraps=True):
     """A cuDNN handle on the current CUDA device, with the ordinal ``device``.
 
     C: ``cudnnCreate``, ``cudnnDestroy``. It needs a GPU. Destroying it waits for the device.
@@ -164,7 +164,7 @@ MAX_ADDRESS = (1 << 64) - 1
 
 
 @final
-class Descriptor(Native, wraps=True):
+class Descriptor(NativeObject, wraps=True):
     """One backend descriptor: create, set, get, finalize, close.
 
     C: ``cudnnBackendCreateDescriptor`` and its family. Values are Python values; element types and counts come

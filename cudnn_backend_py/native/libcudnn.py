@@ -49,7 +49,7 @@ class HandlePointer(Pointer):
     """``cudnnHandle_t``."""
 
 
-class Native:
+class NativeObject:
     """Base of native objects: refuses subclasses and copies, which could share the pointer."""
 
     __slots__ = ()

@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, CudnnEnum
 from ..system.interruption import pass_interruption
-from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, Native
+from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, NativeObject
 
 __all__ = [
     "C_TYPES",
@@ -40,7 +40,7 @@ __all__ = [
 
 MAX_ELEMENTS = 1 << 16  # where cuDNN gives no bound
 
-_SINGLE_VALUE_TYPES = (int, float, str, bytes, Native)  # one value, though some have items
+_SINGLE_VALUE_TYPES = (int, float, str, bytes, NativeObject)  # one value, though some have items
 _OBJECT_TYPES = (AttributeType.BACKEND_DESCRIPTOR, AttributeType.HANDLE)
 
 _PLAIN_C_TYPES: dict[AttributeType, Any] = {

@@ -368,7 +368,7 @@ def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_F
 
 
 def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Filter:
-    def refuse(config: EngineConfig) -> str | None:
+    def find_objection(config: EngineConfig) -> str | None:
         held = getattr(config, f"{kind}_notes")
         notes = ", ".join(getattr(note, "name", str(note)) for note in held) or "none"
         missing = [note.name for note in wanted if note not in held]
@@ -377,7 +377,7 @@ def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable
         extra = [note.name for note in unwanted if note in held]
         return f"its {kind} notes are {notes}; {', '.join(extra)} is not wanted" if extra else None
 
-    return refuse
+    return find_objection
 
 
 def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | None:
@@ -399,7 +399,7 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
     whole = _explain_nondeterminism(question)
     known = _find_selection(question)
 
-    def refuse(config: EngineConfig) -> str | None:
+    def find_objection(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
             return whole
         if config.engine == known.engine and config.knobs.items() >= dict(known.knobs).items():
@@ -410,7 +410,7 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
             f"engine {known.engine}, {values}"
         )
 
-    return refuse
+    return find_objection
 
 
 def _is_attention_backward(graph: Graph) -> bool:

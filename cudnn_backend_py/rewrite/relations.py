@@ -341,7 +341,7 @@ class _AttentionRelation(Relation):
         return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
 
 
-class _LargestTensorRelation(Relation):
+class _RelationOfLargestTensor(Relation):
     """Relations of operations with dims that equal those of the largest tensor, or are 1."""
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
@@ -350,7 +350,7 @@ class _LargestTensorRelation(Relation):
         return _pair_axes([first, *tensors], range(first.rank))
 
 
-class _NormRelation(_LargestTensorRelation):
+class _NormRelation(_RelationOfLargestTensor):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         return self._pair_axes_of_norm() if self.fields.get("mode") is NormMode.BATCH_NORM else None
 
@@ -389,9 +389,9 @@ _RELATIONS: dict[DescriptorType, type[Relation]] = {
     _D.OPERATION_MOE_GROUPED_MATMUL: _ExpertsRelation,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
     **dict.fromkeys(NORMS, _NormRelation),
-    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _LargestTensorRelation),
-    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _LargestTensorRelation),
-    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _LargestTensorRelation),
+    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _RelationOfLargestTensor),
+    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _RelationOfLargestTensor),
+    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _RelationOfLargestTensor),
 }
 
 

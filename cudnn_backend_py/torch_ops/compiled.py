@@ -234,7 +234,7 @@ def make_class_recipe(
     copied: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> Recipe:
-    """Return the recipe of a class plan that ran with these tensors on the current stream.
+    """Return the recipe of a shape-class plan that ran with these tensors on the current stream.
 
     It is for all calls that differ in nothing but loose numbers and have the same bounds.
 

@@ -80,7 +80,7 @@ class Strategy(Protocol):
 
 
 class _RelatedCalls:
-    """Calls that differ only in batch and lengths: their class plans, and the exact plans of recurring shapes."""
+    """Calls that differ only in batch and lengths: their shape-class plans, and the exact plans of recurring shapes."""
 
     def __init__(self, related_plans: RelatedPlans) -> None:
         self.related_plans, self.recurring_shapes = related_plans, RecurringShapes()
@@ -397,7 +397,7 @@ class _ClassStrategy:
         return plan
 
     def run(self, named: TensorsByName) -> None:
-        """Launch the class plan on torch's current stream."""
+        """Launch the shape-class plan on torch's current stream."""
         import torch
 
         plan = self._current_plan()
@@ -579,7 +579,7 @@ class _AdaptiveStrategy:
 
 
 class _ReportReceiver:
-    """Receives reports of calls that the compiled step runs by a class plan, and stops the step when Python must run.
+    """Receives reports of calls that the C extension runs by a shape-class plan, and stops it when Python must run.
 
     Parameters
     ----------

@@ -192,7 +192,7 @@ class _SampleTensors:
         self._count = count
         self._mapped = {name: _MappedTensor(x, dim) for name, x, dim in zip(names, tensors, dims, strict=True)}
         self._splits_bias = splits_bias
-        q, bias = self._first_sample("q"), self._first_sample("bias")
+        q, bias = self._take_first_sample("q"), self._take_first_sample("bias")
         is_plain = all(self._mapped[name].tensor is None for name in ("cu_seqlens_q", "block_table", "rng"))
         of_batch = all(
             x.dim is None or name in (*_BATCHED_TENSORS, *_BACKWARD_INPUTS) for name, x in self._mapped.items()
@@ -200,7 +200,7 @@ class _SampleTensors:
         self.folds = is_plain and of_batch and not is_fp8(q)
         self.shares_bias = bias is not None and bias.shape[0] == 1 < q.shape[0]
 
-    def _first_sample(self, name: str) -> Any:
+    def _take_first_sample(self, name: str) -> Any:
         """Return the tensor of the first sample."""
         tensor, dim = self._mapped[name]
         return tensor if tensor is None else _select_sample(tensor, dim, 0)
@@ -211,7 +211,7 @@ class _SampleTensors:
 
     def fold_in_parts(self) -> Any:
         """Yield the number of samples and the folded tensors of each call; a backward pass supports limited heads."""
-        q = self._first_sample("q")
+        q = self._take_first_sample("q")
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))
         for first in range(0, self._count, most):
             count = min(most, self._count - first)

@@ -92,13 +92,13 @@ def _run_watched(
         describe_torch(target)
     process, watches = os.getpid(), []
 
-    def watch() -> None:
+    def watch_program() -> None:
         from .watch import AttentionCallWatch
 
         watches.append(AttentionCallWatch(as_cuda=target is not None))
         watches[0].start()
 
-    forget = call_after_import("torch", watch)
+    forget = call_after_import("torch", watch_program)
     try:
         _run_until_values_needed(start, target)
     finally:

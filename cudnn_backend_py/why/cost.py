@@ -47,7 +47,7 @@ def _make_training_step(
 
     calls: list[float] = []
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
+    def run_attention(q: Any, k: Any, v: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def attend_timed(q: Any, k: Any, v: Any) -> Any:
@@ -68,7 +68,7 @@ def _make_training_step(
             q, k, v = (
                 one.unflatten(2, (12, width // 12)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1)
             )
-            out = (attend if compiled else attend_timed)(q, k, v)
+            out = (run_attention if compiled else attend_timed)(q, k, v)
             x = x + self.out(out.transpose(1, 2).flatten(2))
             return x + self.after(x)
 

@@ -41,7 +41,7 @@ def _make_block_scaled_matmul(*, factor: bool = False, size: int = 256) -> Graph
     g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
     block = 32
 
-    def side(name: str, transposed: bool) -> Any:
+    def make_operand(name: str, transposed: bool) -> Any:
         dims, blocks = (1, size, size), [1, size, size // block]
         strides, scale_strides = (size * size, size, 1), (size * size // block, size // block, 1)
         if transposed:
@@ -65,7 +65,7 @@ def _make_block_scaled_matmul(*, factor: bool = False, size: int = 256) -> Graph
         )
         return y
 
-    a, b = side("a", False), side("b", True)
+    a, b = make_operand("a", False), make_operand("b", True)
     result: dict[str, Any] = {"name": "y", "virtual": False, "data_type": DataType.BFLOAT16}
     if factor:
         g.pointwise(PointwiseMode.MUL, g.matmul(a, b), g.tensor("factor", (1, 1, 1), DataType.FLOAT), **result)

@@ -273,7 +273,7 @@ def _find_neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _refine_item_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
+def _refine_node_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
     return {
         key: hash((colours[key], tuple(sorted((port, colours[other]) for port, other in neighbours[key]))))
         for key in colours
@@ -300,7 +300,7 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
             return _describe_difference(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
         if step and len(set(colours[0].values())) == len(mine):
             break
-        colours = [_refine_item_colours(side, near) for side, near in zip(colours, links, strict=True)]
+        colours = [_refine_node_colours(side, near) for side, near in zip(colours, links, strict=True)]
     return None if _find_renaming(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
 
 

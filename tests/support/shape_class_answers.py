@@ -1,4 +1,4 @@
-"""Print as JSON for which cases this cuDNN builds no class plan on described GPUs: ``{gpu: {case: reason}}``.
+"""Print as JSON for which cases this cuDNN builds no shape-class plan on described GPUs: ``{gpu: {case: reason}}``.
 
 An empty reason is a plan that was built, or engine configs that cuDNN supports if no build was requested.
 """
@@ -41,7 +41,7 @@ SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
 
 
 def find_reasons_without_class_plan(gpu: str) -> dict[str, str]:
-    """Return for each case the reason that it has no class plan on a described GPU, empty if it has one."""
+    """Return for each case the reason that it has no shape-class plan on a described GPU, empty if it has one."""
     found: dict[str, str] = {}
     with use_target(gpu) as target:
         for name, options in SHAPE_CLASS_CASES.items():

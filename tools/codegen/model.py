@@ -133,7 +133,7 @@ class FactsFile:
         return found
 
     def unused(self, changed: set[int]) -> Iterator[str]:
-        """Yield every name and entry without effect."""
+        """Yield a message for each entry of facts.toml that matches nothing in the header."""
         for table, names in self.data.items():
             for key in names:
                 if (table, key) not in self.used:

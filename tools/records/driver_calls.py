@@ -36,23 +36,23 @@ def build_one_graph_per_family() -> None:
     from cudnn_backend_py import CudnnBackendError, OperationGraph, build_plan, open_target
     from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 
-    def mark(text: str) -> None:
+    def record_call(text: str) -> None:
         with Path(os.environ[_TRACE_FILE_VARIABLE]).open("a") as file:
             file.write(f"## {text}\n")
 
-    mark("load and handle")
+    record_call("load and handle")
     with closing(open_target()) as target:
         for case in make_cases()[: len(FAMILIES)]:
             with suppress(CudnnBackendError):
-                mark(f"{case.name}: operation graph")
+                record_call(f"{case.name}: operation graph")
                 question = OperationGraph(case.graph, target)
                 for mode in ("A", "FALLBACK"):
-                    mark(f"{case.name}: heuristics {mode}")
+                    record_call(f"{case.name}: heuristics {mode}")
                     configs = question.heuristics(mode).configs
-                    mark(f"{case.name}: {len(configs)} configs; plan of the first")
+                    record_call(f"{case.name}: {len(configs)} configs; plan of the first")
                     if configs:
                         build_plan(configs[0]).close()
-    mark("end")
+    record_call("end")
 
 
 if __name__ == "__main__":

@@ -73,21 +73,21 @@ def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
 
 
 def _make_random_convolution(random: np.random.Generator, which: str) -> RandomProblem:
-    def choose(*values: Any) -> Any:
+    def choose_randomly(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
-    kind = choose(T.HALF, T.BFLOAT16, T.FLOAT)
-    spatial = choose(2, 2, 2, 3, 3, 1)
-    groups = choose(1, 1, 1, 2, 4)
-    n, c, k = choose(1, 2, 3), groups * choose(8, 16, 32), groups * choose(8, 16, 24, 64)
+    kind = choose_randomly(T.HALF, T.BFLOAT16, T.FLOAT)
+    spatial = choose_randomly(2, 2, 2, 3, 3, 1)
+    groups = choose_randomly(1, 1, 1, 2, 4)
+    n, c, k = choose_randomly(1, 2, 3), groups * choose_randomly(8, 16, 32), groups * choose_randomly(8, 16, 24, 64)
     size = [int(random.integers(5, (40, 20, 10)[spatial - 1])) for _ in range(spatial)]
-    taps = [choose(1, 2, 3, 3, 4) for _ in range(spatial)]
-    stride, dilation = ([choose(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
-    even = choose(True, True, False)
-    before = [choose(0, 1, 2) for _ in range(spatial)]
-    after = before if even else [choose(0, 1, 2) for _ in range(spatial)]
-    turned = choose(False, False, False, True)
-    layout = choose("channels_last", "channels_last", "channels_last", "packed")
+    taps = [choose_randomly(1, 2, 3, 3, 4) for _ in range(spatial)]
+    stride, dilation = ([choose_randomly(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
+    even = choose_randomly(True, True, False)
+    before = [choose_randomly(0, 1, 2) for _ in range(spatial)]
+    after = before if even else [choose_randomly(0, 1, 2) for _ in range(spatial)]
+    turned = choose_randomly(False, False, False, True)
+    layout = choose_randomly("channels_last", "channels_last", "channels_last", "packed")
     while any(s + b + a < d * (t - 1) + 1 for s, b, a, d, t in zip(size, before, after, dilation, taps, strict=True)):
         size = [s + 1 for s in size]
     sides = {"padding": before, "post_padding": after, "stride": stride, "dilation": dilation}
@@ -128,11 +128,11 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
         y.backward(gradient)
         return _convert_to_numpy(image.grad if which == "data" else weights.grad)
 
-    def reference() -> dict[str, tuple[Array, Array]]:
+    def compute_reference() -> dict[str, tuple[Array, Array]]:
         return {made.name: (result(x, w, dy), result(x.abs(), w.abs(), dy.abs()))}
 
     title = f"{which} {kind.name} x {list(x_dims)} w {list(w_dims)} {sides} {layout}{' turned' if turned else ''}"
-    return RandomProblem(title, g.graph(), {name: values[name].numpy() for name in read}, reference, kind, True)
+    return RandomProblem(title, g.graph(), {name: values[name].numpy() for name in read}, compute_reference, kind, True)
 
 
 # norms
@@ -150,27 +150,37 @@ def make_random_norms(number: int) -> Iterator[RandomProblem]:
 
 
 def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomProblem:
-    def choose(*values: Any) -> Any:
+    def choose_randomly(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
-    kind = choose(T.HALF, T.BFLOAT16, T.FLOAT)
-    epsilon = choose(1e-5, 1e-3, 0.1)
+    kind = choose_randomly(T.HALF, T.BFLOAT16, T.FLOAT)
+    epsilon = choose_randomly(1e-5, 1e-3, 0.1)
     x_dims: tuple[int, ...]
     w_dims: tuple[int, ...]
     sets: tuple[int, ...]
     if mode in (N.BATCH_NORM, N.INSTANCE_NORM):
-        x_dims = (choose(2, 3, 8), choose(8, 16, 32, 64), choose(4, 7, 16), choose(4, 8, 15))
+        x_dims = (
+            choose_randomly(2, 3, 8),
+            choose_randomly(8, 16, 32, 64),
+            choose_randomly(4, 7, 16),
+            choose_randomly(4, 8, 15),
+        )
         w_dims, layout = (1, x_dims[1], 1, 1), "channels_last"
         sets = w_dims if mode is N.BATCH_NORM else (*x_dims[:2], 1, 1)
     elif mode is N.ADA_LAYER_NORM:
-        x_dims, layout = (choose(1, 2, 4), choose(7, 16, 64), choose(64, 128, 256, 512)), "packed"
+        x_dims, layout = (
+            (choose_randomly(1, 2, 4), choose_randomly(7, 16, 64), choose_randomly(64, 128, 256, 512)),
+            "packed",
+        )
         w_dims, sets = (x_dims[0], 1, x_dims[2]), (*x_dims[:2], 1)
     else:
-        x_dims, layout = (choose(1, 5, 33, 64), choose(64, 128, 256, 768, 1024), 1, 1), "packed"
+        x_dims, layout = (choose_randomly(1, 5, 33, 64), choose_randomly(64, 128, 256, 768, 1024), 1, 1), "packed"
         w_dims, sets = (1, x_dims[1], 1, 1), (x_dims[0], 1, 1, 1)
     weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
     x = _make_torch_tensor(
-        round_to_data_type(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind)
+        round_to_data_type(
+            random.normal(size=x_dims) * choose_randomly(0.1, 1.0, 10.0) + choose_randomly(0.0, 0.0, 1.0), kind
+        )
     )
     scale = _make_torch_tensor(round_to_data_type(random.uniform(0.5, 2.0, w_dims), weights))
     bias = _make_torch_tensor(round_to_data_type(random.normal(size=w_dims), weights))
@@ -181,7 +191,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
     members = int(np.prod([x_dims[axis] for axis in axes]))
     centered = mode is not N.RMS_NORM
 
-    def statistics(image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def compute_statistics(image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = image.mean(axes, keepdim=True) if centered else torch.zeros(sets, dtype=torch.float64)
         return mean, ((image - mean) ** 2).mean(axes, keepdim=True)
 
@@ -207,21 +217,21 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
     title = f"{mode.name} {which} {kind.name} {list(x_dims)} epsilon {epsilon}"
     if which == "backward":
         return _make_random_norm_backward(
-            title, g, mode, image, factor, inputs, dy, out, options, statistics, apply, epsilon
+            title, g, mode, image, factor, inputs, dy, out, options, compute_statistics, apply, epsilon
         )
     shift = g.tensor("bias", w_dims, weights, **options) if centered else None
     if shift is not None:
         inputs["bias"] = bias.numpy()
     more: dict[str, Any] = {}
-    running = mode is N.BATCH_NORM and choose(True, False)
+    running = mode is N.BATCH_NORM and choose_randomly(True, False)
     if running:
         for name, value in (("running_mean", random.normal(size=sets)), ("running_var", random.uniform(0.5, 2, sets))):
             more[name], inputs[name] = g.tensor(name, sets, T.FLOAT, **options), round_to_data_type(value, T.FLOAT)
         more["momentum"] = 0.25
     made = g.norm_forward(mode, image, factor, shift, training=which == "training", epsilon=epsilon, **more, **out)
 
-    def reference() -> dict[str, tuple[Array, Array]]:
-        mean, variance = statistics(x)
+    def compute_reference() -> dict[str, tuple[Array, Array]]:
+        mean, variance = compute_statistics(x)
         inverse = 1 / (variance + epsilon).sqrt()
         added = bias if centered else torch.zeros(())
         y = apply(x, scale, added)
@@ -242,7 +252,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
             tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
         }
 
-    return RandomProblem(title, g.graph(), inputs, reference, kind)
+    return RandomProblem(title, g.graph(), inputs, compute_reference, kind)
 
 
 def _make_random_norm_backward(
@@ -270,7 +280,7 @@ def _make_random_norm_backward(
         given["mean"] = g.tensor("mean", tuple(mean.shape), T.FLOAT, **options)
     made = g.norm_backward(mode, gradient, image, factor, **given, **out)
 
-    def reference() -> dict[str, tuple[Array, Array]]:
+    def compute_reference() -> dict[str, tuple[Array, Array]]:
         leaves = [x.clone().requires_grad_(), scale.clone().requires_grad_(), torch.zeros_like(scale).requires_grad_()]
         apply(*leaves).backward(dy)
         normal = (x.abs() + mean.abs()) * inverse
@@ -286,4 +296,4 @@ def _make_random_norm_backward(
             tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
         }
 
-    return RandomProblem(title, g.graph(), inputs, reference, image.data_type)
+    return RandomProblem(title, g.graph(), inputs, compute_reference, image.data_type)

@@ -70,11 +70,11 @@ def _make_site_path(place: str) -> str:
 def _rewrite_links(text: str, folder: str, page: str) -> str:
     """Return Markdown of a file in `folder` of the repository with links for its page in the site."""
 
-    def relinked(match: re.Match[str]) -> str:
+    def rewrite_link(match: re.Match[str]) -> str:
         target = _make_site_path(_resolve_link(match[2], folder))
         return match[1] + posixpath.relpath(target, posixpath.dirname(page) or ".")
 
-    return _split_outside_code(text, lambda part: _LINK_PATTERN.sub(relinked, part))
+    return _split_outside_code(text, lambda part: _LINK_PATTERN.sub(rewrite_link, part))
 
 
 def _split_outside_code(text: str, change: Any) -> str:
@@ -86,11 +86,11 @@ def _find_linked_files(text: str, folder: str) -> set[str]:
     """Return the files outside ``docs/`` that a page links to, which the site has to include."""
     found: set[str] = set()
 
-    def look(part: str) -> str:
+    def collect_links(part: str) -> str:
         found.update(_resolve_link(match[2], folder) for match in _LINK_PATTERN.finditer(part))
         return part
 
-    _split_outside_code(text, look)
+    _split_outside_code(text, collect_links)
     return {
         place
         for place in found

@@ -136,11 +136,11 @@ def make_message_anchor(row: MessagePattern) -> str:
 def _convert_pattern_for_browser(pattern: str) -> str:
     """Return a pattern without inline flags: letters of either case become sets of both."""
 
-    def either(text: str) -> str:
+    def join_alternatives(text: str) -> str:
         return re.sub(
             r"\\.|\[[^]]*\]|[A-Za-z]", lambda m: m[0] if len(m[0]) > 1 else f"[{m[0].lower()}{m[0].upper()}]", text
         )
 
     if pattern.startswith("(?i)"):
-        return either(pattern.removeprefix("(?i)"))
-    return re.sub(r"\(\?i:([^()]*)\)", lambda match: f"(?:{either(match[1])})", pattern)
+        return join_alternatives(pattern.removeprefix("(?i)"))
+    return re.sub(r"\(\?i:([^()]*)\)", lambda match: f"(?:{join_alternatives(match[1])})", pattern)

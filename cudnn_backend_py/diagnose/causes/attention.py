@@ -60,7 +60,7 @@ class _RefusedHeadDims:
 
     @property
     def largest(self) -> list[DimClass]:
-        """The head dims of that size."""
+        """The dims, of Q and K or of V, that have the largest size."""
         return [one for one in self.dims if one.size == self.size]
 
     @property

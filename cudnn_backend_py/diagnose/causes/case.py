@@ -384,7 +384,7 @@ def describe_contrast(graph: Graph, change: Change) -> str:
 
 
 def _format_others_with_layout(graph: Graph, change: Change, layout: str) -> str:
-    """Return the other tensors that already have a layout; empty if none has, or it is not a layout."""
+    """Return text about other tensors that already have the needed layout; empty if none has."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _MIN_IMAGE_RANK and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
     return f", as {join_names(same)} {'has' if len(same) == 1 else 'have'}" if same else ""

@@ -190,7 +190,7 @@ def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
     Without querying cuDNN where that does not help.
     """
 
-    def hear(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
+    def find_with_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collect_reports() as lines:
             return find(one), lines, one.claims
 
@@ -201,7 +201,7 @@ def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
             one = dataclasses.replace(
                 case, crashing_variations=deadly, claims={}, count=partial(_VARIATION_NUMBER.pack_into, shared, 0)
             )
-            found = run_in_fork(partial(hear, one), lambda: None, what=_SEARCH_TITLE, late=late.append)
+            found = run_in_fork(partial(find_with_reports, one), lambda: None, what=_SEARCH_TITLE, late=late.append)
             (number,) = _VARIATION_NUMBER.unpack_from(shared)
             if found is not None or late or number in (0, *deadly) or len(deadly) == _MAX_CRASHING_VARIATIONS:
                 break

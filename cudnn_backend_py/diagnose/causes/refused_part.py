@@ -37,7 +37,7 @@ class RefusedOptions:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """All options of the sets."""
+        """All options that are in some refused set of options."""
         return tuple(dict.fromkeys(option for one in self.sets for option in one))
 
 

@@ -67,15 +67,19 @@ def blame_options(case: RefusalCase) -> Cause | None:
 def _format_options_remedy(case: RefusalCase, options: AttentionOptions, blame: RefusedOptions) -> str:
     """Return a text with the options to leave out if that makes the graph supported, else an empty text."""
 
-    def helps(gone: Sequence[str]) -> bool:
+    def is_supported_without(gone: Sequence[str]) -> bool:
         graph = options.graph([key for key in options.found if not options.add_needed_options([key]) & set(gone)])
         return graph is not None and case.supports(graph)
 
     if blame.remedies:  # these were queried, but not built
-        kept = [key for key in blame.remedies if case.budget is None or helps([key])]
+        kept = [key for key in blame.remedies if case.budget is None or is_supported_without([key])]
         return _format_replacements([options.found[key] for key in kept], " or ")
     together = [one[-1] for one in blame.sets]
-    return _format_replacements([options.found[key] for key in together], " and ") if helps(together) else ""
+    return (
+        _format_replacements([options.found[key] for key in together], " and ")
+        if is_supported_without(together)
+        else ""
+    )
 
 
 def _format_replacements(options: Sequence[AttentionOption], word: str) -> str:
@@ -110,18 +114,18 @@ def _find_supported_sizes(case: RefusalCase, options: AttentionOptions, key: str
     if not option.sizes:
         return ""
 
-    def supported(size: int) -> bool:
+    def is_supported_with(size: int) -> bool:
         graph = options.graph(kept, **dict.fromkeys(option.sizes, size))
         return graph is not None and case.passes_support_check(graph)
 
     low, high = option.plain[option.sizes[0]] // _HEAD_DIM_STEP, -(-option.size // _HEAD_DIM_STEP)
-    if option.size % _HEAD_DIM_STEP and supported(high * _HEAD_DIM_STEP):
+    if option.size % _HEAD_DIM_STEP and is_supported_with(high * _HEAD_DIM_STEP):
         return f"{high * _HEAD_DIM_STEP} is"
-    if low >= high or not supported(low * _HEAD_DIM_STEP):
+    if low >= high or not is_supported_with(low * _HEAD_DIM_STEP):
         return ""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if supported(middle * _HEAD_DIM_STEP) else (low, middle)
+        low, high = (middle, high) if is_supported_with(middle * _HEAD_DIM_STEP) else (low, middle)
     return f"at most {low * _HEAD_DIM_STEP} is"
 
 

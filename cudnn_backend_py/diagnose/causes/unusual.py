@@ -210,7 +210,7 @@ def _format_replacements(
 ) -> str:
     """Return replacements, those with equal results first."""
 
-    def told(one: Deviation) -> str:
+    def format_replacement(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
 
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
@@ -219,8 +219,8 @@ def _format_replacements(
         if (changed := undo_deviations(case.graph, [one])) is not None:
             case.add_claim(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
-        return "; or ".join(dict.fromkeys(told(one) for one in cures[:_MAX_REMEDIES]))
+        return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
     changed = undo_deviations(case.graph, together)
     helps = changed is not None and case.passes_support_check(changed)
-    return "; and ".join(dict.fromkeys(told(one) for one in together)) if helps else ""
+    return "; and ".join(dict.fromkeys(format_replacement(one) for one in together)) if helps else ""

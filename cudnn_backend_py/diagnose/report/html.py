@@ -165,13 +165,13 @@ def render_tables_html(tables: Sequence[Table]) -> str:
 def _make_plain_table(table: Table) -> dict[str, Any]:
     from rich.text import Text
 
-    def plain(cell: Any) -> str:
+    def make_plain_text(cell: Any) -> str:
         return cell.plain if isinstance(cell, Text) else Text.from_markup(str(cell)).plain
 
-    columns = [[plain(cell) for cell in column.cells] for column in table.columns]
+    columns = [[make_plain_text(cell) for cell in column.cells] for column in table.columns]
     return {
-        "title": plain(table.title or ""),
-        "heads": [(plain(column.header), column.justify) for column in table.columns],
+        "title": make_plain_text(table.title or ""),
+        "heads": [(make_plain_text(column.header), column.justify) for column in table.columns],
         "rows": list(zip(*columns, strict=True)),
     }
 

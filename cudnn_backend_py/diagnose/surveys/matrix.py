@@ -343,7 +343,7 @@ def _run_in_children(
         keep(question, cell)
         answers.put((key, cell))
 
-    def work() -> None:
+    def judge_batch() -> None:
         try:
             _run_worker(shelf, notify, limit_s)
         finally:
@@ -351,7 +351,7 @@ def _run_in_children(
 
     count = min(workers, len(todo))
     with ThreadPoolExecutor(max(1, count)) as pool:
-        running = [pool.submit(work) for _ in range(count)]
+        running = [pool.submit(judge_batch) for _ in range(count)]
         ended = 0
         try:
             while ended < count:

@@ -209,16 +209,16 @@ def since(
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 
-        def supports(version: str) -> bool | None:
+        def is_supported_by(version: str) -> bool | None:
             if version not in asked:
                 question = Query(graph, profile, setups[version], build=build)
                 asked[version] = answers.get_or_judge(question, children)
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED
 
-        _bisect(list(ordered), supports)
+        _bisect(list(ordered), is_supported_by)
         for version in ordered if every else ():
-            supports(version)
+            is_supported_by(version)
     return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
 
 

@@ -415,7 +415,7 @@ def _check_problem(p: Attention) -> None:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
             raise _make_error(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
-    for name, is_optional, is_fit, needed in _list_typed_options():
+    for name, is_optional, is_fit, needed in _list_option_types():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
             raise _make_error(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
@@ -463,7 +463,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 @cache
-def _list_typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
+def _list_option_types() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
     """Return for each checked field: its name, whether None is allowed, its check, and the text of the needed type."""
     found = []
     for item in fields(Attention):

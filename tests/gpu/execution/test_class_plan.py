@@ -1,4 +1,4 @@
-"""A class plan serves every batch and length within its bounds, with results compared with float64."""
+"""A shape-class plan serves every batch and length within its bounds, with results compared with float64."""
 
 from __future__ import annotations
 

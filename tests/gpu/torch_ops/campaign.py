@@ -415,7 +415,7 @@ CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = 
 
 
 def list_largest_problems(part: str) -> list[dict[str, Any]]:
-    """Return the largest problems of a part, one of each kind; their class plans then serve all other problems."""
+    """Return the largest problems of a part, one of each kind: all others use their shape-class plans."""
     if part == "dense":
         full = [[MAX_SEQUENCE_LENGTH] * 32] * 2
         return [

@@ -41,7 +41,7 @@ WORKSPACE_BYTES = 4096
 
 
 class DescribedClassPlan(ClassPlan):
-    """A class plan with a graph and without a built plan."""
+    """A shape-class plan with a graph and without a built plan."""
 
     def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
         self.problem, self.bounds = make_class_problem(problem, bounds, backward=backward), bounds

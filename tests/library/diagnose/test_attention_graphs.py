@@ -207,7 +207,7 @@ def test_our_graph_equals_the_listing_of_cudnn_frontend(
 
 @pytest.mark.parametrize("key", DELIBERATE_DIFFERENCES)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_deliberate_difference_loses_no_engine_config(
+def test_graphs_that_differ_from_cudnn_frontend_keep_its_engine_configs(
     version: str, key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     """For our graph, cuDNN has every engine config that it has for the graph of cudnn-frontend."""

@@ -1,4 +1,4 @@
-"""Support of shape-class plans by cuDNN version and architecture, judged by the real library without a GPU."""
+"""Support of shape-shape-class plans by cuDNN version and architecture, judged by the real library without a GPU."""
 
 from __future__ import annotations
 

@@ -59,14 +59,14 @@ class SignalSender:
 def install_raising_handler() -> Iterator[Callable[[BaseException], SignalSender]]:
     before = signal.getsignal(signal.SIGUSR1)
 
-    def install(error: BaseException) -> SignalSender:
+    def install_handler(error: BaseException) -> SignalSender:
         def handler(_number: int, _frame: object) -> None:
             raise error
 
         signal.signal(signal.SIGUSR1, handler)
         return SignalSender(error)
 
-    yield install
+    yield install_handler
     signal.signal(signal.SIGUSR1, before)
 
 

@@ -139,10 +139,10 @@ OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 def _lengthen_records(text: str) -> str:
     """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
-    def lengthen(found: re.Match[str]) -> str:
+    def lengthen_record(found: re.Match[str]) -> str:
         return found[1] + f"{found[2].count('dim')} " * OVERSIZED_RECORD_LENGTH + found[2]
 
-    text = re.sub(r'("tensors":\[\{"name":")(.*)', lengthen, text)
+    text = re.sub(r'("tensors":\[\{"name":")(.*)', lengthen_record, text)
     for kind in ("OPERATIONGRAPH", "EXECUTION_PLAN"):
         line = f"i!     descriptor: type=CUDNN_BACKEND_{kind}_DESCRIPTOR:"
         text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * OVERSIZED_RECORD_LENGTH};")

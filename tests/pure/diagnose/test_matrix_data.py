@@ -148,7 +148,7 @@ def test_the_markdown_of_a_matrix_has_the_same_letters_and_causes() -> None:
         assert f"* {letter}: {cell.headline}" in text
 
 
-def test_a_cell_of_a_markdown_table_ends_no_cell_or_line() -> None:
+def test_pipes_and_newlines_in_a_markdown_cell_are_escaped() -> None:
     assert format_markdown_table(["a", "b"], [["1|2", "x\ny"]], right=["b"])[1:] == ["|---|---:|", "| 1\\|2 | x y |"]
 
 

@@ -1,4 +1,4 @@
-"""Class plans of attention: a call uses the plan of its own class, or a larger one only if that is allowed."""
+"""Shape-class plans of attention: a call uses the plan of its own class, or a larger one only if that is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE_CALL, SMALL_CALL = ShapeClassBounds(8, 1000, 1000), ShapeClassBounds(2, 70
 
 @pytest.fixture
 def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
-    """Return the class plans of an attention problem; the plans are fakes that have only their bounds."""
+    """Return the shape-class plans of an attention problem; the plans are fakes that have only their bounds."""
     target = cast(Target, SimpleNamespace(handle=SimpleNamespace(device=0)))
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, layout="bshd")
     made = RelatedPlans(problem, target, backward=False, pool=PlanPool(8))

@@ -144,11 +144,11 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
 def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
     starts: list[int] = []
 
-    def environment() -> dict[str, str]:
+    def make_environment() -> dict[str, str]:
         starts.append(1)
         return {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with LastingChild(f"{LIARS}:answer_from_fork", environment) as child:
+    with LastingChild(f"{LIARS}:answer_from_fork", make_environment) as child:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]

@@ -65,7 +65,7 @@ class EdgeCase:
 
     @property
     def allowed_share(self) -> float:
-        """Return the allowed error of other operations, in float32 epsilons of the largest element.
+        """Return the allowed error of all but pointwise operations, in float32 epsilons of the largest element.
 
         Products of float32 use TF32, which keeps 11 bits, and the typical graphs round in between.
         """
