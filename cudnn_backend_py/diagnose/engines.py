@@ -60,7 +60,7 @@ CUDA_13_ENGINE_REMARK = (
 
 
 def find_missing_engine_libraries(graph: Graph, target: Target) -> tuple[str, ...]:
-    """Return the sub-libraries that this wheel lacks and whose engines might support the graph."""
+    """Return the sub-libraries with engines that might support the graph, and that this wheel lacks."""
     lib = target.library
     absent = find_absent_engine_libraries(lib.path, tuple(lib.version), lib.cuda_version // 1000)
     if not absent:

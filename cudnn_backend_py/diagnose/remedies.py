@@ -315,7 +315,7 @@ _MAX_BUILT_REMEDIES = 16  # of plans, at most
 def _drop_unbuildable_remedies(
     found: Iterable[Remedy], asked: _SearchSettings, judge: Judge, late: list[str]
 ) -> Iterator[Remedy]:
-    """Yield the remedies whose plans can be built, each on demand; plans that were already built are not built again.
+    """Yield the remedies that can be built. Each plan is built when its remedy is requested, and only once.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -709,7 +709,7 @@ class _RemedySearch:
         return solution.effect != "idea"
 
     def _judge_one_step_changes(self) -> list[tuple[ChangeSequence, int, str]]:
-        """Judge every one-step change; return those whose graph is refused for another reason than before.
+        """Judge every one-step change; return those with which cuDNN gives another reason for its refusal.
 
         With the number of that graph, and the reason.
         """

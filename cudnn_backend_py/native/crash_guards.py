@@ -69,7 +69,7 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
-    """Refuse an attribute whose value cuDNN 9.28 reads as a C++ ``std::vector``, not as an array of numbers."""
+    """Refuse an attribute that cuDNN 9.28 reads as a C++ ``std::vector`` and not as an array of numbers."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",

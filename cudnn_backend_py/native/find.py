@@ -24,6 +24,7 @@ from .version_store import (
     find_version_folder,
     get_default_root,
     get_shared_folder,
+    split_folder_name,
 )
 
 __all__ = [
@@ -106,7 +107,7 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
         package = "nvrtc" if wheels is NVRTC_WHEELS else "cublas"
         if (version := find_version_folder(Path(cudnn))) is not None:
-            cuda = version.name.partition("-cu")[2].partition("-")[0]
+            _, cuda, _ = split_folder_name(version)
             beside += [get_shared_folder(version.parent, package, cuda) / folder for folder, _ in wheels]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():

@@ -38,6 +38,7 @@ __all__ = [
     "get_shared_folder",
     "list_stored_libraries",
     "open_store",
+    "split_folder_name",
 ]
 
 STORE_VARIABLE = "CUDNN_BACKEND_CACHE"
@@ -99,10 +100,16 @@ def find_version_folder(library: Path) -> Path | None:
     return next((folder for folder in library.parents[3:4] if FOLDER.fullmatch(folder.name)), None)
 
 
-def format_install_command(folder: Path) -> str:
-    """Return the command that installs the version of a folder again, and what is missing of it."""
+def split_folder_name(folder: Path) -> tuple[str, str, str]:
+    """Return version, CUDA major and wheel (empty if not named) from the name of a version's folder."""
     version, _, rest = folder.name.partition("-cu")
     cuda, _, flavor = rest.partition("-")
+    return version, cuda, flavor
+
+
+def format_install_command(folder: Path) -> str:
+    """Return the command that reinstalls the version of a folder, with everything that it needs."""
+    version, cuda, flavor = split_folder_name(folder)
     other = next((one for one in _FLAVORS if folder.with_name(f"{folder.name}-{one}").exists()), None)
     flavor = flavor or {None: "", "full": "jit", "jit": "full"}[other]
     return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")

@@ -736,7 +736,7 @@ def list_folders(installed: InstalledCudnn) -> list[Path]:
 
 
 def _find_damage(installed: InstalledCudnn, *, full: bool) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the folders of a version with files that differ; with `full` also what it lacks."""
+    """Yield each folder of a version that has changed files; with `full`, also that of a missing cuBLAS."""
     for folder in list_folders(installed):
         try:
             differences = find_differences(read_installation(folder), full=full)

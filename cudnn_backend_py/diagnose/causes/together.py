@@ -145,7 +145,7 @@ def blame_combined_options(case: RefusalCase, key: str) -> Cause | None:
 
 
 def _find_refused_changes(case: RefusalCase) -> Cause | None:
-    """Return the cause that names options whose removal makes the graph supported."""
+    """Return the cause: the options that have to be removed for the graph to be supported."""
     if not case.measure:
         return None
     cures = case.find_remedies(*OPTION_CHANGE_KINDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Group
@@ -57,14 +57,17 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
     if known:
-        more = f" (and {len(known) - 1} more)" if len(known) > 1 else ""
-        yield from _format_row("issue", known[0] + more, lines=2 if cause is None else 1)
+        yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
     if verdict.lint:
-        more = f" (and {len(verdict.lint) - 1} more)" if len(verdict.lint) > 1 else ""
-        yield from _format_row("lint", verdict.lint[0] + more)
+        yield from _format_row("lint", _format_first(verdict.lint))
     yield from _format_row("graph", _format_graph(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)
+
+
+def _format_first(texts: Sequence[str]) -> str:
+    """Return the first text, and how many more there are."""
+    return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
 
 
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
