@@ -30,13 +30,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave only CUDNN_BACKEND_GPU_MEMORY_GB of GPU memory free; the first of several processes occupies the rest."""
-    from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, limit_memory
+    """Limit each test process to CUDNN_BACKEND_GPU_MEMORY_GB; the first of several occupies the memory above."""
+    from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, allocate_above_limit, limit_torch_memory
 
-    if not os.environ.get(MEMORY_LIMIT_VARIABLE) or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+    if not os.environ.get(MEMORY_LIMIT_VARIABLE):
         yield
         return
-    with limit_memory():
+    limit_torch_memory()
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        yield
+        return
+    with allocate_above_limit(processes=int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))):
         yield
 
 

@@ -1,16 +1,24 @@
-"""A limit of GPU memory for tests: with ``CUDNN_BACKEND_GPU_MEMORY_GB=16``, all but 16 GB are allocated first.
+"""A limit of GPU memory for tests: with ``CUDNN_BACKEND_GPU_MEMORY_GB=16``, each test process can use 16 GB.
 
+All memory above the limit of all processes is allocated first, and PyTorch's allocator is limited in each process.
 A marker, ``gpu_bytes(N)``, says what a test needs; where less is left it is skipped, with both numbers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 
 from cudnn_backend_py.native.cuda import Memory, call_driver, on_device
 
-__all__ = ["MEMORY_LIMIT_VARIABLE", "find_memory_skip_reason", "get_free_memory", "limit_memory"]
+__all__ = [
+    "MEMORY_LIMIT_VARIABLE",
+    "allocate_above_limit",
+    "find_memory_skip_reason",
+    "get_free_memory",
+    "limit_torch_memory",
+]
 
 MEMORY_LIMIT_VARIABLE = "CUDNN_BACKEND_GPU_MEMORY_GB"
 
@@ -21,18 +29,32 @@ def read_memory_limit() -> int | None:
     return int(float(said) * 1e9) if said else None
 
 
-def get_free_memory(device: int = 0) -> int:
-    """Return the free memory of a GPU in bytes. C: ``cuMemGetInfo``."""
+def query_memory(device: int = 0) -> tuple[int, int]:
+    """Return the free and the total memory of a GPU in bytes. C: ``cuMemGetInfo``."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     with on_device(device):
         call_driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    return free.value
+    return free.value, total.value
 
 
-def limit_memory(device: int = 0) -> Memory:
-    """Allocate all memory of a GPU above the limit; freeing the returned memory ends the limit."""
-    held, wanted = Memory(device), read_memory_limit()
-    if wanted is not None and (rest := get_free_memory(device) - wanted) > 0:
+def get_free_memory(device: int = 0) -> int:
+    """Return the bytes of GPU memory that a test can use: those free, at most the limit."""
+    free, _ = query_memory(device)
+    return min(free, read_memory_limit() or free)
+
+
+def limit_torch_memory(device: int = 0) -> None:
+    """Let PyTorch's allocator use at most the limit in this process; without PyTorch or a limit, do nothing."""
+    if (limit := read_memory_limit()) is not None and importlib.util.find_spec("torch"):
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(min(limit / query_memory(device)[1], 1.0), device)
+
+
+def allocate_above_limit(processes: int, device: int = 0) -> Memory:
+    """Allocate all memory of a GPU above the limit of so many processes; freeing the returned memory ends the limit."""
+    held, limit = Memory(device), read_memory_limit()
+    if limit is not None and (rest := query_memory(device)[0] - limit * processes) > 0:
         held.allocate(rest)
     return held
 
