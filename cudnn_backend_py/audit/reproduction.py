@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..graph import Graph
-from ..tuning.trial.reproduce import encode_graph
+from ..graph.encoded import encode_graph
 from .case import Case
 
 __all__ = ["MOST_EMBEDDED", "draft_known_issue", "write_program"]
@@ -34,7 +34,7 @@ import numpy as np
 
 from cudnn_backend_py import Graph
 from cudnn_backend_py.tuning.trial import run_graph
-from cudnn_backend_py.tuning.trial.reproduce import decode_graph
+from cudnn_backend_py.graph.encoded import decode_graph
 
 GRAPH = (
 {word}
@@ -95,7 +95,7 @@ What the condition is has to be found out: as it is it holds for this graph alon
 
 from cudnn_backend_py.graph.attention.known_issue import KnownIssue
 from cudnn_backend_py.system.version import VersionRange
-from cudnn_backend_py.tuning.trial.reproduce import decode_graph
+from cudnn_backend_py.graph.encoded import decode_graph
 
 GRAPH = (
 {word}

@@ -83,11 +83,11 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     UsageError
         ``log-file``.
     """
+    from ..graph.encoded import GRAPH_PREFIX, decode_graph
     from ..importers.files import read_graph_data
-    from ..tuning.trial.reproduce import PREFIX, decode_graph
 
     found: list[Graph | GraphError | None]
-    if path.startswith(PREFIX):
+    if path.startswith(GRAPH_PREFIX):
         found = [decode_graph(path)]
     elif path.endswith(".py") and os.path.isfile(path):
         found = [_run_graph_file(path)]

@@ -36,6 +36,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.graph import graph_to_json
+from cudnn_backend_py.graph.encoded import decode_graph, encode_graph
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
@@ -46,7 +47,6 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph
 from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict

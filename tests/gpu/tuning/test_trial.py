@@ -12,12 +12,12 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.encoded import GRAPH_PREFIX, decode_graph
 from cudnn_backend_py.interpreter.data import DATA_KINDS
 from cudnn_backend_py.known_issues import find_ending_problems
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
-from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.figures import add_figure
@@ -137,7 +137,7 @@ def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
 def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
     trial = run_supported_trial(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
-    (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
+    (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(GRAPH_PREFIX))
     assert decode_graph(word) == make_scaled_matmul(1.0)
     again = run_graph(decode_graph(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons

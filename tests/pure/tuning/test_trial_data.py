@@ -12,10 +12,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, TensorReordering, UsageError
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.encoded import decode_graph, encode_graph
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import DATA_KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
-from cudnn_backend_py.tuning.trial.reproduce import decode_graph, encode_graph, make_command_line
+from cudnn_backend_py.tuning.trial.reproduce import make_command_line
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error, make_double_tensor
 
