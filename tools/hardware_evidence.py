@@ -95,18 +95,18 @@ def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
         ``evidence-damaged``.
     """
     rows: Any = json.loads(path.read_text(encoding="utf-8"))
-    return [read_as(EvidenceRow, make_row, "a row of evidence", code="evidence-damaged") for make_row in rows]
+    return [read_as(EvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
 
 
 def add_evidence_rows(rows: list[EvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
     """Write rows into the table, and replace rows of the same GPU, library and date."""
-    kept = {_get_row_key(make_row): make_row for make_row in [*read_table(path), *rows]}
-    lines = [json.dumps(asdict(make_row)) for make_row in sorted(kept.values())]
+    kept = {_get_row_key(row): row for row in [*read_table(path), *rows]}
+    lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
-def _get_row_key(make_row: EvidenceRow) -> tuple[object, ...]:
-    return make_row.sm, make_row.cudnn, make_row.cuda, make_row.family, make_row.kind, make_row.gpu, make_row.date
+def _get_row_key(row: EvidenceRow) -> tuple[object, ...]:
+    return row.sm, row.cudnn, row.cuda, row.family, row.kind, row.gpu, row.date
 
 
 def main(words: list[str]) -> int:
@@ -121,8 +121,8 @@ def main(words: list[str]) -> int:
     except CudnnBackendError as error:
         print(error)
         return 1
-    for make_row in rows:
-        print(json.dumps(asdict(make_row)))
+    for row in rows:
+        print(json.dumps(asdict(row)))
     if words[0] == "add":
         add_evidence_rows(rows)
     return 0

@@ -623,6 +623,7 @@ _CHANGE_KIND_ORDER = (
     "layout",
     "flatten",
     "lengths",
+    "ragged_stats",
     "bias_dims",
     "explicit_padding",
     "dims",

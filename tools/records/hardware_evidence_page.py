@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 
-from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.diagnose.evidence import PUBLISHED_RESULTS
+from cudnn_backend_py.system.version import version_numbers, version_text
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.verification.graphs import FAMILIES
 from tools.hardware_evidence import KIND_COMPARED, KIND_KNOWN_ISSUES, KIND_RUN, EvidenceRow, read_table
+from tools.records.published_rows import TARGET_BY_GPU_NAME
+from tools.repository import ROOT
 
 __all__ = ["make_hardware_evidence_page"]
+
+_BENCHMARK_RECORDS = "published-rows-cudnn-*.json"
+_DIRECTIONS = {False: "attention forward", True: "attention backward"}
 
 _PAGE_HEAD = """\
 # Evidence from GPUs
@@ -23,15 +31,18 @@ A cell has these numbers, and the date of the latest result:
 * *same*: graphs with the same outcome on the GPU and on its description, of all that were judged.
 * *right*: graphs that ran and agree with NumPy, of all that ran.
 * *tried*: known issues that were tried.
+* *published*: results that others published, in threads, rules and benchmark tables. The tests judge them again; a row
+  without a CUDA version has only these.
 
 """
-_RESULT_TEXTS = {KIND_COMPARED: "same", KIND_RUN: "right", KIND_KNOWN_ISSUES: "tried"}
+_KIND_PUBLISHED = "published"
+_RESULT_TEXTS = {KIND_COMPARED: "same", KIND_RUN: "right", KIND_KNOWN_ISSUES: "tried", _KIND_PUBLISHED: "published"}
 _TABLE_COLUMNS = (*FAMILIES, "known issues")
 
 
 def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> str:
     """Return the page for the given rows, by default for the stored table."""
-    found = read_table() if rows is None else list(rows)
+    found = [*read_table(), *_list_published_rows()] if rows is None else list(rows)
     known = {profile.sm for profile in list_profiles()} | {row.sm for row in found}
     lines = [f"| architecture | cuDNN | {' | '.join(_TABLE_COLUMNS)} |", f"|---|---|{'---|' * len(_TABLE_COLUMNS)}"]
     for sm in sorted(known):
@@ -39,8 +50,26 @@ def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> st
         for cudnn, cuda in sorted(versions, key=lambda pair: (version_numbers(pair[0]), pair[1])) or [("", 0)]:
             here = [row for row in found if (row.sm, row.cudnn, row.cuda) == (sm, cudnn, cuda)]
             cells = (_format_cell([row for row in here if row.family == family]) for family in _TABLE_COLUMNS)
-            lines.append(_format_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cudnn else "", *cells))
+            lines.append(_format_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cuda else cudnn, *cells))
     return _PAGE_HEAD + "\n".join(lines) + "\n"
+
+
+def _list_published_rows() -> list[EvidenceRow]:
+    """Return the number of published results by architecture, version and direction of attention."""
+    counts: Counter[tuple[int, str, str]] = Counter()
+    for path in (ROOT / "logs").glob(_BENCHMARK_RECORDS):
+        version = path.stem.removeprefix(_BENCHMARK_RECORDS.partition("*")[0])
+        for outcome, count in json.loads(path.read_text(encoding="utf-8"))["outcomes"].items():
+            gpu, _, direction = outcome.partition(":")[0].rpartition(" ")
+            counts[TARGET_BY_GPU_NAME[gpu][1], version, _DIRECTIONS[direction == "bwd"]] += count
+    benchmarks = {(sm, version) for sm, version, _ in counts}
+    for result in PUBLISHED_RESULTS:
+        if (result.sm, version := version_text(result.version)) not in benchmarks:
+            counts[result.sm, version, _DIRECTIONS[result.backward]] += 1
+    return [
+        EvidenceRow(sm, version, 0, family, _KIND_PUBLISHED, "", "", count, count, "")
+        for (sm, version, family), count in counts.items()
+    ]
 
 
 def _format_line(*cells: str) -> str:
@@ -53,5 +82,6 @@ def _format_cell(rows: list[EvidenceRow]) -> str:
         of_kind = [row for row in rows if row.kind == kind]
         if of_kind:
             agree, results = sum(row.agree for row in of_kind), sum(row.results for row in of_kind)
-            parts.append(f"{agree} of {results} {word}" if kind != KIND_KNOWN_ISSUES else f"{results} {word}")
-    return f"{', '.join(parts)}; {max(row.date for row in rows)}" if parts else ""
+            counted = kind in (KIND_KNOWN_ISSUES, _KIND_PUBLISHED)
+            parts.append(f"{results} {word}" if counted else f"{agree} of {results} {word}")
+    return "; ".join(filter(None, (", ".join(parts), max((row.date for row in rows), default=""))))

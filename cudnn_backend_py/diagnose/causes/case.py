@@ -339,13 +339,13 @@ def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:
 
 #: Kinds of change that write the same in another form, and what that says about the graph as it is.
 FORM_CHANGES = {
-    "flatten": "kernels read tensors of other dims than these",
+    "flatten": "",  # what differs says it
     "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
     "bias_dims": "a bias of these dims, or its gradient, does not fit",
     "explicit_padding": "the convolution pads the sides of its image differently",
-    "composite": "the operations are not in the form that kernels read",
+    "composite": "supported only in another form",
     "view": "an operation only changes the view of memory",
-    "unified": "the operations are not in the form that kernels read",
+    "unified": "supported only in another form",
 }
 _COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
@@ -358,8 +358,13 @@ def get_type_word(kind: DataType) -> str:
 
 def describe_contrast(graph: Graph, change: Change) -> str:
     """Describe a change by values found and needed: "bias is float32, float16 is needed"."""
-    if change.kind in FORM_CHANGES:
-        return f"{FORM_CHANGES[change.kind]}: {change.title}"
+    if change.kind == "ragged_stats":
+        return f"{', '.join(change.tensors)} has no ragged offsets, and the sequences are ragged"
+    ranks = _find_largest_ranks(graph, change.graph)
+    if change.kind == "flatten" and ranks[0] != ranks[1]:
+        return f"tensors have {ranks[0]} dims, {ranks[1]} are needed"
+    if said := FORM_CHANGES.get(change.kind):
+        return f"{said}: {change.title}"
     if padded := _PADDING_TITLE.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     if change.kind == "dims":
@@ -376,11 +381,21 @@ def describe_contrast(graph: Graph, change: Change) -> str:
     parts = []
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
+        if len(tensors) > _MAX_NAMED_TENSORS:
+            tensors.sort(key=lambda tensor: tensor.virtual)  # not all are named: those in memory first
         parts.append(
             f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
             f"{_format_others_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
+
+
+_MAX_NAMED_TENSORS = 6  # by `join_names`
+
+
+def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:
+    """Return the largest number of dims of a tensor in each of two graphs."""
+    return tuple(max(tensor.rank for tensor in graph.tensors) for graph in (old, new))
 
 
 def _format_others_with_layout(graph: Graph, change: Change, layout: str) -> str:
@@ -394,6 +409,9 @@ _MIN_IMAGE_RANK = 4  # dims from which on there are pixels
 
 
 def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
+    if old.rank != new.rank:
+        yield "dims", str(list(old.dims)), str(list(new.dims))
+        return
     if old.dims != new.dims:
         for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
             if one != other:
@@ -408,7 +426,7 @@ def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]
     if old.data_type is not new.data_type:
         yield "data type", get_type_word(old.data_type), get_type_word(new.data_type)
     if old.alignment != new.alignment:
-        yield "alignment", f"{old.alignment} bytes", str(new.alignment)
+        yield "alignment", f"{old.alignment} byte{'' if old.alignment == 1 else 's'}", str(new.alignment)
     if old.reordering is not new.reordering:
         yield "reordering", old.reordering.name, new.reordering.name
     for name, one, other in (("virtual", old.virtual, new.virtual), ("by value", old.by_value, new.by_value)):

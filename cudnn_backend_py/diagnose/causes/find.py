@@ -35,6 +35,7 @@ from .rules import (
     RULES,
     explain_architecture,
     explain_block_scale,
+    explain_misalignment,
     explain_pattern_removed,
     explain_two_graphs,
     format_target_remedy,
@@ -227,6 +228,8 @@ def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason)
 
 
 def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
+    if misaligned := _apply_rule(explain_misalignment, case):
+        return misaligned
     said = _apply_phrase_rules(case)
     if nearer := _prefer_unusual_properties(case, said):
         return nearer
@@ -257,8 +260,8 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
 
 def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
     """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
-    if blocks := _apply_rule(explain_block_scale, case):
-        return blocks
+    if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_block_scale, case):
+        return nearest
     said = _apply_phrase_rules(case)
     if nearer := _prefer_unusual_properties(case, said):
         return _add_other_changes(case, nearer)

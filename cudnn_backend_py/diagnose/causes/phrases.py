@@ -61,6 +61,8 @@ REASON_PHRASES = (
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
     ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
+    ReasonPhrase(r"pointer alignment", "alignment", ("alignment",)),
+    ReasonPhrase(r"ragged \(packed\) Stats", "ragged_stats", ("ragged_stats",)),
     ReasonPhrase(
         r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)
     ),

@@ -19,6 +19,7 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, join_names
+from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.shapes import add_missing_ports
@@ -30,6 +31,7 @@ from .case import (
     RefusalCase,
     blame_change,
     blame_exact_change,
+    describe_contrast,
     format_best_quote,
     format_quote,
     get_type_word,
@@ -396,6 +398,23 @@ def explain_ragged_offset(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 @register_phrase_rule
+def explain_ragged_stats(case: RefusalCase, reason: Reason) -> Cause | None:
+    """The queries are ragged and the statistics of the softmax are not.
+
+    Problem
+        "Unified SDPA bprop: ragged (THD) layouts require a ragged (packed) Stats tensor".
+    Evidence
+        The graph with statistics packed as the queries are.
+    Remedy
+        Such statistics, which the forward pass writes.
+    Since
+        cuDNN 9.28.
+    """
+    change = case.find_remedy("ragged_stats")
+    return None if change is None else blame_change("layout", case, change, reason)
+
+
+@register_phrase_rule
 def explain_overlapping(case: RefusalCase, reason: Reason) -> Cause | None:
     """Strides make elements overlap or leave gaps where the engines support neither.
 
@@ -541,8 +560,30 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
     change = case.find_remedy("alignment")
     if change is not None:
         return blame_change("alignment", case, change, reason)
+    for change in align_to_elements(case.graph):
+        headline = f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
+        return Cause("alignment", headline, Basis.RULE, reason.text, change.title)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
     return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{format_quote(reason)}", Basis.RULE)
+
+
+def explain_misalignment(case: RefusalCase) -> Cause | None:
+    """The alignment of a tensor is no multiple of its element size, which some versions refuse without saying so.
+
+    Problem
+        Any reason; cuDNN 9.14 gives none.
+    Evidence
+        The graph with each such alignment raised to the element size.
+    Remedy
+        That alignment.
+    Since
+        Any version.
+    """
+    for change in align_to_elements(case.graph):
+        if case.supports(change.graph) and case.add_claim(change):
+            said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
+            return blame_change("alignment", case, change, said)
+    return None
 
 
 @register_phrase_rule

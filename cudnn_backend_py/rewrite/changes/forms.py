@@ -11,7 +11,14 @@ from itertools import accumulate
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ...graph.replace import find_tensors, iterate_all_ops, replace_tensors_in, try_to_make_graph
+from ...graph.replace import (
+    find_tensors,
+    iterate_all_ops,
+    iterate_unused_uids,
+    replace_tensors,
+    replace_tensors_in,
+    try_to_make_graph,
+)
 from ..fusion import (
     add_row_statistics,
     expand_softmax,
@@ -38,6 +45,7 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
+    find_operations,
     join_names,
     register_change_maker,
     tensors_in_memory,
@@ -46,6 +54,7 @@ from .change import (
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+_ATTENTION_RANK = 4  # batch, heads, rows, columns
 
 
 @register_change_maker("heads")
@@ -115,10 +124,18 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
     for rows in reshape_reduction_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
-        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(new[t.name].dims)}" for t in memory[:6])
-        largest = max(new.values(), key=lambda tensor: math.prod(tensor.dims))
-        title = f"rows and columns as images of 1 x 1, channels last (strides {list(largest.strides)}): {shown}"
+        shown = ", ".join(filter(None, (_format_image(t, new[t.name]) for t in memory[:6])))
+        title = f"rows and columns as 1 x 1 images, channels last: {shown}"
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
+
+
+def _format_image(old: Tensor, new: Tensor) -> str:
+    """Return the dims of a matrix and of the image that replaces it, or the strides if only these differ."""
+    if old.dims != new.dims:
+        return f"{old.name} {list(old.dims)} -> {list(new.dims)}"
+    if old.strides != new.strides:
+        return f"{old.name} strides {list(old.strides)} -> {list(new.strides)}"
+    return ""
 
 
 @register_change_maker("lengths")
@@ -131,6 +148,28 @@ def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
         title = f"dims of lengths: {found}"
         yield from yield_valid_change("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
+
+
+@register_change_maker("ragged_stats")
+def _make_stats_ragged(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with attention statistics that are packed as the queries are, by ragged offsets."""
+    for op in find_operations(graph.ops, _D.OPERATION_SDPA_BWD):
+        q, stats = op.fields["q"], op.fields["stats"]
+        if q.ragged_offset is None or stats.ragged_offset is not None or stats.rank != _ATTENTION_RANK:
+            continue
+        offset = dataclasses.replace(
+            q.ragged_offset, name=f"{stats.name}_ragged_offset", uid=next(iterate_unused_uids(graph))
+        )
+        _, heads, rows, _ = stats.dims
+        packed = dataclasses.replace(stats, ragged_offset=offset, strides=(heads * rows, 1, heads, 1))
+        title = f"{stats.name}: without ragged offsets -> packed as {q.name} is, with ragged offsets"
+        yield from yield_change(
+            "ragged_stats",
+            title,
+            "exact",
+            [stats],
+            lambda packed=packed: replace_tensors(graph, {packed.uid: packed}),  # type: ignore[misc]
+        )
 
 
 @register_change_maker("bias_dims")

@@ -29,13 +29,23 @@ _NEEDED_BYTES = 16  # what engines load at once
 
 @register_change_maker("alignment")
 def _raise_alignment(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with tensors aligned to 16 bytes, to which the caller must align the buffers."""
+    """Yield the graph with tensors aligned to their elements, or to 16 bytes; the caller must align the buffers."""
+    yield from align_to_elements(graph)
     low = [
         tensor for tensor in tensors_in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1
     ]
     found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
     title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
     yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
+
+
+def align_to_elements(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where each alignment is a multiple of the element size, which cuDNN requires of every tensor."""
+    sizes = {tensor.uid: -(-ELEMENT_BITS[tensor.data_type] // 8) for tensor in graph.tensors}
+    low = [tensor for tensor in graph.tensors if tensor.alignment % sizes[tensor.uid] and not tensor.by_value]
+    found = ", ".join(f"{tensor.name} {tensor.alignment} -> {sizes[tensor.uid]}" for tensor in low[:6])
+    title = f"alignment of {found} bytes, the element size"
+    yield from replace_fields("alignment", title, "exact", graph, low, alignment=lambda tensor: sizes[tensor.uid])
 
 
 @register_change_maker("layout")

@@ -33,6 +33,7 @@ from .change import (
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
+_INTEGERS = (_T.INT8, _T.UINT8, _T.INT32, _T.INT64)
 
 
 @register_change_maker("data_type")
@@ -46,7 +47,8 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
         groups = _group_tensors_of_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
-            for chosen in groups:
+            for group in groups:
+                chosen = _add_tensors_of_equal_type(graph, group, old, new)
                 title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
                 if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
                     title += ", without block scales"
@@ -115,13 +117,17 @@ def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
         yield from replace_fields("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
+def _add_tensors_of_equal_type(graph: Graph, group: list[Tensor], old: DataType, new: DataType) -> list[Tensor]:
+    """Return these tensors and, if they are all in memory of the old type, the virtual ones that must change too."""
+    if len(group) < sum(t.data_type is old and not _is_statistic(t) for t in tensors_in_memory(graph)):
+        return group
+    virtual = [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
+    if old is _T.FLOAT and new in HALF_TYPES:
+        virtual += [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
+    return [*group, *virtual]
+
+
 def _change_type(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
-    """Return the graph with another type for these tensors; if all of the old type change, so do virtual ones."""
-    memory = [t for t in tensors_in_memory(graph) if t.data_type is old and not _is_statistic(t)]
-    if len(chosen) >= len(memory):
-        chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
-    if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
-        chosen = chosen + [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
     if old in FP8_TYPES:
         graph = _drop_fp8_scales(graph)
     if old is _T.DOUBLE:
@@ -159,6 +165,7 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)
+    yield from _compute_virtual_integers_in_float(graph)
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
@@ -168,6 +175,17 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
             title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
             yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
     yield from _change_compute_types(graph)
+
+
+def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where a virtual integer tensor, written from floating-point ones, is float32."""
+    for op in graph.ops:
+        inputs = [tensor for tensor in op.inputs().values() if tensor.data_type in _FLOATS]
+        for tensor in op.outputs().values() if inputs else ():
+            if tensor.virtual and tensor.data_type in _INTEGERS:
+                title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[_T.FLOAT]}"
+                fields = {"data_type": _T.FLOAT}
+                yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], **fields)
 
 
 def _match_operand_types(graph: Graph) -> Iterator[Change]:

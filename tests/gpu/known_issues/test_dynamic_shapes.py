@@ -305,14 +305,14 @@ class ChangedShapeRun:
             self.graphs = [make_matmul_graph(sizes) for sizes in self.sizes]
             self.tensors = [make_matmul_tensors(graph) for graph in self.graphs]
             return
-        build_timed_plan = make_attention_problem(case, {})
+        built = make_attention_problem(case, {})
         change = SHAPE_CHANGES[case.change]
         layout: Any = None
         if case.strides == "as built":
-            layout = {name: build_timed_plan.strides(name) for name in ("q", "k", "v", "o")}
+            layout = {name: built.strides(name) for name in ("q", "k", "v", "o")}
         elif case.strides == "heads first":
             layout = "bhsd"
-        self.problems = [build_timed_plan, make_attention_problem(case, change, layout)]
+        self.problems = [built, make_attention_problem(case, change, layout)]
         self.graphs = [make_attention_graph(case, p, self.target) for p in self.problems]
         self.tensors = [make_attention_tensors(case, p) for p in self.problems]
 

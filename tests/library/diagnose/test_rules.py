@@ -122,6 +122,18 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
         "data-type",
         ("p has data type float32, float16 is needed",),
     ),
+    "alignment of a virtual tensor": (
+        lambda: change_tensor(make_forward(), "shifted", alignment=2),
+        "sm90",
+        "operation-graph-refused",
+        ("shifted has alignment 2 bytes, 4 is needed",),
+    ),
+    "statistics of ragged sequences": (
+        lambda: make_backward(ragged=True, implementation="unified", version=(9, 28, 0), sm=89, allow_hazards=True),
+        "sm89",
+        "layout",
+        ("stats has no ragged offsets, and the sequences are ragged", "ragged (packed) Stats"),
+    ),
     "seed": (
         lambda: make_forward(dropout=0.1, seed_type=DataType.INT32, stats=True),
         "sm100",
@@ -145,7 +157,7 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
         lambda: make_matmul_graph(F16, dims=(64, 64)),
         "sm90",
         "layout",
-        ("other dims than these: a leading dim of 1: a [64, 64] -> [1, 64, 64]",),
+        ("tensors have 2 dims, 3 are needed",),
     ),
     "layout of a bias": (
         lambda: change_tensor(make_forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
@@ -262,7 +274,7 @@ def test_search_for_a_cause_stops_at_its_query_limit() -> None:
             lambda: Graph((make_convolution(y=make_tensor("y", 1, 16, 4, 5)),), "image"),
             "y has dims [1, 16, 4, 5], [1, 16, 4, 4] is needed",
         ),
-        (lambda: change_tensor(make_matmul_graph(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
+        (lambda: change_tensor(make_matmul_graph(F16), "a", alignment=1), "a has alignment 1 byte, 2 is needed"),
     ],
     ids=["ragged offset", "convolution", "alignment"],
 )

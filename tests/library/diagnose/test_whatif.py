@@ -59,7 +59,7 @@ EXPECTED_FIRST_REMEDIES: dict[str, tuple[Callable[[], Graph], str, str, str, str
         "sm90",
         "alignment",
         "exact",
-        "q 1 -> 16 bytes",
+        "q 1 -> 2 bytes",
     ),
     "mixed types": (
         lambda: change_tensor(make_forward(), "p", data_type=DataType.FLOAT),

@@ -322,6 +322,23 @@ def test_ragged_unified_backward_keeps_its_offsets() -> None:
         assert made.tensor(name).ragged_offset == graph.tensor(name).ragged_offset
 
 
+def test_a_virtual_integer_tensor_written_from_floats_becomes_float32() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64)
+    shifted = graph.tensor("shifted")
+    graph = replace_tensors(graph, {shifted.uid: replace(shifted, data_type=DataType.INT32)})
+    change = next(iterate_changes(graph, ("intermediate_type",)))
+    assert change.tensors == ("shifted",)
+    assert change.graph.tensor("shifted").data_type is DataType.FLOAT
+
+
+def test_alignments_below_the_element_size_are_raised_to_it_first() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64)
+    low = {one.uid: replace(one, alignment=1) for one in map(graph.tensor, ("q", "shifted"))}
+    first, second = iterate_changes(replace_tensors(graph, low), ("alignment",))
+    assert (first.graph.tensor("q").alignment, first.graph.tensor("shifted").alignment) == (2, 4)
+    assert (second.graph.tensor("q").alignment, second.graph.tensor("shifted").alignment) == (16, 1)
+
+
 def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:
     graph = make_unified_attention(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
