@@ -1,4 +1,4 @@
-"""``AnyShape``: attention of one kind for every batch and length.
+"""``AnyShape``: attention with fixed heads and options, for every batch size and length.
 
 The policy decides which plan runs a call: "exact", a plan of each shape, built when it is first met; "any", the plan of
 a class of shapes; "adaptive", the class plan at first, and the exact plan of a shape that comes back, built in the
@@ -67,7 +67,7 @@ _DimsAndStrides = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
 class RelatedPlans:
-    """The shape classes, and their plans, of all calls that differ only in batch size and sequence lengths.
+    """Finds or builds the shape-class plans of calls that differ only in batch size and sequence lengths.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class RelatedPlans:
         self._family_keys: dict[bool, str] = {}
 
     def find(self, needed: ShapeClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
-        """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
+        """Return a shape-class plan that can run a call, and the pool key of the plan that fits the call best.
 
         Parameters
         ----------
@@ -127,14 +127,14 @@ class RelatedPlans:
         return pool.get_or_build(key, make, stream), key
 
     def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[Slot, Any]:
-        """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
+        """Return the plan for the call's own sizes, rounded up to tiles, and its pool key; raise as :meth:`find`."""
         pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
         key = (f"exact {self._make_family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: ShapeClassBounds) -> ClassPlan:
-        """Return the plan of the class with these bounds."""
+        """Build the shape-class plan for these bounds on batch and lengths."""
         whole = make_class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
@@ -159,7 +159,7 @@ def find_shape_class(
     allow_larger: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Slot, Any]:
-    """Return the shape-class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
+    """Return a shape-class plan for a problem, and the best one's pool key; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
         ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
@@ -167,7 +167,7 @@ def find_shape_class(
 
 
 def is_lasting_refusal(error: CudnnBackendError) -> bool:
-    """Return whether a problem can never have a shape-class plan, as opposed to a failure such as lack of memory.
+    """Return whether an error shows that a problem can never have a shape-class plan, unlike a lack of memory.
 
     Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
     """
@@ -228,7 +228,7 @@ class AnyShape:
 
     @cached_property
     def why_exact(self) -> str:
-        """Why each shape needs a plan of its own with any policy; empty if one plan can serve many shapes."""
+        """Why each shape needs its own plan under every policy; empty if one plan can serve many shapes."""
         return explain_exact_plans_only(self.problem, self.target, backward=self.backward)
 
     @cached_property
@@ -316,7 +316,7 @@ class _ExactStrategy:
 
 
 class _ClassStrategy:
-    """Runs calls by a plan for many shapes; if adaptive, recurring shapes by a plan for that shape alone."""
+    """Runs calls by a plan for many shapes; if adaptive, recurring shapes get a plan of their own."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
         self._owner, self._problem = owner, problem
@@ -363,7 +363,7 @@ class _ClassStrategy:
             self._request_exact_plan(self._exact, stream)
 
     def _request_exact_plan(self, exact: _ExactStrategy, stream: int) -> None:
-        """Request a plan for exactly this shape if it recurs; use it once it is built, but not within a capture."""
+        """Request a plan for exactly this shape if it recurs; use it once built, except in a stream capture."""
         if self._is_requested:
             self._uses_exact = exact.is_built() and not is_capturing(stream)
             return
@@ -384,9 +384,9 @@ def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bo
 
 
 def _may_switch_plans(problem: Attention) -> bool:
-    """Return whether a plan built for a call's exact shape may replace one that serves many shapes.
+    """Return whether calls may switch from a plan for many shapes to one for their exact shape.
 
-    Not with dropout, for which it would draw another mask, nor where results must be deterministic."""
+    Not with dropout, for which the other plan would draw another mask, nor if results must be deterministic."""
     return not (problem.dropout or problem.deterministic)
 
 
@@ -408,7 +408,7 @@ def _build_exact_plan(owner: AnyShape, problem: Attention) -> Executable:
 
 
 def _make_call_problem(problem: Attention, facts: Mapping[str, _DimsAndStrides]) -> Attention:
-    """Return the problem of a call's tensors.
+    """Return the attention problem with the batch, lengths and strides of a call's tensors.
 
     Raises
     ------
@@ -435,7 +435,7 @@ def _check_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, i
 
 
 def _is_token_major(facts: Mapping[str, _DimsAndStrides]) -> bool:
-    """Return whether all tensors of a call, including statistics as b, s, h, can be read as ragged."""
+    """Return whether ragged tensors can describe all tensors of a call; statistics must be b, s, h in memory."""
     for name, (dims, strides) in facts.items():
         found = read_token_strides(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):

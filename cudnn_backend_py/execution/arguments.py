@@ -12,7 +12,7 @@ __all__ = ["Arguments"]
 
 
 class Arguments:
-    """The tensors of a graph that are in memory or in host scalars.
+    """The tensors of a graph that need a device buffer or a host scalar when a plan runs.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Arguments:
             ) from None
 
     def resolve(self, buffers: Mapping[str | int, Any], *, also: tuple[Tensor, ...] = ()) -> dict[str, Any]:
-        """Return the buffers by the names of their tensors; a buffer that is None counts as not given.
+        """Return the given buffers by tensor name; raise if one is missing, where None counts as missing.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Arguments:
         return by_name
 
     def match(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:
-        """Return the buffers as :meth:`resolve` does, without requiring that all are given.
+        """Return the given buffers by tensor name as :meth:`resolve` does, but allow missing ones.
 
         Raises
         ------

@@ -30,7 +30,10 @@ DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """A device buffer; None where its source does not give a fact. ``size_bytes`` spans first to last element."""
+    """Address, size, element type and GPU of a device buffer; None for facts that its source does not give.
+
+    ``size_bytes`` spans the first to the last element.
+    """
 
     ptr: int
     size_bytes: int | None = None
@@ -106,13 +109,13 @@ _compiled_readers: dict[type, tuple[int, int]] = {}
 
 
 def use_reader(kind: type, read: int, fetch: int) -> None:
-    """Register faster C functions that read objects of a Python type in place of its framework's DLPack functions."""
+    """Register C functions that read objects of a Python type faster than its framework's DLPack functions."""
     _compiled_readers[kind] = read, fetch
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """DLPack's facts about a tensor; strides in elements, ``type_text`` as in ``float16``."""
+    """Dims, strides in elements, type (such as ``float16``) and location of a tensor, read by DLPack."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -205,7 +208,7 @@ def read_dims_and_strides(source: Any) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _read_dl_tensor(source: Any, on_host: bool) -> Any:
-    """Return the DLTensor of an object; `source` keeps the memory it points to."""
+    """Return the ``DLTensor`` of an object; it is valid while `source` is alive."""
     detached = source.detach() if hasattr(source, "detach") else source
     capsule = detached.__dlpack__() if on_host else _make_device_capsule(detached)
     tensor: Any = ctypes.cast(_get_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
@@ -219,7 +222,7 @@ def _format_type(tensor: Any) -> str:
 
 
 def _make_device_capsule(source: Any) -> Any:
-    """Return a DLPack capsule without synchronizing; for JAX, make the default stream wait for the array."""
+    """Return the DLPack capsule of a device array without waiting; for JAX, the default stream waits for it."""
     try:
         return source.__dlpack__(stream=-1)
     except BufferError:  # torch, for a GPU that is not the current one

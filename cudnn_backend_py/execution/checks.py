@@ -40,7 +40,7 @@ SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's wo
 
 
 def compute_scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
-    """Return the offsets of scratch tensors placed before a plan's workspace, by uid, and their total bytes."""
+    """Return the byte offset of each scratch tensor, by uid, and the total bytes; a plan's workspace follows."""
     offsets: dict[int, int] = {}
     size = 0
     for item in tensors:
@@ -190,7 +190,7 @@ def get_buffer_requirements(tensor: Tensor) -> BufferRequirement:
 
 @cache
 def _get_needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
-    """Return the bits of an element and the DLPack type codes that fit; 0 bits and no codes if any type fits.
+    """Return an element's bits and the DLPack type codes a buffer may have; 0 bits and no codes allow any type.
 
     Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.
     """

@@ -1,4 +1,4 @@
-"""``ClassPlan``: one ragged plan, built for bounds, that runs every batch and length within them.
+"""``ClassPlan``: one attention plan with ragged tensors that runs every batch and length within its bounds.
 
 Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
 shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
@@ -74,8 +74,8 @@ _MAX_SMALL_KEYS, _MAX_SMALL_PRODUCTS = 256, 3 << 28  # keys, products of queries
 class Sequences:
     """The number of sequences of a call and their lengths.
 
-    Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
-    keeps the addresses of these tensors, and reads what is there at each replay.
+    The lengths of Q are `len_q`, else the differences of `cu_q`, else `max_q`; those of K and V likewise. A captured
+    CUDA graph keeps the addresses of these tensors, and reads their contents at each replay.
 
     Parameters
     ----------
@@ -112,7 +112,9 @@ class Sequences:
 
 
 class ClassPlan:
-    """One plan for every batch and length within bounds; returns before the device has finished. Threads may share it.
+    """One attention plan that runs every batch and length within its bounds. Threads may share it.
+
+    Calls return before the device has finished.
 
     Parameters
     ----------
@@ -174,7 +176,7 @@ class ClassPlan:
         self.captured = False
 
     def _read_graph(self, graph: Graph, backward: bool) -> None:
-        """Read from the graph which tensors a call needs."""
+        """Sort the graph's tensors: given by the caller, written before each launch, by value, scratch."""
         problem, arguments = self.problem, Arguments(graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
@@ -276,7 +278,7 @@ class ClassPlan:
         *,
         to_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return the arguments of the kernel that runs before the plan, in the order of ``prepare.ARGUMENT_ROW``.
+        """Return the arguments of the kernel that runs before the plan, in the order of ``ARGUMENT_ROW``.
 
         Parameters
         ----------
@@ -290,8 +292,8 @@ class ClassPlan:
             Addresses of the :attr:`tables`.
         given
             Addresses of the buffers.
-        in_words
-            Makes a multiplier one of words of 4 bytes, of which an element has so many.
+        to_words
+            Converts a multiplier from elements to words of 4 bytes, given the words per element.
         """
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
@@ -311,7 +313,7 @@ class ClassPlan:
         )
 
     def _get_offset_unit(self, name: str) -> int:
-        """Return the unit of a tensor's ragged offsets.
+        """Return the unit of a tensor's ragged offsets: tokens of Q, tokens of K and V, or rows read of Q.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
         offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.
@@ -325,7 +327,7 @@ class ClassPlan:
         return max(self._min_blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
 
     def _collect_addresses(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
-        """Return the addresses of the given buffers in the order of ``names``."""
+        """Return the device addresses of a call's buffers, in the order of ``names``."""
         if self._current_stream is None:
             each = buffers.values() if isinstance(buffers, Mapping) else buffers
             found = (find_stream_getter(buffer) for buffer in each if buffer is not None)
@@ -338,7 +340,7 @@ class ClassPlan:
         return [get_buffer_address(buffers[name], name) for name in self.names]
 
     def get_state(self) -> _StreamState:
-        """Return this thread's state for the current stream."""
+        """Return the state that this thread keeps for the current stream, created at its first call."""
         assert self._current_stream is not None  # set with the first buffers
         stream = self._current_stream()
         states: dict[int, _StreamState] = self._local.__dict__.setdefault("states", {})
@@ -356,9 +358,9 @@ class ClassPlan:
         multipliers: Mapping[str, Any],
         to_words: Callable[[Any, float], Any],
     ) -> Iterator[Any]:
-        """Yield the last kernel arguments: the tensors with rows that the plan does not write and the kernel clears.
+        """Yield the kernel arguments for the rows that the kernel clears, because the plan does not write them.
 
-        A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
+        A backward pass does not write rows of padding; a forward pass also not those of queries without keys.
         """
         some = _has_padding(s) or (not self._backward and s.cu_kv is not None)
         yield len(self._tensors_to_clear) if some else 0
@@ -375,7 +377,7 @@ class ClassPlan:
         yield from [0] * (8 * (MAX_CLEARED_TENSORS - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
-        """Return the offsets of scratch tensors after the tables in a workspace, and the offset of its rest."""
+        """Return the workspace offsets of the scratch tensors, which follow the tables, and the offset of their end."""
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
@@ -383,12 +385,12 @@ class ClassPlan:
         return places, size
 
     def allocate_tables(self, stream: int) -> OwnTables:
-        """Allocate memory for :attr:`tables` that the plan owns, as a framework may count its own allocations."""
+        """Allocate memory for :attr:`tables` outside of the framework, which may count its own allocations."""
         free = self._free_tables.setdefault(stream, [])
         return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
     def _get_workspace(self, state: _StreamState, size: int) -> tuple[int, Any]:
-        """Return the address of a workspace and the object that keeps it alive."""
+        """Return the address of a workspace of `size` bytes, and the object that keeps it alive."""
         if self._allocate is None:
             if size > state.own_bytes:  # the one before stays: captured calls may need it
                 state.own_bytes = 1 << (size - 1).bit_length()
@@ -398,7 +400,7 @@ class ClassPlan:
         return get_buffer_address(held, "workspace"), held
 
     def close(self) -> None:
-        """Free everything but the plan, which may be shared; work on the device must have finished."""
+        """Free all memory except the plan, which may be shared; work on the device must have finished."""
         self._local = threading.local()
         self._free_tables = {}
         self._memory.free()
@@ -410,7 +412,7 @@ def _free_unless_forked(memory: Memory, process: int) -> None:
 
 
 class OwnTables:
-    """Memory for the tables of calls on one stream; once released, later calls on that stream may overwrite it."""
+    """Memory for the tables of calls on one stream; after its release, later calls on the stream reuse it."""
 
     def __init__(self, address: int, free: list[int]) -> None:
         self.address, self._free_unless_forked = address, free
@@ -420,7 +422,10 @@ class OwnTables:
 
 
 class _StreamState:
-    """One thread's state to run a plan on one stream. It holds no reference to the plan, so a pool can destroy that."""
+    """One thread's state for running a plan on one stream, without a reference to the plan.
+
+    So a pool can destroy the plan while the state exists.
+    """
 
     def __init__(self, owner: ClassPlan, stream: int) -> None:
         plan = owner.plan
@@ -437,7 +442,7 @@ class _StreamState:
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self, make: Callable[[int], OwnTables]) -> int:
-        """Return the address of tables that only this state writes and that no CUDA graph may use."""
+        """Return the address of this state's own tables, which no CUDA graph may use."""
         if self._tables is None:
             self._tables = make(self.stream)
         return self._tables.address
@@ -445,7 +450,7 @@ class _StreamState:
     def run(
         self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool
     ) -> None:
-        """Launch the plan; unchanged tables are not written again."""
+        """Launch the plan, after the kernel that writes its tables unless they are unchanged."""
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.cache_pack(key, launcher.row(*addresses), workspace)
         if not keeps:
@@ -488,12 +493,12 @@ def _choose_small_tile_config(graph: Graph, target: Target) -> tuple[int | None,
 
 
 def _get_table_name(tensor: Tensor) -> str:
-    """Return the name of a tensor's block table; K and V share one."""
+    """Return the name of the table that holds a tensor; the page tables of K and V are one table."""
     return "page_table" if tensor.name.startswith("page_table") else tensor.name
 
 
 def _lay_out_tables(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
-    """Return the offset of each table, and the total bytes."""
+    """Return the byte offset of each table in the workspace, and the total bytes."""
     places: dict[str, int] = {}
     size = 0
     for tensor in tensors:
@@ -504,7 +509,7 @@ def _lay_out_tables(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
 
 
 class Scratch(NamedTuple):
-    """The size of a scratch tensor: total ``bytes``, or for a ragged tensor the bytes per token of Q or of K and V."""
+    """The size of a scratch tensor: ``bytes`` in total, or for a ragged tensor per token of Q or of K and V."""
 
     bytes: int
     tokens: Literal["", "q", "kv"]
@@ -517,7 +522,7 @@ class Scratch(NamedTuple):
         return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _KV_TENSORS else "q")
 
     def count(self, s: Sequences) -> int:
-        """Return the number of tokens that a call needs memory for, or 1 if the size is fixed."""
+        """Return the number of tokens by which to multiply ``bytes`` for a call, or 1 if the size is fixed."""
         if not self.tokens:
             return 1
         if self.tokens == "kv":

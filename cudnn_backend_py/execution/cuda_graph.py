@@ -14,7 +14,7 @@ __all__ = ["CudaGraph"]
 
 
 class CudaGraphSource(Protocol):
-    """The interface of an executable that a CUDA graph is made from."""
+    """The methods of an executable that :class:`CudaGraph` uses."""
 
     may_need_context_switch: bool
 

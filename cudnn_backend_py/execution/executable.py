@@ -200,7 +200,7 @@ class Executable(HtmlDisplay):
             self._enable_fast_path(state, buffers)
 
     def _enable_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
-        """Let the next calls on a stream use the fast path, if there is one for buffers of this kind."""
+        """Let the next calls on a stream use compiled code, if it can read buffers of this type."""
         functions = find_dlpack_exchange(type(buffers[0])) if buffers and load_compiled_library() is not None else None
         if functions is None:
             return
@@ -220,7 +220,7 @@ class Executable(HtmlDisplay):
         self._remember_state(state)
 
     def _remember_state(self, state: StreamState) -> None:
-        """Store the state for this thread's next calls, unless the next buffers may select another stream."""
+        """Keep a stream's state for this thread's next calls, unless their buffers may select another stream."""
         if self._needs_buffers:  # the next buffers may say whose current stream it is
             return
         self._local.state = state
@@ -240,10 +240,10 @@ class Executable(HtmlDisplay):
         state.launch.run(pack)
 
     def bind(self, *buffers: Any, **named: Any) -> Bound:
-        """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
+        """Return a function without arguments that runs on these buffers, the current stream and this thread's handle.
 
-        It holds the buffers. Raises what a call would. :meth:`cuda_graph` is one too, and asks less of the host where
-        the engine has such a graph.
+        It keeps the buffers alive. Raises what a call would. A graph of :meth:`cuda_graph` does the same with less
+        host time, if the engine supports it.
         """
         by_name = self.resolve(buffers, named)
         state = self.get_stream_state(by_name.values())
@@ -276,7 +276,7 @@ class Executable(HtmlDisplay):
         self._free = finalizer
 
     def forget_gpu(self) -> None:
-        """Forget handles and memory: their CUDA context is gone after a fork."""
+        """Forget handles and memory in a forked child, which has no access to their CUDA context."""
         self._free.detach()
         self._local, self._fast = threading.local(), None
         self._create_memory()
@@ -284,7 +284,7 @@ class Executable(HtmlDisplay):
     # buffers by name
 
     def _order_buffers(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Return the buffers by position if they need no further check, else None."""
+        """Return all buffers in the order of ``names`` if they need no further check, else None."""
         if len(buffers) + len(named) != self._unchecked_buffer_count:
             return None
         try:
@@ -340,7 +340,7 @@ class Executable(HtmlDisplay):
         return None
 
     def _request_workspace(self, state: StreamState) -> Any:
-        """Let the caller's hook allocate this call's workspace; return the object that keeps it alive."""
+        """Allocate this call's workspace by the caller's function; return the object that keeps it alive, or None."""
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
@@ -352,7 +352,7 @@ class Executable(HtmlDisplay):
     # variant packs
 
     def get_extra_addresses(self, base: int) -> tuple[int, ...]:
-        """Return the addresses of tensors that the caller does not give: scratch tensors, host numbers."""
+        """Return the addresses of tensors that the caller does not give: scratch tensors and host scalars."""
         return tuple(
             base + self._offsets[tensor.uid]
             if tensor.uid in self._offsets
@@ -367,20 +367,17 @@ class Executable(HtmlDisplay):
 
     @property
     def scratch(self) -> tuple[list[int | None], int]:
-        """The workspace offsets of tensors that the caller does not give (None for numbers), and their total bytes."""
+        """Workspace offsets of tensors that the caller does not give (None for host scalars), and the total bytes."""
         return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
     def get_plan_workspace(self, base: int) -> int:
-        """Return the address of the plan's own workspace inside one at `base`, 0 if it needs none."""
+        """Return the address after the scratch tensors of a workspace at `base`, 0 if cuDNN needs no workspace."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
     def _check_and_find_pack(
         self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
-        """Check torch tensors at new addresses; return the variant pack found for them.
-
-        It is made if that is None.
-        """
+        """Check torch tensors at new addresses; return their variant pack, created if `pack` is None."""
         if self._check:
             self._check_tensors(addresses, buffers)
         if pack is None:
@@ -390,7 +387,7 @@ class Executable(HtmlDisplay):
         return pack
 
     def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
-        """Check torch tensors: in full, unless they are like the last ones and aligned for any tensor."""
+        """Check torch tensors; only their alignment if type, dims, strides and GPU are as at the last check."""
         kinds = [_make_tensor_signature(buffer) for buffer in buffers]
         if kinds == self._last_signatures:
             wrong = self._alignment_mask
@@ -431,7 +428,7 @@ class Executable(HtmlDisplay):
         return pack, held
 
     def _get_shared_scalar_array(self, tensor: Tensor, value: Any) -> Any:
-        """Return a host array of one number; equal numbers share an array, as packs point to it."""
+        """Return the host array of a scalar; equal values share an array, to which variant packs point."""
         try:
             key = (tensor.uid, value)
             array = self._scalar_arrays.get(key)
@@ -451,7 +448,7 @@ use_compiled_call(Executable)
 
 
 class Bound(partial[None]):
-    """A call without arguments: one plan, one set of buffers, one stream, the handle of the thread that bound it.
+    """A plan bound to buffers, a stream and the handle of the binding thread, called without arguments.
 
     Returns before the device has finished; raises ``CudnnStatusError`` for what cuDNN refuses at launch.
 
@@ -516,7 +513,7 @@ def allocate_torch_memory(device: int, size_bytes: int) -> Any:
 
 
 def _make_tensor_signature(tensor: Any) -> Any:
-    """Return the checked properties of a torch tensor, except its address; a unique value for other objects."""
+    """Return type, dims, strides and GPU of a torch tensor; a unique value for other objects."""
     try:
         return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     except (AttributeError, TypeError):
@@ -524,5 +521,5 @@ def _make_tensor_signature(tensor: Any) -> Any:
 
 
 def _make_identity_key(buffer: Any) -> int:
-    """Return a key that distinguishes objects; an address is its own key."""
+    """Return a cache key for a buffer: its ``id``; for an address, the address."""
     return buffer if type(buffer) is int else id(buffer)

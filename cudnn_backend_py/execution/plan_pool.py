@@ -35,7 +35,7 @@ class PooledPlan(Protocol):
 
 
 class Slot:
-    """Holder of one plan of a pool. Callers read the plan from it for each call and store the time of use.
+    """A pool's entry for one plan: callers read the plan from it at each call, and record the time of use.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class Slot:
 
 
 class Watcher(Protocol):
-    """Interface of an object that runs plans of a pool without a lookup; the pool queries it for their use."""
+    """Interface of an object that runs plans of a pool without a lookup; the pool queries which ones ran."""
 
     def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""
 
     def forget(self, plan: Any) -> None:
-        """Drop a plan; when this returns, none of its launches is in progress."""
+        """Drop a plan, and return when no launch of it is in progress."""
 
 
 class PlanPool:
-    """Plans by key, of which the least recently used are dropped. Threads may share a pool.
+    """A cache of plans by key that drops the least recently used ones. Threads may share a pool.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def add_watcher(self, watcher: Watcher) -> None:
-        """Register a runner that bypasses this pool, to report evicted plans to it and to query the plans it ran."""
+        """Register an object that runs plans without a lookup here: it reports the plans it ran, drops evicted ones."""
         with self._lock:
             self._watchers.append(watcher)
 

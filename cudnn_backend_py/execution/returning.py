@@ -1,4 +1,4 @@
-"""Shapes that recur among calls, for which an exact plan is worth its build time.
+"""Detect shapes that recur among calls, for which an exact plan is worth its build time.
 
 A model calls one shape in all its layers, and seldom again where lengths are random. So calls in a row are one visit,
 and a shape comes back with its third visit: other shapes came between, but never so many that its plans would have had
@@ -31,7 +31,7 @@ class RecurringShapes:
         self._lock = threading.Lock()
 
     def count_call(self, shape: Hashable) -> None:
-        """Count a call of a shape."""
+        """Record one call with a shape."""
         with self._lock:
             if shape != self._last or not self._run:
                 self._longest = max(self._longest, self._run)
@@ -42,13 +42,13 @@ class RecurringShapes:
             self._run += 1
 
     def count_late_calls(self, shape: Hashable, calls: int) -> None:
-        """Count calls of the same shape that are reported late; they are part of one visit."""
+        """Add calls with the last shape that are reported late to its current run of consecutive calls."""
         with self._lock:
             if shape == self._last:
                 self._run += calls
 
     def count_calls_left(self, shape: Hashable) -> int:
-        """Return how many consecutive calls make a shape recurring; 0 if it already is."""
+        """Return how many more consecutive calls make a shape recurring; 0 if it already is."""
         with self._lock:
             goes_on = shape == self._last
             visits = self._visits.get(shape, 0)

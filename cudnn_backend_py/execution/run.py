@@ -159,7 +159,7 @@ def execute(
 
 @contextmanager
 def _use_stream(handle: Handle, stream: int | None) -> Iterator[None]:
-    """Set a handle's stream for the duration of a block; others may share the handle."""
+    """Set a handle's stream for a block, then restore it, as other callers may share the handle."""
     if stream is None:
         yield
         return

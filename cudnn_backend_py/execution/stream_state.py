@@ -57,7 +57,7 @@ def get_thread_handle(plan: Plan) -> ThreadHandle:
 
 
 class StateOwner(Protocol):
-    """The interface of the executable that the state of a stream belongs to."""
+    """The attributes and methods that a stream's state uses of its executable."""
 
     plan: Plan
     uids: tuple[int, ...]
@@ -88,7 +88,7 @@ class StreamState:
         self.call: Callable[[tuple[Any, ...]], int] = require_checks
 
     def replace_workspace(self, owner: StateOwner, base: int) -> None:
-        """Replace the workspace of the state."""
+        """Use the workspace at `base` for the next launches."""
         self.base = base
         self.extra_addresses = owner.get_extra_addresses(base)
         self.workspace = owner.get_plan_workspace(base)

@@ -132,7 +132,7 @@ def make_repeated_batch(call: Callable[[], object]) -> Batch:
 
 
 def rotate_items(items: Sequence[Item], by: int) -> list[Item]:
-    """Return the items rotated by one position, so that contenders take turns at the start of a round."""
+    """Return the items rotated by some positions, so that each contender starts some of the rounds."""
     by %= max(1, len(items))
     return [*items[by:], *items[:by]]
 

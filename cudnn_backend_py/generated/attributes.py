@@ -1,7 +1,7 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:468788e74ad85eed98c02f978b64c68818e38761a00e5a06dc04792e423c29ba
+# seal: sha256:8dd609b32d863f8ec145d977fa28d452c47b30086b003befc7cd5f1de4787067
 # Command: python -m tools.codegen
-"""What every attribute of every descriptor type takes, without the value classes."""
+"""Element types, counts and direction of every attribute of every descriptor type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:6f6da2b3005e126a6d2f45dc68a700f6b545800507314719fce1be242b8a38aa
+# seal: sha256:4fa43613362b6a0c1adcf63972a373b09cd25361f7d14764851e85d07be353b0
 # Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
@@ -39,7 +39,7 @@ DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class DescriptorValue:
-    """A descriptor as a plain value; building the C object is somebody else's work.
+    """Base of the value classes: a descriptor's attributes as plain data, without a C object.
 
     Classes below are frozen dataclasses whose methods are these: generated ones cost a millisecond each at import.
     """

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:bfa111ddb944892cb3cb6e3f3e9f300aa0e6dab59b90d93c4a9804fd414cf0a2
+# seal: sha256:55456d29939aafea138cb28e1d84dc0f306c4e0dd68604362e8eebbdc25db723
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
@@ -317,7 +317,7 @@ ENUMS: dict[str, type[CudnnEnum]] = {}
 
 
 class CudnnEnum(IntEnum):
-    """A number of the cuDNN API that knows its C name and history.
+    """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
     """
@@ -331,24 +331,24 @@ class CudnnEnum(IntEnum):
 
     @property
     def c_name(self) -> str:
-        """The full C spelling, misspellings included."""
+        """The C name, with the header's misspellings."""
         prefix, suffix = self._affixes
         spelling = f"{prefix}{self._name_}{suffix}"
         return _IRREGULAR.get(spelling, spelling)
 
     @property
     def since(self) -> tuple[int, int, int]:
-        """The cuDNN version that brought it; 9.0.0 for what is older."""
+        """The cuDNN version that added it; 9.0.0 if it is older."""
         return _SINCE.get(self.c_name, (9, 0, 0))
 
     @property
     def deprecated(self) -> bool:
-        """Whether the header calls it deprecated; for an alias look its C name up in ``DEPRECATED``."""
+        """Whether the header marks it as deprecated; for an alias, look up its C name in ``DEPRECATED``."""
         return self.c_name in DEPRECATED
 
 
 class Status(CudnnEnum, c_type="cudnnStatus_t", prefix="CUDNN_STATUS_"):
-    """cudnnStatus_t."""
+    """C enum cudnnStatus_t."""
 
     SUCCESS = 0
     NOT_INITIALIZED = 1001
@@ -407,7 +407,7 @@ class Status(CudnnEnum, c_type="cudnnStatus_t", prefix="CUDNN_STATUS_"):
 
 
 class ErrQueryMode(CudnnEnum, c_type="cudnnErrQueryMode_t", prefix="CUDNN_ERRQUERY_"):
-    """cudnnErrQueryMode_t."""
+    """C enum cudnnErrQueryMode_t."""
 
     RAWCODE = 0
     NONBLOCKING = 1
@@ -415,7 +415,7 @@ class ErrQueryMode(CudnnEnum, c_type="cudnnErrQueryMode_t", prefix="CUDNN_ERRQUE
 
 
 class DataType(CudnnEnum, c_type="cudnnDataType_t", prefix="CUDNN_DATA_"):
-    """cudnnDataType_t."""
+    """C enum cudnnDataType_t."""
 
     FLOAT = 0
     DOUBLE = 1
@@ -444,7 +444,7 @@ class DataType(CudnnEnum, c_type="cudnnDataType_t", prefix="CUDNN_DATA_"):
 
 
 class MathType(CudnnEnum, c_type="cudnnMathType_t", prefix="CUDNN_"):
-    """cudnnMathType_t."""
+    """C enum cudnnMathType_t."""
 
     DEFAULT_MATH = 0
     TENSOR_OP_MATH = 1
@@ -453,21 +453,21 @@ class MathType(CudnnEnum, c_type="cudnnMathType_t", prefix="CUDNN_"):
 
 
 class NanPropagation(CudnnEnum, c_type="cudnnNanPropagation_t", prefix="CUDNN_"):
-    """cudnnNanPropagation_t."""
+    """C enum cudnnNanPropagation_t."""
 
     NOT_PROPAGATE_NAN = 0
     PROPAGATE_NAN = 1
 
 
 class CTCGradMode(CudnnEnum, c_type="cudnnCTCGradMode_t", prefix="CUDNN_CTC_"):
-    """cudnnCTCGradMode_t."""
+    """C enum cudnnCTCGradMode_t."""
 
     ZERO_OOB_GRADIENTS = 0
     SKIP_OOB_GRADIENTS = 1
 
 
 class TensorFormat(CudnnEnum, c_type="cudnnTensorFormat_t", prefix="CUDNN_TENSOR_"):
-    """cudnnTensorFormat_t."""
+    """C enum cudnnTensorFormat_t."""
 
     NCHW = 0
     NHWC = 1
@@ -475,7 +475,7 @@ class TensorFormat(CudnnEnum, c_type="cudnnTensorFormat_t", prefix="CUDNN_TENSOR
 
 
 class ReduceTensorOp(CudnnEnum, c_type="cudnnReduceTensorOp_t", prefix="CUDNN_REDUCE_TENSOR_"):
-    """cudnnReduceTensorOp_t."""
+    """C enum cudnnReduceTensorOp_t."""
 
     ADD = 0
     MUL = 1
@@ -489,7 +489,7 @@ class ReduceTensorOp(CudnnEnum, c_type="cudnnReduceTensorOp_t", prefix="CUDNN_RE
 
 
 class ActivationMode(CudnnEnum, c_type="cudnnActivationMode_t", prefix="CUDNN_ACTIVATION_"):
-    """cudnnActivationMode_t."""
+    """C enum cudnnActivationMode_t."""
 
     SIGMOID = 0
     RELU = 1
@@ -501,7 +501,7 @@ class ActivationMode(CudnnEnum, c_type="cudnnActivationMode_t", prefix="CUDNN_AC
 
 
 class Severity(CudnnEnum, c_type="cudnnSeverity_t", prefix="CUDNN_SEV_"):
-    """cudnnSeverity_t."""
+    """C enum cudnnSeverity_t."""
 
     FATAL = 0
     ERROR = 1
@@ -510,21 +510,21 @@ class Severity(CudnnEnum, c_type="cudnnSeverity_t", prefix="CUDNN_SEV_"):
 
 
 class ConvolutionMode(CudnnEnum, c_type="cudnnConvolutionMode_t", prefix="CUDNN_"):
-    """cudnnConvolutionMode_t."""
+    """C enum cudnnConvolutionMode_t."""
 
     CONVOLUTION = 0
     CROSS_CORRELATION = 1
 
 
 class ReorderType(CudnnEnum, c_type="cudnnReorderType_t", prefix="CUDNN_"):
-    """cudnnReorderType_t."""
+    """C enum cudnnReorderType_t."""
 
     DEFAULT_REORDER = 0
     NO_REORDER = 1
 
 
 class PointwiseMode(CudnnEnum, c_type="cudnnPointwiseMode_t", prefix="CUDNN_POINTWISE_"):
-    """cudnnPointwiseMode_t."""
+    """C enum cudnnPointwiseMode_t."""
 
     ADD = 0
     ADD_SQUARE = 5
@@ -581,7 +581,7 @@ class PointwiseMode(CudnnEnum, c_type="cudnnPointwiseMode_t", prefix="CUDNN_POIN
 
 
 class ResampleMode(CudnnEnum, c_type="cudnnResampleMode_t", prefix="CUDNN_RESAMPLE_"):
-    """cudnnResampleMode_t."""
+    """C enum cudnnResampleMode_t."""
 
     NEAREST = 0
     BILINEAR = 1
@@ -592,27 +592,27 @@ class ResampleMode(CudnnEnum, c_type="cudnnResampleMode_t", prefix="CUDNN_RESAMP
 
 
 class SignalMode(CudnnEnum, c_type="cudnnSignalMode_t", prefix="CUDNN_SIGNAL_"):
-    """cudnnSignalMode_t."""
+    """C enum cudnnSignalMode_t."""
 
     SET = 0
     WAIT = 1
 
 
 class GenStatsMode(CudnnEnum, c_type="cudnnGenStatsMode_t", prefix="CUDNN_GENSTATS_"):
-    """cudnnGenStatsMode_t."""
+    """C enum cudnnGenStatsMode_t."""
 
     SUM_SQSUM = 0
 
 
 class BnFinalizeStatsMode(CudnnEnum, c_type="cudnnBnFinalizeStatsMode_t", prefix="CUDNN_BN_FINALIZE_STATISTICS_"):
-    """cudnnBnFinalizeStatsMode_t."""
+    """C enum cudnnBnFinalizeStatsMode_t."""
 
     TRAINING = 0
     INFERENCE = 1
 
 
 class RngDistribution(CudnnEnum, c_type="cudnnRngDistribution_t", prefix="CUDNN_RNG_DISTRIBUTION_"):
-    """cudnnRngDistribution_t."""
+    """C enum cudnnRngDistribution_t."""
 
     BERNOULLI = 0
     UNIFORM = 1
@@ -620,7 +620,7 @@ class RngDistribution(CudnnEnum, c_type="cudnnRngDistribution_t", prefix="CUDNN_
 
 
 class MoeGroupedMatmulMode(CudnnEnum, c_type="cudnnMoeGroupedMatmulMode_t", prefix="CUDNN_MOE_GROUPED_MATMUL_MODE_"):
-    """cudnnMoeGroupedMatmulMode_t."""
+    """C enum cudnnMoeGroupedMatmulMode_t."""
 
     NONE = 0
     GATHER = 1
@@ -628,7 +628,7 @@ class MoeGroupedMatmulMode(CudnnEnum, c_type="cudnnMoeGroupedMatmulMode_t", pref
 
 
 class AttributeName(CudnnEnum, c_type="cudnnBackendAttributeName_t", prefix="CUDNN_ATTR_"):
-    """cudnnBackendAttributeName_t."""
+    """C enum cudnnBackendAttributeName_t."""
 
     POINTWISE_MODE = 0
     POINTWISE_MATH_PREC = 1
@@ -1016,7 +1016,7 @@ class AttributeName(CudnnEnum, c_type="cudnnBackendAttributeName_t", prefix="CUD
 
 
 class AttributeType(CudnnEnum, c_type="cudnnBackendAttributeType_t", prefix="CUDNN_TYPE_"):
-    """cudnnBackendAttributeType_t."""
+    """C enum cudnnBackendAttributeType_t."""
 
     HANDLE = 0
     DATA_TYPE = 1
@@ -1055,7 +1055,7 @@ class AttributeType(CudnnEnum, c_type="cudnnBackendAttributeType_t", prefix="CUD
 
 
 class DescriptorType(CudnnEnum, c_type="cudnnBackendDescriptorType_t", prefix="CUDNN_BACKEND_", suffix="_DESCRIPTOR"):
-    """cudnnBackendDescriptorType_t."""
+    """C enum cudnnBackendDescriptorType_t."""
 
     POINTWISE = 0
     CONVOLUTION = 1
@@ -1111,7 +1111,7 @@ class DescriptorType(CudnnEnum, c_type="cudnnBackendDescriptorType_t", prefix="C
 
 
 class NumericalNote(CudnnEnum, c_type="cudnnBackendNumericalNote_t", prefix="CUDNN_NUMERICAL_NOTE_"):
-    """cudnnBackendNumericalNote_t."""
+    """C enum cudnnBackendNumericalNote_t."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
@@ -1127,7 +1127,7 @@ class NumericalNote(CudnnEnum, c_type="cudnnBackendNumericalNote_t", prefix="CUD
 
 
 class BehaviorNote(CudnnEnum, c_type="cudnnBackendBehaviorNote_t", prefix="CUDNN_BEHAVIOR_NOTE_"):
-    """cudnnBackendBehaviorNote_t."""
+    """C enum cudnnBackendBehaviorNote_t."""
 
     RUNTIME_COMPILATION = 0
     REQUIRES_FILTER_INT8x32_REORDER = 1
@@ -1138,7 +1138,7 @@ class BehaviorNote(CudnnEnum, c_type="cudnnBackendBehaviorNote_t", prefix="CUDNN
 
 
 class KnobType(CudnnEnum, c_type="cudnnBackendKnobType_t", prefix="CUDNN_KNOB_TYPE_"):
-    """cudnnBackendKnobType_t."""
+    """C enum cudnnBackendKnobType_t."""
 
     SPLIT_K = 0
     SWIZZLE = 1
@@ -1190,7 +1190,7 @@ class KnobType(CudnnEnum, c_type="cudnnBackendKnobType_t", prefix="CUDNN_KNOB_TY
 
 
 class LayoutType(CudnnEnum, c_type="cudnnBackendLayoutType_t", prefix="CUDNN_LAYOUT_TYPE_"):
-    """cudnnBackendLayoutType_t."""
+    """C enum cudnnBackendLayoutType_t."""
 
     PREFERRED_NCHW = 0
     PREFERRED_NHWC = 1
@@ -1200,7 +1200,7 @@ class LayoutType(CudnnEnum, c_type="cudnnBackendLayoutType_t", prefix="CUDNN_LAY
 
 
 class HeurMode(CudnnEnum, c_type="cudnnBackendHeurMode_t", prefix="CUDNN_HEUR_MODE_"):
-    """cudnnBackendHeurMode_t."""
+    """C enum cudnnBackendHeurMode_t."""
 
     INSTANT = 0
     B = 1
@@ -1210,7 +1210,7 @@ class HeurMode(CudnnEnum, c_type="cudnnBackendHeurMode_t", prefix="CUDNN_HEUR_MO
 
 
 class TensorReordering(CudnnEnum, c_type="cudnnBackendTensorReordering_t", prefix="CUDNN_TENSOR_REORDERING_"):
-    """cudnnBackendTensorReordering_t."""
+    """C enum cudnnBackendTensorReordering_t."""
 
     NONE = 0
     INT8x32 = 1
@@ -1219,7 +1219,7 @@ class TensorReordering(CudnnEnum, c_type="cudnnBackendTensorReordering_t", prefi
 
 
 class PaddingMode(CudnnEnum, c_type="cudnnPaddingMode_t", prefix="CUDNN_"):
-    """cudnnPaddingMode_t."""
+    """C enum cudnnPaddingMode_t."""
 
     ZERO_PAD = 0
     NEG_INF_PAD = 1
@@ -1227,7 +1227,7 @@ class PaddingMode(CudnnEnum, c_type="cudnnPaddingMode_t", prefix="CUDNN_"):
 
 
 class NormMode(CudnnEnum, c_type="cudnnBackendNormMode_t", prefix="CUDNN_"):
-    """cudnnBackendNormMode_t."""
+    """C enum cudnnBackendNormMode_t."""
 
     LAYER_NORM = 0
     INSTANCE_NORM = 1
@@ -1238,21 +1238,21 @@ class NormMode(CudnnEnum, c_type="cudnnBackendNormMode_t", prefix="CUDNN_"):
 
 
 class NormFwdPhase(CudnnEnum, c_type="cudnnBackendNormFwdPhase_t", prefix="CUDNN_NORM_FWD_"):
-    """cudnnBackendNormFwdPhase_t."""
+    """C enum cudnnBackendNormFwdPhase_t."""
 
     INFERENCE = 0
     TRAINING = 1
 
 
 class ReshapeMode(CudnnEnum, c_type="cudnnBackendReshapeMode_t", prefix="CUDNN_RESHAPE_"):
-    """cudnnBackendReshapeMode_t."""
+    """C enum cudnnBackendReshapeMode_t."""
 
     VIEW_ONLY = 0
     LOGICAL = 1
 
 
 class OperationGraphMode(CudnnEnum, c_type="cudnnBackendOperationGraphMode_t", prefix="CUDNN_OPERATIONGRAPH_MODE_"):
-    """cudnnBackendOperationGraphMode_t."""
+    """C enum cudnnBackendOperationGraphMode_t."""
 
     AUTO = -1
     CONV_FORWARD = 0
@@ -1274,7 +1274,7 @@ class OperationGraphMode(CudnnEnum, c_type="cudnnBackendOperationGraphMode_t", p
 
 
 class CudaGraphRetention(CudnnEnum, c_type="cudnnCudaGraphRetention_t", prefix="CUDNN_CUDA_GRAPH_RETENTION_"):
-    """cudnnCudaGraphRetention_t."""
+    """C enum cudnnCudaGraphRetention_t."""
 
     PER_GRAPH = 0
     NONE = 1

@@ -1,7 +1,7 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:0fb888034fb785a5844a4e28dc0b915692047b7d8ccf6737351f820590c41301
+# seal: sha256:a59b4a5f5a766b1e93ecdfab9b34a9313baa2816118964a14858948f2477c81b
 # Command: python -m tools.codegen
-"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
+"""Facts about operations that the header lacks: outputs, default values, names in cuDNN's log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:4c4503e8f0e4e522eb731e4d90825c8e62972e766d68f6b1f048082bd24405cf
+# seal: sha256:c8cc6c98fc86534629573979731ca571926b92d7db3658c3ad2cdf07819392dc
 # Command: python -m tools.codegen
 """Every function, struct and callback type of cudnn_graph.h, as data."""
 
@@ -16,7 +16,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A C prototype."""
+    """The prototype of a C function, with the cuDNN version that added it."""
 
     name: str
     returns: str

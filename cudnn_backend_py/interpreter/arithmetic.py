@@ -35,7 +35,7 @@ def make_length_mask(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDAr
 
 
 def matmul(a: Floats, b: Floats) -> Floats:
-    """Return a @ b; if a batch dim of one divides the other's, its matrices are repeated for groups."""
+    """Return a @ b; if a batch dim of one operand divides the other's, each of its matrices serves a group."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
     product: Floats = _repeat_batch(a, batch) @ _repeat_batch(b, batch)
     return product
@@ -102,7 +102,7 @@ def run_reduction(run: Run, op: Reduction) -> None:
 
 
 def _reduce_to_dims(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
-    """Reduce x to y's dims; if a dim of y divides x's, reduce neighbours (the query heads of one key head)."""
+    """Reduce x to the dims of y; a dim of y may divide that of x, as for the query heads of one key head."""
     split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
     axes = tuple(range(1, len(split), 2))
     if math.prod(split) != x.size or operator not in REDUCTIONS:

@@ -86,7 +86,7 @@ def _read_lengths(run: Run, op: Operation, which: str) -> Numbers | None:
 
 
 def run_diagonal_band_mask(run: Run, op: Operation) -> None:
-    """Keep x where the comparison is true; elsewhere write b (default -inf).
+    """Write x inside the diagonal band that the comparison selects, b (default -inf) outside.
 
     CMP_GE, the right bound: row + shift_right_bound (+ seq_len_kv - seq_len_q) >= column. CMP_GT, the left bound:
     column + left_bound (- seq_len_kv + seq_len_q) > row. What is in brackets applies where both lengths are given.
@@ -213,7 +213,7 @@ def _read_operand(run: Run, op: Operation, name: str, lengths: Numbers | None = 
 
 
 def _get_paged_seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
-    """Return s_kv of paged keys: that of the scores' tensor if there is one, else the capacity of the page table."""
+    """Return s_kv of paged keys: the last dim of the scores if known, else the capacity of the page table."""
     dims: tuple[int, ...] | None = None
     if "subgraph" in op.fields:
         dims = op.fields["subgraph"].tensor(op.fields["subgraph_input_uid"]).dims
@@ -299,7 +299,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
 
 
 def _make_softmax(op: Operation) -> Operation | None:
-    """Return a softmax operation for the statistics that the SDPA operation writes itself, as before cuDNN 9.21."""
+    """Return a softmax operation for the ``stats`` output of an SDPA operation, used before cuDNN 9.21."""
     stats = op.fields.get("stats")
     if stats is None:
         return None

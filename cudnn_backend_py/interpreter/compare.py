@@ -69,7 +69,7 @@ _CHEAP_COST, _MAX_COST = 1 << 21, 1 << 28
 
 
 def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bool = True) -> Comparison:
-    """Compare a graph with the graphs of a solution, assuming that the caller does what the change titles say.
+    """Compare a graph with its changed graphs, assuming that the caller converts data as the change titles say.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
     where they are cut off), and with every tensor rounded to its type: then the relative Frobenius norm of the
@@ -95,7 +95,7 @@ def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bo
 
 
 def _replay(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
-    """Return the graph before the first step, and the graphs after each step."""
+    """Return the original graph, and the graphs after each change."""
     states: list[GraphSequence] = [(graph,)]
     found = ChangeSequence.from_change(solution.steps[0])
     states.append(found.graphs)
@@ -108,7 +108,7 @@ def _replay(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
 
 
 def _check_random(states: list[GraphSequence]) -> None:
-    """Refuse graphs that draw random numbers, if a tensor gets other dims or operations change."""
+    """Refuse graphs with random numbers if dims or operations change: the numbers depend on positions."""
     ops = list(iterate_all_ops(states[0][0]))
     if not any(op.kind is DescriptorType.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
@@ -119,7 +119,7 @@ def _check_random(states: list[GraphSequence]) -> None:
 
 
 def _compare_first(sizes: Iterable[list[GraphSequence]], solution: ChangeSequence, seed: int) -> Comparison:
-    """Compare with the first of these sizes that the interpreter can run."""
+    """Compare the graphs at the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _COMPARISON_RUNS if kind != "hostile" or not pads]
@@ -153,7 +153,7 @@ def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[V
 def _run_changed(
     states: list[GraphSequence], solution: ChangeSequence, inputs: ValuesByUid, rounding: bool
 ) -> dict[str, Numbers]:
-    """Return the results of the changed graphs by name, with the dims of the original's."""
+    """Run the changed graphs; return their results by name, converted to the dims of the original graph."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
         for tensor in states[0][0].tensors
@@ -187,7 +187,7 @@ ValueConversion = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 def _convert_values(
     change: Change, before: Graph, after: GraphSequence, held: ValuesByUid, move: ValueConversion
 ) -> ValuesByUid:
-    """Return the values of tensors that are in memory after a change, converted by `move`."""
+    """Convert by `move` the values of those tensors that are still in memory after a change."""
     moved: ValuesByUid = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:
@@ -198,7 +198,7 @@ def _convert_values(
 
 
 def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
-    """Convert the values of an input to those the changed graph needs."""
+    """Convert the values of an input to the dims and layout of the changed graph."""
     if (start := _find_view_offset(change, before, old, new)) is not None:
         return _view_elements(old, new, values, start)
     if turned := _find_flipped_axes(change, before, old):
@@ -374,12 +374,12 @@ def _make_distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
 
 
 def _find_size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
-    """Return for each size one from 8 to 15 with the same remainder, so that divisibility is kept."""
+    """Return a size from 8 to 15 for each size, with the same remainder modulo 8."""
     return {size: _SMALL_SIZE + size % _SMALL_SIZE for size in sizes}
 
 
 def _replace_sizes(states: list[GraphSequence], sizes: Mapping[int, int]) -> list[GraphSequence] | None:
-    """Return the graphs with these dims replaced wherever they occur; None if the graphs would be invalid."""
+    """Return the graphs with these sizes replaced in all dims; None without sizes or if a graph is invalid."""
 
     def resize_graph(graph: Graph) -> Graph:
         new = {}
@@ -420,7 +420,7 @@ _CHANGES_THAT_OMIT_OUTPUTS = (
 
 
 def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
-    """Describe outputs that are no longer written; empty if there are none, or if the titles of the changes say so."""
+    """Describe outputs that are no longer written; empty if there are none, or if the changes announce it."""
     if not missing or any(step.kind in _CHANGES_THAT_OMIT_OUTPUTS for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
@@ -429,7 +429,7 @@ def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
 def _find_difference(
     graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
 ) -> str:
-    """Describe which output differs and by how much; empty without differences. Omitted outputs do not count."""
+    """Describe the first output that differs, and by how much; empty if none does. Omitted outputs are ignored."""
     for tensor in graph.outputs:
         if tensor.name not in found:
             continue

@@ -129,7 +129,7 @@ def _is_transposed(tensor: Tensor) -> bool:
 
 
 def is_unordered(tensor: Tensor) -> bool:
-    """Return whether the memory order of a tensor's elements is not known, so that all of them must be equal."""
+    """Return whether a tensor's memory order is unknown; test data must then have equal elements."""
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
 
@@ -157,7 +157,7 @@ def _unpack_subbyte_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any
 
 
 def read_tensors(graph: Graph) -> list[Tensor]:
-    """Return the tensors to be given: in memory or by value, read but not written, without a value."""
+    """Return the tensors that a caller must give: inputs in memory, and by-value tensors without a value."""
     written = {tensor.uid for tensor in graph.outputs}
     return [
         tensor
@@ -167,7 +167,7 @@ def read_tensors(graph: Graph) -> list[Tensor]:
 
 
 def make_memory(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
-    """Return the memory image of a tensor, or the number of a by-value tensor, for one value of :func:`make_inputs`."""
+    """Return the inputs of :func:`make_inputs` as memory images, by uid; by-value tensors as numbers."""
     found: dict[int, Any] = {}
     for tensor in read_tensors(graph):
         numbers = inputs[tensor.uid]
@@ -280,7 +280,7 @@ def check_given_inputs(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> N
 
 
 def _compute_pooling_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the results of poolings for gradients that read both image and result."""
+    """Compute the pooling results that pooling gradients read together with the image."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))
@@ -305,7 +305,7 @@ def _round_to_type(tensor: Tensor, numbers: ArrayLike) -> Numbers:
 
 
 def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
-    """Yield every operation with each port and tensor, including sub-graphs; inner ports lose their prefix."""
+    """Yield each operation with each of its tensors and the tensor's attribute, also in sub-graphs."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
@@ -314,7 +314,7 @@ def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
 
 
 def find_known_values(graph: Graph) -> dict[int, Any]:
-    """Return the values of inputs that must be meaningful: ragged offsets, and attention's inputs by name."""
+    """Return valid values for inputs that must not be random: ragged offsets, attention's lengths and tables."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         offset = tensor.ragged_offset
@@ -343,7 +343,7 @@ def find_known_values(graph: Graph) -> dict[int, Any]:
 
 
 class _InputMaker:
-    """Makes values for a graph's inputs, by the operations that read them and in attention by their names."""
+    """Makes values for a graph's inputs, by the operations that read them; for attention also by their names."""
 
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
@@ -425,12 +425,12 @@ _TENSORS_BY_LENGTH = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "k
 
 
 def _find_token_axis(tensor: Tensor) -> int:
-    """Return the axis of tokens: the second to last, or the last where s and d are swapped."""
+    """Return the axis of tokens: the second to last, or the last if s and d are swapped in memory."""
     return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
 
 
 def _make_random_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
-    """Draw lengths of at least 1, of which the first is the largest; the last of hostile data is 0."""
+    """Draw lengths from 1 to `most`; the first is `most`, and in hostile data the last is 0."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
     if kind == "hostile" and found.size > 1:

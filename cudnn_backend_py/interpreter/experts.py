@@ -25,7 +25,7 @@ __all__ = ["OPERATIONS"]
 
 
 def _iterate_expert_rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
-    """Yield for each offset its index and the rows of its expert."""
+    """Yield the index of each expert and the slice of rows that the offsets assign to it."""
     tensor = op.fields["first_token_offset"]
     offsets = run.read_value(tensor).reshape(-1).tolist()
     if not has_end_offset(len(offsets), experts):

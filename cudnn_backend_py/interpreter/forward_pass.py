@@ -1,4 +1,4 @@
-"""O and the statistics that a backward pass of attention reads, computed by the matching forward pass.
+"""Compute O and the statistics that a backward graph of attention reads, by the matching forward pass.
 
 Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the
 operations of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
@@ -30,7 +30,7 @@ Numbers = NDArray[Any]
 def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
     """Return O and the statistics by uid, computed from the other inputs of a backward graph.
 
-    Rows without a key have O and statistics of 0. Nothing where the graph is not read.
+    Rows without a key have O and statistics of 0. Empty if the graph is not recognized.
     """
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     if not {"o", "stats"} <= tensors.keys():
@@ -56,7 +56,7 @@ def _make_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
 
 
 def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
-    """Return a run of a graph up to and including one operation."""
+    """Run a graph up to and including one operation; return the run with all values so far."""
     run = _make_run(graph, held)
     for op in graph.ops[: graph.ops.index(last) + 1]:
         run.run_operation(op)
@@ -76,8 +76,8 @@ def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tu
 def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a composite graph.
 
-    Without the statistics, what the exponential is taken of are the masked scores; with them, what the matmul with dO
-    takes are the probabilities.
+    With statistics of 0, the input of the exponential is the masked scores; with the right statistics, the matmul
+    with dO reads the probabilities.
     """
     scores = next((op.c.uid for op in graph.ops if isinstance(op, Matmul)), None)
     reached = {scores}

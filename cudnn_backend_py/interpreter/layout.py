@@ -47,7 +47,7 @@ def run_reshape(run: Run, op: Operation) -> None:
 
 
 def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
-    """Write values with `strides` and read them with y's; None if the two do not cover the same memory once."""
+    """Store values by `strides` and read them as y; None unless both cover the same memory exactly once."""
     same = 0  # leading axes that both have in common take no part
     for left, right in zip(zip(values.shape, strides, strict=True), zip(y.dims, y.strides, strict=True), strict=False):
         if left != right:

@@ -32,12 +32,12 @@ _MODES_NORMALIZED_BY_SCALE = (
 
 
 def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """Return the dims that split each axis of x into (sets, elements per set)."""
+    """Return dims that split each axis of x in two: normalized sets, and elements per set."""
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
 def _compute_set_means(x: Floats, sets: tuple[int, ...]) -> Floats:
-    """Return the mean over each normalized set of elements."""
+    """Return the mean of each set of elements that is normalized together."""
     return np.asarray(_compute_set_sums(x, sets) / (x.size // math.prod(sets)))
 
 
@@ -46,7 +46,7 @@ def _compute_set_sums(x: Floats, sets: tuple[int, ...]) -> Floats:
 
 
 def _broadcast_sets(values: Floats, dims: tuple[int, ...]) -> Floats:
-    """Broadcast one number per set to the elements of the set."""
+    """Repeat one number per normalized set for all elements of the set."""
     for axis, (few, size) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < few < size:
             values = np.repeat(values, size // few, axis)

@@ -81,12 +81,12 @@ def _compute_relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
 
 
 def _max_without_nan(x: Floats, b: Floats) -> Floats:
-    """Return the larger of two numbers; if one is NaN the other one, and of both zeros +0."""
+    """Return the elementwise maximum, ignoring NaN if the other number is not NaN; +0 is larger than -0."""
     return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
 
 
 def _min_without_nan(x: Floats, b: Floats) -> Floats:
-    """Return the smaller of two numbers; if one is NaN the other one, and of both zeros -0."""
+    """Return the elementwise minimum, ignoring NaN if the other number is not NaN; -0 is smaller than +0."""
     return np.asarray(-_max_without_nan(-x, -b))
 
 
@@ -241,7 +241,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
 
 
 def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
-    """Record the row sums that divide attention's probabilities, also for multiples of these probabilities."""
+    """Record the row sums by which attention divides its probabilities, also for multiples of probabilities."""
     if op.x is None or op.b is None or not op.x.virtual:
         return
     if op.mode is PointwiseMode.MUL and op.x.uid in run.row_sums:
@@ -256,7 +256,7 @@ def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> 
 
 
 def _has_product(graph: Graph) -> bool:
-    """Return whether a graph has a matmul or a convolution, as other engines then run its pointwise operations."""
+    """Return whether a graph has a matmul or convolution; other engines then run its pointwise operations."""
     return any(op.kind in _PRODUCT_OPERATIONS for op in graph.ops)
 
 

@@ -60,9 +60,9 @@ class _PoolingWindow:
             )
 
     def iterate_taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
-        """Yield for each tap of the window: its number, its position along each spatial dim per result, its weight.
+        """Yield each tap of the window: its number, its image positions along each spatial dim, and its weight.
 
-        Places are in the image, below 0 and beyond its sizes where they are on padding.
+        There is a position per output element; in the padding it is below 0 or beyond the size of the image.
         """
         sides = list(zip(self.out, self.strides, self.before, strict=True))
         for number, tap in enumerate(product(*(range(int(size)) for size in self.window))):
@@ -80,7 +80,7 @@ class _PoolingWindow:
             yield number, places, weight
 
     def find_results_inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Return a mask of the results for which a tap is inside the image, [sizes ..]."""
+        """Return a mask of the output elements for which a tap is inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
             shape = [1] * len(self.out)
@@ -184,7 +184,7 @@ def run_resample_backward(run: Run, op: Operation) -> None:
 
 
 def _make_channel_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
-    """Return an index of all n and c at these positions (or masks) along the spatial dims."""
+    """Return a NumPy index of these positions (or masks) along the spatial dims, for all n and c."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 

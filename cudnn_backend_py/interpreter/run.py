@@ -66,7 +66,7 @@ class Run:
 
     @cached_property
     def _intermediate_uids(self) -> set[int]:
-        """Uids of tensors that one operation writes and another one reads."""
+        """Uids of tensors that one operation writes and another operation reads."""
         read, written = ({item.uid for _, item, writes in self._accesses if writes is what} for what in (False, True))
         return read & written
 
@@ -153,7 +153,7 @@ class Run:
     def compute_row_sum_factors(
         self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the factors of rounded probabilities: row sums over the growth of the row maximum after each tile."""
+        """Return factors from probabilities to the exponentials that kernels round, with the row maximum so far."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
@@ -162,7 +162,7 @@ class Run:
     def round_numerators(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients with numerators rounded to `data_type` if this run rounds; a row sum of 0 counts as 1."""
+        """Return quotients by row sums with numerators rounded to `data_type` if this run rounds; sum 0 counts as 1."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to_data_type(values * sums, data_type) / sums if self.rounding else values
 
@@ -171,12 +171,12 @@ class Run:
         return values
 
     def read_extra_input(self, name: str) -> NDArray[np.float64] | None:
-        """Return the input with a name that is not a tensor's, such as a dropout mask; None if not given."""
+        """Return an input by name that is no tensor of the graph, such as a dropout mask; None if not given."""
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
     def read_given_value(self, tensor: Tensor) -> Numbers | None:
-        """Return the value that the caller gave for a tensor that an operation writes, such as a random mask."""
+        """Return the caller's value for a tensor that an operation writes, such as a random mask; None if not given."""
         return self._read_input(tensor) if tensor.uid in self._given else None
 
     def copy_without_rounding(self) -> Run:
@@ -269,10 +269,10 @@ class Run:
         return self._convert_to_type(values, tensor.data_type)
 
     def _read_offsets(self, tensor: Tensor) -> NDArray[np.int64]:
-        """Return the start of each batch entry and the end of the last one, in elements of this tensor.
+        """Return the offset of each batch entry, and the end of the last one, in elements of this tensor.
 
-        What an operation of the graph hands another one in memory may have a larger token stride than the tensor whose
-        offsets it shares (gradients per query head with the offsets of grouped heads): its offsets grow with it.
+        An intermediate tensor in memory may have a larger token stride than the tensor with which it shares offsets
+        (gradients per query head with the offsets of grouped heads): its offsets are larger by that ratio.
         """
         assert tensor.ragged_offset is not None
         uid = tensor.ragged_offset.uid
@@ -314,7 +314,7 @@ def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
 
 
 def find_positions(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the position in memory of every element."""
+    """Return the memory position of every element of a tensor with these dims and strides."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):
         shape = [1] * len(dims)
@@ -335,7 +335,7 @@ def _get_token_stride(tensor: Tensor) -> int:
 
 
 def _iterate_tensors(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
-    """Yield each operation with each tensor and whether it is written, including ragged offsets and sub-graphs."""
+    """Yield each operation with each of its tensors, also ragged offsets and sub-graphs, and whether it writes it."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, tensor, op.is_output(port)

@@ -46,7 +46,7 @@ def find_known_issues(
     version
         ``(9, 19, 0)``.
     sharing
-        How one plan is used for many shapes, for the faults of that.
+        How one plan is used for many shapes, for the known issues of such plans.
     engine
         Number of the engine that runs it; not known yet if not given.
 
@@ -58,14 +58,14 @@ def find_known_issues(
 
 
 def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues of a graph that speak against a change from the used cuDNN version to another one.
+    """Return the known issues of a graph that argue against changing from the used cuDNN version to `version`.
 
-    That is each that a graph meets there for certain, and each that the version in use has not.
+    These are the issues that certainly apply with `version`, and those that may apply with it but not with `used`.
     """
     there, here = find_known_issues(graph, sm, version), find_known_issues(graph, sm, used)
     return [issue for issue in there if not issue.depends_on or issue not in here]
 
 
 def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues with which cuDNN fails or ends the process before the graph runs."""
+    """Return the known issues that make cuDNN fail or end the process before the graph runs."""
     return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

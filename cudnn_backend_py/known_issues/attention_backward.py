@@ -18,7 +18,7 @@ __all__ = ["ATTENTION_BACKWARD"]
 
 
 def _is_backward_with_key_tail(use: AttentionUse) -> bool:
-    """Whether a backward pass has a partial last tile of keys and no padding mask."""
+    """Whether the keys of a backward pass without padding mask do not fill whole tiles of 128."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
@@ -47,7 +47,7 @@ def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
 
 
 def _masks_padding_before_stats(graph: Graph) -> bool:
-    """Whether a backward pass masks the padding only before it subtracts the statistics."""
+    """Whether a backward pass masks padding only before, not after, it subtracts the statistics from the scores."""
     selects = {op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None}
     exponents = {op.x.uid for op in look.pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
     padding = any(look.pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
@@ -62,7 +62,7 @@ def _masks_padding_before_stats(graph: Graph) -> bool:
 
 
 def _query_gradient_has_own_layout(graph: Graph) -> bool:
-    """Whether a backward pass with bounded totals has a dQ with ragged offsets and strides unlike Q's."""
+    """Whether a backward pass writes a ragged float32 dQ with other ragged offsets and strides than those of Q."""
     products = look.find_matmuls(graph)
     if len(products) != 5:
         return False

@@ -12,7 +12,7 @@ __all__ = ["ATTENTION_EIGHT_BIT"]
 
 
 def _is_fp8_with_long_keys_to_bfloat16(use: AttentionUse) -> bool:
-    """Whether an 8-bit forward pass with bfloat16 results may be split over the keys."""
+    """Whether an 8-bit forward pass with bfloat16 output has 4096 keys or more, over which it may be split."""
     p = use.problem
     plain = p.left_bound is None and p.right_bound is None and p.page_size is None
     plain = plain and not (p.ragged or p.dropout or p.dropout_mask)
@@ -37,7 +37,7 @@ def _is_ragged_fp8_forward(use: AttentionUse) -> bool:
 
 
 def _is_fp8_backward_with_key_tail(use: AttentionUse) -> bool:
-    """Whether an 8-bit backward pass has a partial last tile of keys, no lengths and no mask."""
+    """Whether the keys of an 8-bit backward pass without lengths and mask do not fill whole tiles of 128."""
     p = use.problem
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
 

@@ -27,14 +27,14 @@ def _has_long_window_without_causal_mask(use: AttentionUse) -> bool:
 
 
 def _has_long_keys_without_plain_causal_mask(use: AttentionUse) -> bool:
-    """Whether attention has more than 1024 keys, except with a plain causal mask at the top left."""
+    """Whether attention has more than 1024 keys, but not a plain causal mask aligned at the top left."""
     p = use.problem
     causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
     return p.seq_kv > 1024 and not causal and is_half_attention(use)
 
 
 def _has_very_long_causal_keys(use: AttentionUse) -> bool:
-    """Whether short queries attend, causally aligned at the bottom right, to 131072 keys or more."""
+    """Whether fewer than 131072 queries attend, with a bottom-right causal mask, to 131072 keys or more."""
     p = use.problem
     causal = p.right_bound == 0 and p.alignment == "bottom_right"
     return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and is_half_attention(use)

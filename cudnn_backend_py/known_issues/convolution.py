@@ -59,7 +59,7 @@ _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
 def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
-    """Yield for each weight gradient the modes of the first two pointwise operations that compute its image."""
+    """Yield for each weight gradient the modes of the first two pointwise operations that compute its input image."""
     first: dict[int, list[PointwiseMode]] = {}
     for op in graph.ops:  # in an order in which nothing is read before it is written
         if isinstance(op, Pointwise) and op.y is not None:
@@ -125,10 +125,10 @@ def _find_response(item: look.Convolution) -> Tensor:
 
 
 def _has_operand_along_part_of_rows(graph: Graph) -> bool:
-    """Whether a convolution is followed by an operand that varies along only some row dims of its result matrix.
+    """Whether an operand after a convolution varies along only some of the dims that form the result's rows.
 
-    Rows are batch and spatial dims; of the gradient of a filter, channels and taps are the columns. Operations on other
-    tensors than the result are fused as those after it.
+    Rows are batch and spatial dims; for the gradient of a filter, channels and taps are the columns. Operations on
+    tensors other than the result are fused like those after it.
     """
     elementwise = [op for op in graph.ops if isinstance(op, Pointwise)]
     makers: dict[int, int] | None = None
@@ -150,7 +150,7 @@ def _has_operand_along_part_of_rows(graph: Graph) -> bool:
 
 
 def _varies_along_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
-    """Return whether a tensor has more than one element along some of these axes, but not along all."""
+    """Return whether a tensor has more than one element along some, but not all, of these axes."""
     return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
 
@@ -250,9 +250,9 @@ def _find_modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[Po
 
 
 def _has_reduced_convolution_of_normed_image(graph: Graph) -> bool:
-    """Whether a convolution of a float16 image after scale, bias and ReLU has a result that is changed and reduced.
+    """Whether the result of a convolution of a float16 image after scale, bias and ReLU is changed, then reduced.
 
-    A sum for each image is no such reduction.
+    A sum for each image does not count.
     """
     sums = [
         op

@@ -17,7 +17,7 @@ _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
 
 def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
-    """Return a predicate on graphs: whether the crash guard of this known issue would refuse the graph."""
+    """Return a function that returns whether the crash guard of this known issue would refuse a graph."""
     crash = _BY_CODE[issue]
 
     def would_crash(graph: Graph) -> bool:
@@ -35,7 +35,7 @@ def versions_of_crash(issue: str) -> VersionRange:
 
 
 def _make_part(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
-    """Return a descriptor value in the form that crash guards read; `made` caches the parts by identity."""
+    """Convert a descriptor value to the form that crash guards read; `made` caches nested ones by identity."""
     if id(value) not in made:
         given = {}
         for facts in value.attributes:

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class KnownIssueWarning(UserWarning):
-    """The graph that is built has a known issue with this cuDNN version and architecture."""
+    """Warns that a graph being built has a known issue with this cuDNN version and architecture."""
 
 
 _warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of issues
@@ -39,7 +39,7 @@ def find_reported_issues(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Return the known issues of a use of attention or a graph with this cuDNN version and architecture.
+    """Return the known issues that affect attention or a graph with this cuDNN version and architecture.
 
     See :func:`~cudnn_backend_py.graph.attention.known_issues.find_matching_issues`.
     """
@@ -49,15 +49,15 @@ def find_reported_issues(
 def name_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
 ) -> list[KnownIssue]:
-    """Return the known issues that explain the wrong results of a run; empty if a wrong output stays unexplained.
+    """Return the known issues that explain the wrong outputs of a run; empty unless they explain all of them.
 
-    A issue says why an output is wrong only if its condition holds for what that output is computed from, too, and if
-    it was seen on the engine that ran. Conditions on attention are those of the whole graph.
+    An issue explains a wrong output only if its condition also holds for the operations that compute that output, and
+    if it was seen on the engine that ran. Conditions on attention are checked for the whole graph.
 
     Parameters
     ----------
     wrong
-        Names of the outputs that are wrong; empty if that is not known, as of a kernel that failed.
+        Names of the wrong outputs; empty if they are not known, as for a kernel that failed.
     engine
         The number of the engine.
     """
@@ -102,7 +102,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
 
 
 def check_reported_issues(use: AttentionUse) -> None:
-    """Refuse a use of attention with known issues, or warn about them; builders call it by ``FURTHER_CHECKS``.
+    """Refuse attention with known issues, or warn about them; attention builders call it by ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the issue is bound to some, the architecture.
     Issues that others reported and that depend on values at run time are listed in verdicts, without a warning.

@@ -101,7 +101,7 @@ def is_row_major_only(tensor: Tensor) -> bool:
 
 
 def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
-    """Yield the pointwise operations that depend on one of the tensors by pointwise operations only."""
+    """Yield the pointwise operations that depend on one of the tensors through pointwise operations only."""
     reached = {tensor.uid for tensor in tensors}
     for op in graph.ops:
         if isinstance(op, Pointwise) and any(item.uid in reached for item in op.inputs().values()):

@@ -151,7 +151,7 @@ _selects_vector_product = make_crash_predicate("vector-product-select")
 
 
 def _selects_vector_product_among_many(graph: Graph) -> bool:
-    """Whether a vector product is selected as in the crash, in a graph of more than three pointwise operations."""
+    """Whether BINARY_SELECT reads a matrix-vector product in a graph of more than three pointwise operations."""
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
 

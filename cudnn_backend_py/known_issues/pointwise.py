@@ -32,7 +32,7 @@ def _writes_matrix(graph: Graph) -> bool:
 
 
 def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
-    """Yield inputs of a pointwise graph on batches of matrices that are neither whole batches nor single numbers."""
+    """Yield the broadcast inputs of a pointwise graph on batches of matrices, except single numbers."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
         yield from (
@@ -82,7 +82,7 @@ def _has_channels_slowest(graph: Graph) -> bool:
 
 
 def _reduces_channels_and_columns(graph: Graph) -> bool:
-    """Whether a reduction of five dims treats the last dim as the channels, but one of the others differently."""
+    """Whether a reduction of five dims reduces or keeps both dims 1 and 4, and treats dims 0, 2 and 3 otherwise."""
     return any(_treats_last_dim_as_channels(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
 
 

@@ -61,10 +61,10 @@ def _find_pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Oper
 
 
 def _has_cut_average_pool_windows(graph: Graph) -> bool:
-    """Whether an average pooling that counts its padding cuts windows at the end of a row-major image.
+    """Whether an average pooling that counts its padding has windows past the end of a row-major image.
 
-    The kernels end each window at the size of the image and the padding before it, whatever is padded after, and
-    divide by what is left of it.
+    The kernels end each window at the size of the image plus the padding before it, whatever the padding after it,
+    and divide by the number of elements that remain.
     """
     for op in look.operations_of_kind(
         graph, DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD

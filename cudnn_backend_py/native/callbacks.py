@@ -65,7 +65,7 @@ class StoredExceptions:
         self.raise_stored_exception: Callable[[], None] = compiled.cudnn_backend_py_raise
 
     def may_be_pending(self) -> bool:
-        """Return whether an exception is stored, or may be raised at this moment."""
+        """Return whether an exception is stored, or a callback that may raise one is running."""
         return bool(self.pending_count.value or self._is_receiving.value)
 
     def make_log_callback(self, receiver: MessageReceiver) -> Any:
@@ -78,7 +78,7 @@ class StoredExceptions:
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
     def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a wrapper of a function that stores its exceptions, as they cannot be caught where it is called."""
+        """Return `function` with its exceptions stored instead of raised, as its C caller cannot catch them."""
         return function
 
 

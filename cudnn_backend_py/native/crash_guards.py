@@ -55,7 +55,7 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """Check the number of spatial dims: when logging, cuDNN 9.14 to 9.28 reads as many paddings, past a short array."""
+    """Check the number of spatial dims: for its log, cuDNN 9.14 to 9.28 reads that many paddings of any array."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} must be at most {DIM_MAX}, got {values[0]}", code="spatial-dims-out-of-range"
@@ -92,7 +92,7 @@ def _check_device_name_length(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
-    """Return every key and value of a JSON text, duplicates included, as cuDNN may read either."""
+    """Return all keys and values of a JSON text, also of duplicate keys, of which cuDNN may read any."""
     import json  # few programs give a descriptor JSON
 
     pairs: list[tuple[str, Any]] = []

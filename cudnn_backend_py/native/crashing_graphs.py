@@ -25,14 +25,14 @@ class NestedDescriptor(NamedTuple):
     given: AttributeValues
 
     def get_values(self, *path: Attr) -> tuple[Any, ...]:
-        """Return the values of an attribute, also through nested descriptors; empty if unknown."""
+        """Return the values at a path of attributes through nested descriptors; empty if unknown."""
         values: Sequence[Any] = (self,)
         for attribute in path:
             values = values[0].given.get(attribute, ()) if values and isinstance(values[0], NestedDescriptor) else ()
         return tuple(values)
 
     def get_first_value(self, *path: Attr) -> Any:
-        """Return the first value of an attribute, also through nested descriptors; None if unknown."""
+        """Return the first value at a path of attributes through nested descriptors; None if unknown."""
         return next(iter(self.get_values(*path)), None)
 
 
@@ -141,7 +141,7 @@ def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 class CrashingGraph(NamedTuple):
-    """A class of graphs that end the process, with the affected versions.
+    """A kind of graph that ends the process, with the affected cuDNN versions.
 
     ``code`` is also that of the row in the table of known issues. ``kinds`` decides by the kinds of the operations
     alone; ``condition`` is called only for operations that it lets through.

@@ -175,8 +175,8 @@ def on_device(ordinal: int) -> Iterator[None]:
 def make_current(stream: int, device: int) -> None:
     """Make the CUDA context of a stream current in this thread, as the CUDA runtime would.
 
-    The default streams are of whichever context is current: they get the primary one of the GPU, where none is or one
-    of another GPU. C: ``cuStreamGetCtx``, ``cuCtxSetCurrent``.
+    A default stream belongs to the current context: if there is none, or it is another GPU's, the primary context of
+    the GPU is made current. C: ``cuStreamGetCtx``, ``cuCtxSetCurrent``.
 
     Raises
     ------
@@ -262,8 +262,8 @@ _objects_kept_for_graphs: dict[int, tuple[Any, object]] = {}
 def keep_for_cuda_graph(graph: int, what: object) -> None:
     """Keep an object alive as long as a ``CUgraph``, its clones and their executable graphs exist.
 
-    Where they end CUDA may be called by no one, in whichever thread that is, so their end is but noted, by C's own
-    ``sem_post``: the object goes when the next one is kept, or by :func:`release_for_destroyed_graphs`.
+    Code that runs when they end must not call CUDA, in any thread, so their end is only signalled, by C's
+    ``sem_post``: the object is released when the next one is kept, or by :func:`release_for_destroyed_graphs`.
 
     C: ``cuUserObjectCreate``, ``cuGraphRetainUserObject``.
 
@@ -452,9 +452,9 @@ class Timer:
 
 
 class Fence:
-    """Events recorded in several streams, none of which may be captured, to see when all have passed them.
+    """Events recorded in several streams, to query whether the work before them has finished in all streams.
 
-    Made and asked while the context of the streams is current. C: ``cuEventCreate``, ``cuEventRecord``.
+    No stream may be captured. Its methods need the streams' context. C: ``cuEventCreate``, ``cuEventRecord``.
     """
 
     def __init__(self, streams: Iterable[int]) -> None:

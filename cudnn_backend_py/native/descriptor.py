@@ -40,7 +40,7 @@ __all__ = ["Descriptor", "Handle"]
 
 
 class _NativeOwner:
-    """The owner of one native cuDNN object, which is destroyed when its last holder releases the owner."""
+    """The owner of one native cuDNN object; the object is destroyed with the last reference to its owner."""
 
     __slots__ = ("_destructor", "device", "needs", "pointer")
 
@@ -51,7 +51,7 @@ class _NativeOwner:
         self._destructor = end((pointer, self.needs), ctypes.addressof(pointer))
 
     def get_held_pointer(self) -> Any:
-        """Return the pointer as an object that keeps this owner alive, also when another thread calls close()."""
+        """Return a pointer object that keeps the native object alive, even if another thread calls close()."""
         pointer = type(self.pointer)(self.pointer.value)
         pointer.owner = self
         return pointer
@@ -439,7 +439,7 @@ class Descriptor(NativeObject, wraps=True):
     def _get_children(
         self, owner: _NativeOwner, attribute: AttributeName, kind: DescriptorType, count: int
     ) -> tuple[Descriptor, ...]:
-        """Give cuDNN `count` empty descriptors and return those that it fills."""
+        """Read child descriptors: give cuDNN `count` empty descriptors, and return those that it filled."""
         lib = self._library
         offered = [_create_descriptor(lib, kind) for _ in range(count)]
         array = (DescriptorPointer * count)(*[item.pointer for item in offered])
@@ -511,7 +511,7 @@ class Descriptor(NativeObject, wraps=True):
     def _find_common_device(
         self, owner: _NativeOwner, others: Sequence[_NativeOwner], attribute: AttributeName | None
     ) -> int | None:
-        """Return the GPU that all of these belong to; None if none is bound to a GPU."""
+        """Return the one GPU that these native objects are bound to; None if none is bound to a GPU."""
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
             raise self._make_misuse_error(

@@ -1,4 +1,4 @@
-"""Compiled functions that check buffers, fill a variant pack and launch a plan; ctypes does so without them.
+"""Compiled code that checks buffers, fills a variant pack and launches a plan; ctypes is used without it.
 
 What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
@@ -60,7 +60,7 @@ _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
 class PackFiller(ctypes.Structure):
-    """The C struct with which compiled code fills a variant pack for some uids."""
+    """The C struct that compiled code needs to fill variant packs for certain uids."""
 
     _fields_ = (
         *((name, _pointer) for name in ("initialize", "set", "finalize")),
@@ -71,7 +71,7 @@ class PackFiller(ctypes.Structure):
 
     @classmethod
     def from_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
-        """Return the filler for these uids."""
+        """Return the struct to fill variant packs for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
             *(get_function_address(library.get_unchecked_function(name)) for name in FUNCTIONS[:3]),
@@ -200,10 +200,10 @@ class DlpackExchange(NamedTuple):
 
 
 def use_compiled_call(kind: type) -> None:
-    """Replace ``__call__`` of a class by compiled code, used for objects with a ``_fast``, if it is available.
+    """Replace ``__call__`` of a class by compiled code, if available; objects use it if their ``_fast`` is set.
 
-    That is the :attr:`TupleCall.compiled_self` of a call, which is made if its buffers are given by position by its own
-    thread, or None; everything else is done by what was ``__call__`` before.
+    ``_fast`` is the :attr:`TupleCall.compiled_self` of a call, or None. Compiled code runs if the thread that owns the
+    call gives its buffers by position; the former ``__call__`` does everything else.
     """
     if load_compiled_library() is None:
         return
@@ -302,7 +302,7 @@ class Launch:
 
 
 class TupleCall:
-    """A plan on one stream, called with tuples of one framework's buffers; needs the :func:`load_compiled_library`.
+    """A plan on one stream, called with a tuple of one framework's buffers; needs the compiled library.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
 
@@ -375,7 +375,7 @@ class TupleCall:
 
 
 class DictCall:
-    """A plan called with a dict from tensors or uids to buffers or addresses; needs the :func:`load_compiled_library`.
+    """A plan called with a dict from tensors or uids to buffers or addresses; needs the compiled library.
 
     Any thread may call it; one that comes while another is in the launch is reported NEEDS_PYTHON. Holds the variant
     pack and the keys, not the buffers.
@@ -461,11 +461,11 @@ class DictCall:
         )
 
     def bind_current_context(self) -> None:
-        """Bind launches to the CUDA context that is current now; in another one they return NEEDS_PYTHON."""
+        """Bind launches to the current CUDA context; a call in another context returns NEEDS_PYTHON."""
         self._mapping.context = get_current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:
-        """Return the exception for a result of :attr:`go` above 0."""
+        """Return the exception for an error, which :attr:`go` returns as a number above 0."""
         return self._library.make_status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 

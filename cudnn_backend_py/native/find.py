@@ -126,7 +126,7 @@ def _list_import_folders() -> list[str]:
 
 
 def list_library_folders() -> dict[Path, str]:
-    """Return the existing library folders of the system, each with the setting that names it.
+    """Return the existing library folders of the system, each with its source, such as an environment variable.
 
     Relative and empty entries of ``LD_LIBRARY_PATH``, which the loader takes for the working folder, are left out.
     """

@@ -106,7 +106,7 @@ class Launcher:
         self._compiled_fill = None if load_compiled_library() is None else load_compiled_library().cudnn_backend_py_fill
 
     def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:
-        """Store and return a variant pack of a row and a workspace; the oldest pack is reused unless it is in use."""
+        """Return a new cached variant pack; a full cache drops its oldest pack, or reuses it if it is not in use."""
         packs = self._packs
         oldest = None
         if len(packs) >= self._kept:
@@ -142,7 +142,7 @@ class Launcher:
     def _fill_pack(
         self, pack: _VariantPack, row: bytes, workspace: int, overrides: Overrides | None = None
     ) -> _VariantPack:
-        """Reset a pack, set its attributes, finalize and return it."""
+        """Reset a variant pack, set its addresses and workspace, finalize and return it."""
         if self._compiled_fill is not None and overrides is None:
             failed = ctypes.c_int()
             status = self._compiled_fill(
@@ -170,7 +170,7 @@ class Launcher:
     def _set_overrides(
         self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
-        """Set other dims and strides; return the objects that must live as long as the pack."""
+        """Override dims and strides of some tensors; return the objects that must live as long as the pack."""
         named = read_integers(uids, "uids to override")
         rows = make_int64_rows(dims), make_int64_rows(strides)
         if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):

@@ -263,7 +263,7 @@ class Library:
         """Return a C function that returns its status instead of raising, for frequent calls.
 
         Its arguments are not converted: pointers and 64-bit numbers must be ctypes objects or bytes, plain ints are C
-        ints; whoever calls it raises :meth:`status_error`. `brief` is for functions that only write to host memory:
+        ints; the caller raises :meth:`make_status_error`. `brief` is for functions that only write to host memory:
         they keep Python's global lock, which costs less than handing it over twice.
         """
         function = self._unchecked.get((name, brief))
@@ -273,9 +273,9 @@ class Library:
         return function
 
     def get_bare_function(self, name: str, *, brief: bool = False) -> Any:
-        """Return a C function as :meth:`get_unchecked_function` does, but one that raises no exception of a callback.
+        """Return a C function like :meth:`get_unchecked_function`, but without raising exceptions of callbacks.
 
-        Whoever calls it calls :meth:`raise_stored_exception` afterwards.
+        The caller must call :meth:`raise_stored_exception` afterwards.
         """
         path: Any = self._cdll._name
         cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
@@ -312,7 +312,7 @@ class Library:
                 del function.errcheck
 
     def _make_errcheck(self) -> Callable[[Any, Any, Any], Any]:
-        """Return ctypes' ``errcheck`` that raises stored exceptions; it is never freed: ctypes does not own it."""
+        """Return the ``errcheck`` by which ctypes raises stored exceptions; kept forever, as ctypes only borrows it."""
         pending_count, raise_stored_exception = self._exceptions.pending_count, self._exceptions.raise_stored_exception
 
         def raise_stored(answer: Any, _load_function: Any, _arguments: Any) -> Any:

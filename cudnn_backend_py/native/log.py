@@ -140,7 +140,7 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """The receiver of messages besides captures: a Python `function`, a C one at `address`, or cuDNN's own log."""
+    """The receiver of cuDNN's messages other than captures: a Python function, a C function, or cuDNN's own log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -180,7 +180,7 @@ class _LogHub:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
     def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
-        """Set the function that receives the severities in `mask`; None leaves captures and the environment's log."""
+        """Set the function that receives messages of the severities in `mask`; None removes it, but not captures."""
         with self._lock:
             if function is None:
                 self._set_and_listen(mask, user_data, LogCallback())
@@ -324,7 +324,7 @@ def capture_log(
     logger: logging.Logger | str | None = None,
     on: Library | None = None,
 ) -> AbstractContextManager[Log]:
-    """Capture cuDNN's log of a block.
+    """Capture cuDNN's log during a block.
 
     C: ``cudnnSetCallback``. The environment is not touched: what ``CUDNN_LOGLEVEL_DBG`` and ``CUDNN_LOGDEST_DBG``
     request goes on, a callback somebody else installed still hears everything, and blocks may nest.
@@ -348,7 +348,7 @@ def capture_log(
 
 
 class _CaptureBlock(AbstractContextManager[Log]):
-    """A block with a captured log; not a generator, in which an exception at the end could be lost."""
+    """Context manager that captures a log; a generator could lose an exception at the end of the block."""
 
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None

@@ -41,7 +41,9 @@ _kernels_by_context: dict[int, ctypes.c_void_p] = {}  # by context; each lives a
 
 
 class PrepareKernel:
-    """The kernel for one stream, in the CUDA context current at construction. For one thread at a time.
+    """The kernel that writes a plan's lengths and offsets, bound to a stream and the current CUDA context.
+
+    For one thread at a time.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ class PrepareKernel:
         self._launch = load_driver_function("cuLaunchKernel")
 
     def kernel(self, blocks: int) -> Kernel:
-        """Return the kernel for the compiled call, which gets its argument row from the caller."""
+        """Return the kernel as data for compiled code, which receives the arguments from its caller."""
         return Kernel(
             ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS_PER_BLOCK
         )

@@ -91,12 +91,12 @@ def open_store(root: Path | None = None) -> PrivateFolder:
 
 
 def get_shared_folder(root: Path, package: str, cuda: str) -> Path:
-    """Return the ``nvrtc`` or ``cublas`` folder that all versions for a CUDA major share."""
+    """Return the folder of NVRTC or cuBLAS that all cuDNN versions for a CUDA major share."""
     return root / f"{package}-cu{cuda}"
 
 
 def find_version_folder(library: Path) -> Path | None:
-    """Return the version's folder in a version store that has this libcudnn; None if no store has it."""
+    """Return the folder of the version that contains this libcudnn; None if it is in no version store."""
     return next((folder for folder in library.parents[3:4] if FOLDER.fullmatch(folder.name)), None)
 
 

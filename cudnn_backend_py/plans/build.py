@@ -191,7 +191,7 @@ def _make_selection(
 
 
 def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
-    """Return the tuned plan for the heuristics' first choice if there is one, else the cached plan of the key."""
+    """Return the cached tuned plan if heuristics mode A comes first and there is one, else the plan of `key`."""
     found = None
     if wanted.modes[0] is HeurMode.A:
         found = disk.get(plan_key(graph, target, make_tuned_key_options(wanted, target)), target, graph=graph)
@@ -199,7 +199,7 @@ def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Sel
 
 
 def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Plan:
-    """Build the plan of the first config that can be built: only building shows whether its kernels compile."""
+    """Build the first config that can be built, as only a build shows whether its kernels compile."""
     chosen = select(graph, target, wanted)
     first: CudnnStatusError | None = None
     for config in (chosen.config, *chosen.alternatives):
@@ -298,7 +298,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared_target(target: Target | Profile | str | None = None) -> Target:
-    """Return the target of that name, shared by all callers of this process: do not close it.
+    """Return the open target of a name or profile, shared by all callers of this process: do not close it.
 
     For the GPU here that is one target for each CUDA device, so that plans of one graph are found again.
 

@@ -160,7 +160,7 @@ class PlanCache:
         return self._files.folder
 
     def get(self, key: str, target: Target, *, graph: Graph | None = None) -> Plan | None:
-        """Return the plan of a key, ready on `target`; None if there is no usable one.
+        """Return the cached plan of a key, ready to run on `target`; None if there is no usable one.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class PlanCache:
         return None
 
     def evidence(self, key: str) -> dict[str, Any] | None:
-        """Return the notes stored with the plan of a key; None without such an entry or notes.
+        """Return the notes stored with a cached plan; None if there is no plan or no notes.
 
         Raises
         ------

@@ -96,7 +96,7 @@ class Candidate:
 
     @property
     def by_cudnn(self) -> bool:
-        """Whether cuDNN refused the config, and not the selection."""
+        """Whether cuDNN, rather than the selection, refused the config."""
         return self.state in ("refused", "build failed")
 
     @property
@@ -106,7 +106,7 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """cuDNN's whole chain of reasons, one per line; empty where it gave none or did not refuse the config."""
+        """cuDNN's chain of reasons, one per line; empty if it gave none or did not refuse the config."""
         return "\n".join(map(str, self.reasons)) if self.by_cudnn else ""
 
     def __repr__(self) -> str:

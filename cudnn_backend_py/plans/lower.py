@@ -57,7 +57,7 @@ def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, Versio
 
 
 class _Lowering:
-    """Maps tensors and parameters to their descriptors, so that each is made once."""
+    """Converts operations to descriptor values; each tensor and matmul descriptor is made only once."""
 
     def __init__(self) -> None:
         self._tensors: dict[int, d.Tensor] = {}

@@ -17,7 +17,7 @@ __all__ = ["find_neighbouring_configs", "list_neighbouring_knobs"]
 def list_neighbouring_knobs(
     knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
 ) -> Iterator[dict[KnobType, int]]:
-    """Yield knob choices near the seeds: none, each seed, and each seed with one knob changed.
+    """Yield knob choices near given ones (seeds): no choice, each seed, and each seed with one knob changed.
 
     Parameters
     ----------

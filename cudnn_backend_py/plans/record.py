@@ -134,7 +134,7 @@ class PlanRecord:
             )
 
     def describe_refusal(self, target: Target) -> str:
-        """Return the properties in which the GPU of the plan differs from a target; empty if they are not known."""
+        """Describe how the plan's GPU differs from a target; empty if the GPU's properties are not known."""
         try:
             built = get_plan_properties(find_profile(self.target), target.library)
         except (UsageError, GraphError):  # a live GPU, or a description that is not here

@@ -42,7 +42,7 @@ _Filter = Callable[[EngineConfig], str | None]
 
 
 def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
-    """Return the member with this name or number, or `name` if it is one.
+    """Return the enum member with this name or number; return a member unchanged.
 
     Raises
     ------
@@ -150,12 +150,12 @@ class Selection:
 
 
 class NothingSelected(NotSupported):
-    """No engine config is left: cuDNN proposed none, or the selection excludes all proposed ones.
+    """Raised if no engine config is left: the heuristics listed none, or the selection excludes all of them.
 
     Attributes
     ----------
     refused
-        All that were refused, by cuDNN or by the selection.
+        All configs that cuDNN or the selection refused.
     last_error
         cuDNN's last-error texts; empty where it gave none.
     """
@@ -166,7 +166,7 @@ class NothingSelected(NotSupported):
 
 @dataclass
 class Candidates:
-    """Engine configs that passed, best first, and why the others were refused.
+    """Engine configs that pass a selection, best first, and the refused configs with their reasons.
 
     ``refused`` is read from cuDNN's text when requested.
     """
@@ -184,7 +184,7 @@ class Candidates:
 
     @cached_property
     def refused(self) -> tuple[Candidate, ...]:
-        """The configs excluded by the selection, then those refused by cuDNN, each once."""
+        """The configs excluded by the selection, then those refused by cuDNN, without duplicates."""
         from .candidate import read_candidates
 
         found = [*self.deselected, *self.by_status]
@@ -200,7 +200,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Selected:
-    """The selected engine config, the alternatives, and why the others were refused."""
+    """The selected engine config, the alternatives, and the refused configs with their reasons."""
 
     config: EngineConfig
     alternatives: tuple[EngineConfig, ...]
@@ -208,7 +208,7 @@ class Selected:
 
     @property
     def refused(self) -> tuple[Candidate, ...]:
-        """Every refused config, with the reason."""
+        """All refused configs, each with its reason."""
         return self.found.refused
 
 
@@ -254,10 +254,10 @@ def select(
 
 
 def make_tuned_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
-    """Return the options in the plan cache key of the tuned plan for a selection on a target.
+    """Return the cache key options under which the tuned plan for a selection and a target is stored.
 
-    Which modes were queried is not among them: tuning asks several. The GPU's name is: the key of a plan does not
-    report an H100 from an H200, but what is fastest on one need not be on the other.
+    They leave out the heuristics modes, as tuning queries several. They contain the GPU's name, as the key of a plan
+    does not distinguish an H100 from an H200, but the fastest config of one need not be that of the other.
     """
     wanted = {} if selection is None else replace(selection, modes=Selection().modes).to_dict()
     return {"tuned": True, "selection": wanted, "gpu": target.profile.properties.get("deviceName")}
@@ -346,13 +346,13 @@ def _add_refused_config(found: Candidates, origin: str, choice: EngineChoice | N
 
 
 def make_filter(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
-    """Return a function that gives the reason why a selection excludes a config, None if it does not."""
+    """Return a function that returns the reason to exclude a config, or None if the selection allows it."""
     filters = list(_make_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
 
 
 def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_Filter]:
-    """Yield functions that give the reason to exclude a config or None; cheap checks first."""
+    """Yield functions that return the reason to exclude a config, or None; cheap checks come first."""
     if (engine := selection.engine) is not None:
         yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"
     for kind in ("behavior", "numerical"):
@@ -450,7 +450,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 
 def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
-    """Return the error for a selection without a match: counts of configs refused by cuDNN and by the selection."""
+    """Return the error for an empty result, with counts of configs refused by cuDNN and by the selection."""
     from ..target.environment import find_refusal_problem  # only for a refusal
 
     target = question.target

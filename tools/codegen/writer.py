@@ -102,7 +102,7 @@ def _write_package_module(model: GeneratedModel) -> str:
 
 _ENUMS_CODE = '''
 class CudnnEnum(IntEnum):
-    """A number of the cuDNN API that knows its C name and history.
+    """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
     """
@@ -116,19 +116,19 @@ class CudnnEnum(IntEnum):
 
     @property
     def c_name(self) -> str:
-        """The full C spelling, misspellings included."""
+        """The C name, with the header's misspellings."""
         prefix, suffix = self._affixes
         spelling = f"{prefix}{self._name_}{suffix}"
         return _IRREGULAR.get(spelling, spelling)
 
     @property
     def since(self) -> tuple[int, int, int]:
-        """The cuDNN version that brought it; 9.0.0 for what is older."""
+        """The cuDNN version that added it; 9.0.0 if it is older."""
         return _SINCE.get(self.c_name, (9, 0, 0))
 
     @property
     def deprecated(self) -> bool:
-        """Whether the header calls it deprecated; for an alias look its C name up in ``DEPRECATED``."""
+        """Whether the header marks it as deprecated; for an alias, look up its C name in ``DEPRECATED``."""
         return self.c_name in DEPRECATED
 '''
 
@@ -157,7 +157,7 @@ def _write_enums_module(model: GeneratedModel) -> str:
 def _write_enum_class(enum: EnumModel) -> str:
     lines = [f"    {member.name} = {member.source.value}" for member in enum.members]
     affixes = f'prefix="{enum.prefix}"' + (f', suffix="{enum.suffix}"' if enum.suffix else "")
-    head = f'class {enum.name}(CudnnEnum, c_type="{enum.c_name}", {affixes}):\n    """{enum.c_name}."""\n\n'
+    head = f'class {enum.name}(CudnnEnum, c_type="{enum.c_name}", {affixes}):\n    """C enum {enum.c_name}."""\n\n'
     return "\n\n" + head + "\n".join(lines) + "\n\n"
 
 
@@ -178,7 +178,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A C prototype."""
+    """The prototype of a C function, with the cuDNN version that added it."""
 
     name: str
     returns: str
@@ -222,7 +222,7 @@ def _format_parameters(parameters: Iterable[Any]) -> str:
 
 # ------------------------------------------------------------------- attributes.py and descriptors.py
 
-_ATTRIBUTES_CODE = '''"""What every attribute of every descriptor type takes, without the value classes."""
+_ATTRIBUTES_CODE = '''"""Element types, counts and direction of every attribute of every descriptor type."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class DescriptorValue:
-    """A descriptor as a plain value; building the C object is somebody else's work.
+    """Base of the value classes: a descriptor's attributes as plain data, without a C object.
 
     Classes below are frozen dataclasses whose methods are these: generated ones cost a millisecond each at import.
     """
@@ -413,7 +413,7 @@ def _format_annotation(attribute: Attribute, model: GeneratedModel, classes: dic
 
 # -------------------------------------------------------------------------------------- operations.py
 
-_OPERATION_CODE = '''"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
+_OPERATION_CODE = '''"""Facts about operations that the header lacks: outputs, default values, names in cuDNN's log."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["Backward", "backward"]
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """The gradients of a loss, given its gradient dO with respect to O, in float64.
+    """The gradients of attention's inputs in float64, for a given gradient dO of its output.
 
     Attributes
     ----------

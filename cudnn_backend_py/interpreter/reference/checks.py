@@ -50,7 +50,7 @@ def refuse_option(condition: bool, headline: str, fix: str) -> None:
 
 
 def read_floats(name: str, value: ArrayLike) -> Floats:
-    """Return an array of floating-point numbers with dims b, h, s, d as float64, after checking both."""
+    """Return an array as float64, after checking that it is floating-point with dims b, h, s, d."""
     array = np.asarray(value)
     refuse_type(
         array.dtype.kind != "f",
@@ -65,7 +65,7 @@ def read_floats(name: str, value: ArrayLike) -> Floats:
 
 
 def read_ints(name: str, value: ArrayLike, count: int) -> Ints:
-    """Return a vector of `count` integers from an array of any dims, after checking it."""
+    """Return an integer array as a vector, after checking that it has `count` elements along the first axis."""
     array = np.asarray(value)
     refuse_type(
         array.dtype.kind not in "iu", f"{name} has element type {array.dtype}, integers are needed", "use int32"

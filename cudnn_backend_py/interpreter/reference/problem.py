@@ -31,10 +31,10 @@ class ScoreModifier(Protocol):
     """An elementwise change of the scaled scores before bias and masks."""
 
     def forward(self, score: Floats, /) -> Floats:
-        """Return the changed scores; the argument must not be modified."""
+        """Return the modified scores as a new array."""
 
     def backward(self, d_score: Floats, score: Floats, /) -> Floats:
-        """Return the gradient with respect to the input of :meth:`forward`, ``score``, from that of its result."""
+        """Return the gradient for `score`, the input of :meth:`forward`, from the gradient `d_score` of its result."""
 
 
 class Options(TypedDict, total=False):
