@@ -15,5 +15,5 @@ CASES = (*cudnn_threads.CASES, *framework_threads.CASES)
 
 
 def find_case(name: str) -> ReportedGraph:
-    """Return the case with a name."""
+    """Return the case with this name."""
     return next(case for case in CASES if case.name == name)

@@ -1,4 +1,4 @@
-"""The fields of a case: its thread, the graph and target, the cause and the remedy."""
+"""The fields of a case, a user's report of a refusal or crash: its source, query, cause and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases from threads of cudnn-frontend and NVIDIA's forum.
+"""Cases from issue and forum threads of cudnn-frontend and NVIDIA.
 
 Details that a thread leaves open (often the channels or the batch) are chosen so that the complaint appears; a comment
 notes this where it matters.
@@ -35,12 +35,12 @@ FORUM_URL = "https://forums.developer.nvidia.com/t"
 
 
 def make_row_major_strides(dims: Dims) -> Dims:
-    """Return row-major strides."""
+    """Return the strides of a contiguous row-major tensor with these dims."""
     return packed_strides(dims)
 
 
 def _change_operation_fields(graph: Graph, **changes: Any) -> Graph:
-    """Return a graph of one operation with some of its fields changed."""
+    """Return a one-operation graph with some fields of its operation changed."""
     op = _get_single_operation(graph)
     return Graph((Operation(op.kind, op.name, {**op.fields, **changes}),), graph.name)
 
@@ -65,7 +65,7 @@ def _make_convolution(
     then: tuple[tuple[Pointwise, Dims | None], ...] = (),
     operand_type: DataType | None = None,
 ) -> Graph:
-    """Return a convolution or its data gradient, with pointwise operations that have second operands of given dims."""
+    """Return a convolution or its data gradient, then pointwise operations with operands of the given dims."""
     g = GraphBuilder("conv", io_type=data_type)
     windows = zip(image[2:], filters[2:], strict=True)
     y_dims = (image[0], filters[0], *((n + 2 * padding - r) // stride + 1 for n, r in windows))
@@ -133,7 +133,7 @@ def _make_unary_pointwise(mode: Pointwise, dims: Dims, strides: Dims, result_str
 
 
 def _make_slice(layout: Strides) -> Graph:
-    """Return a graph that copies a slice of a larger tensor, which one thread runs, by adding 0."""
+    """Return a graph that copies a slice of a larger tensor by adding 0, as in one user's report."""
     g = GraphBuilder("slice", io_type=FLOAT)
     x = g.tensor("x", (1, 4, 32, 32), strides=layout((1, 8, 32, 32)))
     y = g.tensor("y", (1, 4, 32, 32), strides=layout((1, 4, 32, 32)))
@@ -197,7 +197,7 @@ def _make_layer_norm(scaled: bool) -> Graph:
 def _add_block_quantization(
     g: GraphBuilder, x: Tensor, name: str, *, block: int = 32, virtual: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Add the quantization of a tensor's innermost dim in blocks; return the result and its scales."""
+    """Quantize a tensor in blocks along its innermost dim; return the quantized tensor and its scales."""
     transposed = x.strides[-1] != 1
     dims = (x.dims[0], x.dims[1] // block, x.dims[2]) if transposed else (*x.dims[:2], x.dims[2] // block)
     y = g.tensor(name, x.dims, FP8, strides=x.strides, virtual=virtual)
@@ -225,7 +225,7 @@ def _make_quantization() -> Graph:
 
 
 def _make_mx_matmul(*, quantize_inputs: bool = False, quantize_result: bool = False) -> Graph:
-    """Return dequantize, matmul of 128 x 128, and optionally a quantize at either end."""
+    """Return a matmul of dequantized 128 x 128 tensors, optionally with quantized inputs or a quantized result."""
     g = GraphBuilder("mx_matmul", io_type=BF16)
     size = (1, 128, 128)
     wide = []

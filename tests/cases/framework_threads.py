@@ -1,4 +1,4 @@
-"""Cases from threads of frameworks: PyTorch, JAX, XLA, TransformerEngine, FlashInfer, MaxText, llm.c, TensorRT-LLM.
+"""Cases from issue threads of PyTorch, JAX, XLA, TransformerEngine, FlashInfer, MaxText, llm.c and TensorRT-LLM.
 
 If a thread names no size, the size is the usual one of its model or test. A thread about a guard of the framework
 is rebuilt as the graph that the guard rejects: cuDNN refuses it too, or ("supported") no longer does.
@@ -46,7 +46,7 @@ def _convolution_maker(
     compute_type: DataType = FLOAT,
     last: bool = False,
 ) -> GraphMaker:
-    """Return the builder of one convolution from its tensors by port, dims n, c, h, w."""
+    """Return a function that builds one convolution; `tensors` maps its ports to dims n, c, h, w."""
 
     def make_graph() -> Graph:
         g = GraphBuilder("convolution", io_type=data_type)

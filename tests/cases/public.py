@@ -41,7 +41,7 @@ class PublicCase:
     graph: dict[str, Any]
 
     def make_graph(self) -> Graph:
-        """Return the graph of the statement."""
+        """Build the graph that the public statement is about."""
         return graph_from_json(self.graph)
 
 

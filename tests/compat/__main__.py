@@ -132,7 +132,7 @@ def run_notebook_folder(
 @main.command("facts")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of cudnn.")
 def store_surface_facts(path: Path) -> None:
-    """Read cudnn-frontend's public surface, and store it; needs a cuDNN that its loader finds."""
+    """Read cudnn-frontend's public API, and store it; needs a cuDNN that its loader finds."""
     sys.path.insert(0, str(path))
     FACTS_FILE.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
 

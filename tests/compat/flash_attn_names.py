@@ -55,7 +55,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Draw parameter sets instead of making all of them, of which one function has half a million."""
+    """Run each test with a random sample of its parameter sets: one test has half a million."""
     marks = list(metafunc.definition.iter_markers("parametrize"))
     names = [name.strip() for mark in marks for name in mark.args[0].split(",")]
     values = [[value if "," in mark.args[0] else (value,) for value in mark.args[1]] for mark in marks]
@@ -103,7 +103,7 @@ def _make_dropout_mask_placeholder(dropout: float) -> _WithoutCounterpart | None
 
 
 def unpad_input(x: Any, mask: Any) -> tuple[Any, Any, Any, int, Any]:
-    """Return the tokens [t, ...] of x [b, s, ...] where mask [b, s] is set, their indices, starts, and lengths."""
+    """Return tokens [t, ...] of x [b, s, ...] where mask [b, s] is set, and their indices, starts and lengths."""
     import torch
 
     lengths = mask.sum(dim=-1, dtype=torch.int32)
@@ -113,14 +113,14 @@ def unpad_input(x: Any, mask: Any) -> tuple[Any, Any, Any, int, Any]:
 
 
 def pad_input(x: Any, indices: Any, batch: int, seq: int) -> Any:
-    """Return tokens x [t, ...] at their places in [batch, seq, ...], which is 0 elsewhere."""
+    """Return a tensor [batch, seq, ...] of zeros with the tokens x [t, ...] written at `indices`."""
     return x.new_zeros((batch * seq, *x.shape[1:])).index_put((indices,), x).unflatten(0, (batch, seq))
 
 
 def _convert_options(
     window: Sequence[Any], causal: bool, scale: float | None, soft_cap: float, slopes: Any, deterministic: bool
 ) -> dict[str, Any]:
-    """Return the options of our operators: flash-attn aligns masks at the bottom right, and counts both bounds."""
+    """Convert flash-attn's options to ours: bottom-right masks, and a window that includes its left bound."""
     if slopes is not None and (slopes.dim() != 1 or not causal):
         pytest.skip("no counterpart: ALiBi slopes by sample, or without causal")
     left, right = (int(bound) for bound in window)
@@ -207,7 +207,7 @@ def flash_attn_varlen_func(
 
 
 def _skip_unsupported_pages(pages: Any, lengths: Any, block_table: Any) -> None:
-    """Skip a test of what flash-attn does and this package does not: copy the pages, and read lengths back."""
+    """Skip a test that needs pages to be copied, or lengths to be read on the host: this package does neither."""
     if pages.shape[-1] % 8:
         pytest.skip("no counterpart: pages are not copied, so their head dim must be a multiple of 8")
     if int(lengths.max()) > block_table.shape[1] * pages.shape[1]:

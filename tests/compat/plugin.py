@@ -257,7 +257,7 @@ def _describe_gpu_to_torch(target: str) -> None:
 
 
 def _describe_gpu_to_cudnn(cudnn: Any, target: str) -> None:
-    """Give every graph the described device, and dummy handles."""
+    """Make every graph use the properties of the described GPU, and dummy handles."""
     from cudnn_backend_py.target import find_profile
 
     profile = find_profile(target)

@@ -332,7 +332,7 @@ PROGRAMS: dict[str, GraphProgram] = {
 
 
 def run_programs(cudnn: ModuleType) -> dict[str, Any]:
-    """Run every program; return its nodes as ``inspect`` shows them, and the names of its tensors, in order."""
+    """Run every program; return the nodes of each, as ``inspect`` shows them, and its tensor names, in order."""
     return {name: run_program(GraphMaker(cudnn), make) for name, make in PROGRAMS.items()}
 
 

@@ -1,4 +1,4 @@
-"""The public surface of cudnn-frontend's Python module as facts, and the differences of ours.
+"""The public API of cudnn-frontend's Python module as data, and how our module differs from it.
 
 ``python -m tests.compat facts`` reads the names, parameters, defaults, enum values of the real module and
 the names of a graph's parts, and stores them in ``surface-1.32.0.json``. ``make regen`` compares ours with them in
@@ -76,7 +76,7 @@ def _find_reason(key: str) -> str:
 
 
 def read_surface(cudnn: ModuleType) -> dict[str, Any]:
-    """Return the facts of the imported cudnn-frontend module."""
+    """Return names, parameters, defaults and enum values of the imported cudnn-frontend module."""
     backend: Any = cudnn._pybind_module
     lazy = {*cudnn._LAZY_OPTIONAL_IMPORTS, *cudnn._MOE_EP_OPTIONAL_IMPORTS}
     eager = {name for name in (*cudnn.__all__, "handle") if not name.startswith("__")}
@@ -170,7 +170,7 @@ def _split_parameters(text: str) -> list[str]:
 
 
 def _read_operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
-    """Return the parameters of the operations, which the Python class accepts as any keywords and forwards."""
+    """Return the parameters of each graph operation: its Python method accepts any keywords and forwards them."""
     import cudnn._pygraph as made  # type: ignore[import-not-found]
 
     found: dict[str, Signature] = {}
@@ -202,7 +202,7 @@ def _read_signature_if_callable(value: Any) -> Signature:
 
 
 def read_facts() -> dict[str, Any]:
-    """Return the stored facts about the public surface of cudnn-frontend."""
+    """Return the stored public API of cudnn-frontend: names, parameters, defaults and enum values."""
     facts: dict[str, Any] = json.loads(FACTS_FILE.read_text(encoding="utf-8"))
     return facts
 
@@ -221,7 +221,7 @@ class Difference:
 
 
 def find_differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
-    """Return the differences between our module and the facts, without cudnn-frontend's own kernels."""
+    """Return the differences of our module from cudnn-frontend's stored API, leaving out its own kernels."""
     found = [
         Difference("module", name, "missing", DIFFERENCE_REASONS.get(name, ""))
         for name in facts["names"]
@@ -320,7 +320,7 @@ _EMPTY_DEFAULTS = {
 
 
 def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
-    """Return whether two defaults are equivalent; a default of ours for their required parameter is no difference."""
+    """Return whether two defaults are equivalent; ours may have one for a parameter that theirs requires."""
     return theirs is None or theirs == mine or {theirs, mine} <= _EMPTY_DEFAULTS or theirs == "..."
 
 
@@ -328,7 +328,7 @@ def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
 
 
 def render_names_page(facts: Mapping[str, Any], ours: ModuleType) -> str:
-    """Return the Markdown page of the docs about missing and different names."""
+    """Return the documentation page (Markdown) of missing and different names."""
     found = find_differences(facts, ours)
     total = _count_names(facts)
     lines = [

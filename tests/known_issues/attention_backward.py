@@ -33,7 +33,7 @@ def _make_backward_with_mask_before_stats() -> Graph:
 
 
 def _make_ragged_backward(*, bounds: bool = True, apart: bool = True) -> Graph:
-    """Return a ragged backward pass: Q a slice of packed Q, K and V, its gradient a separate tensor or a slice."""
+    """Return a ragged backward pass; Q is a slice of packed Q, K and V, its gradient a separate tensor or a slice."""
     token = 3 * 2 * 64  # distance between tokens, in elements
     layout = {"q": (128 * token, 64, token, 1), **({"dq": "bshd"} if apart else {})}
     totals = {"max_total_seq_q": 256, "max_total_seq_kv": 256} if bounds else {}
@@ -51,7 +51,7 @@ _BIAS_GRADIENT_OPTIONS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": Tru
 
 
 def _make_backward_with_scaled_row_sums(value: float | None) -> Graph:
-    """Return a backward pass that multiplies its row sums by a number, or, for None, does not."""
+    """Return a backward pass with its row sums multiplied by a number, or not multiplied for None."""
     graph = build_composite_backward(Attention(**BASE_OPTIONS), None)
     sums = find_row_sums(graph)
     assert sums is not None

@@ -17,7 +17,7 @@ __all__ = ["ATTENTION_FORWARD"]
 
 
 def _change_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
-    """Return a graph with a tensor of its pointwise operations changed."""
+    """Return the graph with one tensor changed in all pointwise operations that use it."""
     old = graph.tensor(name)
     new = dataclasses.replace(old, **changes)
     ops = []
@@ -43,7 +43,7 @@ def _make_forward_with_scale(value: float) -> Graph:
 
 
 def _make_forward_with_dropout_mask(distribution: RngDistribution, **facts: Any) -> Graph:
-    """Return a forward pass that draws its dropout mask from a distribution, and writes it."""
+    """Return a forward pass that generates its dropout mask with a random distribution, and stores the mask."""
     graph = build_composite_forward(
         Attention(**BASE_OPTIONS | {"dropout": 0.25, "rng_dump": True, "stats": True}), None
     )

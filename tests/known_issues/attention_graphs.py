@@ -1,4 +1,4 @@
-"""Composite attention graphs for examples: options on top of the problem that all examples share."""
+"""Builders of composite attention graphs for the examples: options are added to a shared base problem."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["make_attention_backward", "make_attention_forward"]
 
 
 def make_attention_forward(**options: Any) -> Graph:
-    """Return an attention forward graph with these options."""
+    """Return the forward graph of the base attention problem with these options."""
     return build_composite_forward(Attention(**BASE_OPTIONS | options), None)
 
 
 def make_attention_backward(**options: Any) -> Graph:
-    """Return an attention backward graph with these options."""
+    """Return the backward graph of the base attention problem with these options."""
     return build_composite_backward(Attention(**BASE_OPTIONS | options), None)

@@ -1,4 +1,4 @@
-"""Attention that builders refuse: examples for the rows of `graph/attention/measured.py`."""
+"""Example attention graphs that the package's builders refuse, for the rows of `graph/attention/measured.py`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _make_int8_convolution(*, relu: bool) -> Graph:
 
 
 def _make_weight_gradient(*modes: PointwiseMode) -> Graph:
-    """Return the weight gradient of a convolution that reads an image after pointwise operations, channels last."""
+    """Return a channels-last weight gradient that applies pointwise operations to its image first."""
     g = GraphBuilder("weight gradient")
     x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
     for mode in modes:
@@ -73,7 +73,7 @@ def _make_weight_gradient(*modes: PointwiseMode) -> Graph:
 
 
 def _make_scaled_convolution(kind: DataType) -> Graph:
-    """Return a convolution of a data type, multiplied by 1000."""
+    """Return a convolution in a data type, with its result multiplied by 1000."""
     g = GraphBuilder("scaled")
     x, w = (
         g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (1, 32, 8, 8)), ("w", (32, 32, 1, 1)))
@@ -137,7 +137,7 @@ def _make_convolution_or_gradient(
 
 
 def _make_3d_convolution(kind: DataType) -> Graph:
-    """Return a convolution over three dims of float16 with an output of a data type."""
+    """Return a 3D convolution of float16 tensors, with an output of the given data type."""
     g = GraphBuilder("deep", io_type=DataType.HALF)
     x = g.tensor("x", (2, 16, 6, 10, 10), strides="channels_last")
     w = g.tensor("w", (32, 16, 3, 3, 3), strides="channels_last")
@@ -153,24 +153,24 @@ def _make_filter_gradient(**more: Any) -> Graph:
 
 
 def _make_split_k_filter_gradient(kind: DataType) -> Graph:
-    """Return the gradient of a filter that sums 96 terms; a config of engine 47 sums 64 of them first."""
+    """Return a filter gradient that sums 96 terms per element; a config of engine 47 sums 64 of them first."""
     return _make_convolution_or_gradient(
         "filter", (4, 8, 10, 14), (32, 8, 3, 3), kind=kind, stride=(2, 3), padding=(2, 0)
     )
 
 
 def _make_data_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
-    """Return the data gradient of a convolution with a stride of 2, and an operand added to it."""
+    """Return the data gradient of a convolution with a stride of 2, plus an operand."""
     return _make_convolution_or_gradient("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
 
 
 def _make_filter_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
-    """Return the gradient of a filter of eight channels and 16 outputs, and an operand added to it."""
+    """Return the gradient of a filter with eight channels and 16 outputs, plus an operand."""
     return _make_convolution_or_gradient("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
 
 
 def _make_convolution_of_normed_image(*modes: PointwiseMode) -> Graph:
-    """Return the sum of a convolution of a normed image and the same image after elementwise operations."""
+    """Return the sum of all elements of a convolution of a normed image, after elementwise operations on its result."""
     g, dims = GraphBuilder("normed", io_type=DataType.HALF), (2, 32, 8, 8)
     x = g.tensor("x", dims, strides="channels_last")
     of_image: dict[str, Any] = {"strides": channels_last(dims)}

@@ -1,4 +1,4 @@
-"""`Examples`: graphs that have one known issue, graphs that do not, and the functions that build them."""
+"""Example graphs of a known issue (with it, without it, and fixed), and the function that builds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim"
 
 
 class Reproduction(NamedTuple):
-    """Attention that has an issue: options on top of ``BASE_OPTIONS``, and arguments of the function that builds it."""
+    """An attention graph with a known issue: options added to ``BASE_OPTIONS``, and arguments of its builder."""
 
     backward: bool
     options: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Examples:
 
 
 def make_example_graph(made: Reproduction | GraphMaker | None, version: VersionTuple | None = None) -> Graph:
-    """Return the graph of an example, in the form for `version` if the example does not name one."""
+    """Build the graph of an example, for the cuDNN version that it names, or else for `version`."""
     assert made is not None
     if not isinstance(made, Reproduction):
         return made()

@@ -75,7 +75,7 @@ def _make_block_scaled_matmul(*, factor: bool = False, size: int = 256) -> Graph
 
 
 def _make_matmul_with_relu(**numbers: float) -> Graph:
-    """Return a matmul and a ReLU, with a clip, with a slope, or with neither."""
+    """Return a matmul followed by a ReLU, which may have a clip or a slope."""
     g = GraphBuilder("leaky", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
@@ -96,7 +96,7 @@ def _make_matmul_with_output_type(
 
 
 def _make_maximum_of_squared_matmul(*, copied: bool) -> Graph:
-    """Return the maximum of a column and the square of a matmul, which optionally reads a copy of one factor."""
+    """Return max(z * z, column) for a matmul z; if `copied`, one factor is an identity copy of z."""
     g = GraphBuilder("squared", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     square = g.pointwise(PointwiseMode.MUL, g.pointwise(PointwiseMode.IDENTITY, z) if copied else z, z)
@@ -105,7 +105,7 @@ def _make_maximum_of_squared_matmul(*, copied: bool) -> Graph:
 
 
 def _make_thin_matmul_with_selection(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
-    """Return the product of a few rows and a matrix, a selection from it and another by a mask, and ReLUs after it."""
+    """Return a matmul with few rows, then a selection by a mask between it and another tensor, then ReLUs."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
     if select:

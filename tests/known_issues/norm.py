@@ -45,7 +45,7 @@ def _make_rms_norm(*, quantized: bool) -> Graph:
 
 
 def _make_batch_norm_with_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
-    """Return a ReLU of the sum of a batch norm in training, of images of a data type, and an operand of float16."""
+    """Return ReLU(batch norm in training + float16 operand), for images of the given data type."""
     g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
     x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
     scale, bias = (g.tensor(name, per, DataType.FLOAT, strides="channels_last") for name in ("scale", "bias"))
@@ -57,7 +57,7 @@ def _make_batch_norm_with_sum(operand: tuple[int, ...], kind: DataType = DataTyp
 
 
 def _make_layer_norm_with_operation(mode: PointwiseMode) -> Graph:
-    """Return a layer norm, and an elementwise operation on it and a tensor in memory."""
+    """Return a layer norm, then an elementwise operation on its result and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
     dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
@@ -70,7 +70,7 @@ def _make_layer_norm_with_operation(mode: PointwiseMode) -> Graph:
 
 
 def _make_layer_norm_with_sum(operand: tuple[int, ...] | None) -> Graph:
-    """Return a layer norm, and a sum with an operand or a ReLU after it."""
+    """Return a layer norm, then its sum with an operand, or a ReLU if there is no operand."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
@@ -82,7 +82,7 @@ def _make_layer_norm_with_sum(operand: tuple[int, ...] | None) -> Graph:
 
 
 def _make_layer_norm_added_to_itself(*, twice: bool) -> Graph:
-    """Return a layer norm, and its sum with itself or another tensor."""
+    """Return a layer norm, then the sum of its result and itself (`twice`) or another tensor."""
     g = GraphBuilder("doubled", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y

@@ -1,4 +1,4 @@
-"""Examples of known issues of signals and concatenation."""
+"""Examples of known issues of matmuls with signals, and of concatenation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _make_matmul_with_signal(*, wanted: bool) -> Graph:
 
 
 def _make_concatenated_convolution(*, existing_first: bool) -> Graph:
-    """Return a convolution with its result concatenated in place with an existing tensor."""
+    """Return a convolution and the in-place concatenation of its result with an existing tensor."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")

@@ -111,7 +111,7 @@ def close_one(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[D
 
 
 class ForeignHandle:
-    """An object that looks like a handle."""
+    """An object with the attributes of a handle that is not one."""
 
     pointer = 4096
     owner = 4096

@@ -52,7 +52,7 @@ def test_there_are_at_least_sixteen_different_graphs() -> None:
 
 @pytest.fixture(scope="module")
 def single_thread_answers() -> list[dict[str, Any]]:
-    """Return the answers of one thread."""
+    """Return the verdicts on all graphs, judged by one thread."""
     return [judge_as_dict(*question) for question in QUESTIONS]
 
 

@@ -26,7 +26,7 @@ _MIN_REFUSED_SHARE = 0.8  # share of refused graphs, at least
 
 
 def make_random_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
-    """Return queries of random graphs; four in five are refused, and `built` of them build plans."""
+    """Return queries of random graphs: four in five are refused, and the share `built` of them also builds plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: make_random_graphs(rng, version) for version in VERSIONS}
     found: list[Query] = []
@@ -45,7 +45,7 @@ def make_random_queries(count: int, seed: int, built: float = 0.2) -> list[Query
 
 
 def explain_in_parallel(queries: Sequence[Query], processes: int) -> list[Verdict]:
-    """Return the verdicts of this many parallel processes."""
+    """Return the verdict on each query, judged by this many processes in parallel."""
     with Judge(limit_s=QUERY_LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
         return list(pool.map(judge.run_query, queries))
 

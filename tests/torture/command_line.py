@@ -1,4 +1,4 @@
-"""The command line as processes: random bad arguments and files, Ctrl-C at random times, and no processes left."""
+"""Command lines in child processes: random bad arguments and files, Ctrl-C at random times, no processes left over."""
 
 from __future__ import annotations
 

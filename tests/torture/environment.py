@@ -221,7 +221,7 @@ class ChangingEnvironment:
             self._install_patch_version(patch, self.chance.choice(SOURCE_VERSIONS))
 
     def change_file_times(self) -> None:
-        """Set the times of files: target files, stored answers, and libraries without a recorded time."""
+        """Change the times of random files: target files, stored answers, and libraries without a recorded time."""
         files = [*self.targets, *(self.folder / "own").iterdir(), *self.kept.glob("*.answer")]
         for file in self.chance.sample(files, min(5, len(files))):
             moment = self.chance.choice((0, 10**9, 4 * 10**9))

@@ -240,7 +240,7 @@ MakeDamagedFile = Callable[[random.Random], bytes]
 def _damaged_json_maker(
     data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None
 ) -> MakeDamagedFile:
-    """Return a function that makes files of plain data, with parts of the data and then of the text replaced."""
+    """Return a function that makes a damaged JSON or TOML file: parts of its data, then of its text, are replaced."""
 
     def make_damaged(rng: random.Random) -> bytes:
         value = data(rng)
@@ -261,7 +261,7 @@ def _make_damaged_log(rng: random.Random) -> bytes:
 
 
 def _damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
-    """Return a function that makes files of bytes, with some changed, removed or inserted."""
+    """Return a function that makes a damaged binary file: some bytes are changed, removed or inserted."""
 
     def make_damaged(rng: random.Random) -> bytes:
         made = bytearray(data(rng))

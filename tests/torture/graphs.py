@@ -1,4 +1,4 @@
-"""Graphs of every kind of operation, judged: a verdict for each, whatever cuDNN or one of our rules does.
+"""Random graphs of every kind of operation: each gets a verdict, even if cuDNN or one of our rules fails.
 
 A round judges some forty graphs on described targets with one cuDNN version. The results without
 cuDNN (lint, known issues, changes) are also computed in this process.
@@ -104,7 +104,7 @@ def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> C
 
 
 def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter[str]:
-    """Judge the same query in two processes."""
+    """Check that two processes give the same verdict on a query."""
     first, second = judge.run_query(question), other.run_query(question)
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
         return Counter({"crashes of one process of two": 1})
@@ -118,7 +118,7 @@ def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter
 
 
 def _check_remedies(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
-    """Search for remedies, and write a page."""
+    """Check that the remedies of a graph can be found, written as JSON and shown as HTML pages."""
     remedies = whatif(graph, "sm90", version=version)
     for remedy in remedies:
         json.dumps(remedy.to_dict())

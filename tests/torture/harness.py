@@ -36,7 +36,7 @@ class Report:
     failures: dict[int, str] = field(default_factory=dict)  # seed -> broken promise
 
     def report_lines(self) -> Iterator[str]:
-        """Yield the report as text."""
+        """Yield the lines of the report: counts, and each failure with the command that repeats it."""
         yield f"{self.area}: {self.rounds} rounds, {len(self.failures)} failed"
         yield from (f"  {count:>12,}  {what}" for what, count in sorted(self.counts.items()))
         for seed, what in self.failures.items():
@@ -57,7 +57,7 @@ def run_round(area: str, seed: int) -> Counter[str]:
 
 
 def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
-    """Run rounds until the seeds or the time (of ``time.monotonic``) are over; any exception is a failure."""
+    """Run rounds until all seeds are used or ``time.monotonic()`` exceeds `until`; any exception is a failure."""
     report = Report(area)
     for seed in seeds:
         try:

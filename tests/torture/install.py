@@ -53,7 +53,7 @@ _fork_context = multiprocessing.get_context("fork")
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Run one round: forged wheels, damaged files, killed unpacking; in every fourth, killed whole installs."""
+    """Run one round: forged wheels, damaged files, killed unpacking; every fourth round also kills whole installs."""
     chance = random.Random(seed)
     counts = check_forged_wheels(chance, folder / "forged")
     counts += check_damaged_installations(chance, folder / "damaged")
@@ -79,7 +79,7 @@ def _list_store_names(root: Path) -> set[str]:
 
 
 def _add_file_to_wheel(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
-    """Add a file to a wheel, with a line for it in RECORD: only the hash in the index is not forged."""
+    """Add a file and its RECORD line to a wheel: only the hash in the package index still reveals the forgery."""
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
@@ -269,7 +269,7 @@ _INVALID_RECORDS = (
 
 
 def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that a full check finds each kind of damage, the next use all but one, and that an install repairs it."""
+    """Check that a full check finds all kinds of damage, the next use all but one, and that an install repairs each."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"

@@ -28,7 +28,7 @@ UNANSWERED_CODES = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
 
 class Interruption(BaseException):
-    """An exception that no handler of Exception catches."""
+    """An exception that ``except Exception`` does not catch."""
 
 
 INTERRUPTIONS: tuple[type[BaseException], ...] = (
@@ -74,7 +74,7 @@ def _summarize_verdict(verdict: Verdict) -> VerdictSummary:
 
 
 class _JudgeRound:
-    """The steps of one seed on one judge."""
+    """The random steps of one round on one judge."""
 
     def __init__(self, chance: random.Random, one: Judge) -> None:
         self.chance = chance
@@ -100,7 +100,7 @@ class _JudgeRound:
         return question, run_query(question)
 
     def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer with the expected one; unless `whole`, it may be missing."""
+        """Compare an answer with the expected one; without `whole`, the query may also remain unjudged."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
@@ -193,7 +193,7 @@ class _JudgeRound:
         self.counts["right answers"] += 1
 
     def fork_during_query(self) -> None:
-        """Fork in a signal handler during a query: the parent gets the right answer, the child that or none."""
+        """Fork in a signal handler during a query: the parent gets the right answer, the child the same or none."""
         children = []
         parent = os.getpid()
 

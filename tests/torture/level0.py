@@ -1,4 +1,4 @@
-"""Level-0 calls with hostile values in a child with one of the installed cuDNNs; in every fourth round in threads."""
+"""Hostile calls of the C API (level 0) in a child process with an installed cuDNN; every fourth round uses threads."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _fork_context = multiprocessing.get_context("fork")
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Run one round: damage entries, kill writers at the size limit, fill a disk; in every tenth with real plans."""
+    """Run one round: damage entries, kill writers at the size limit, fill a disk; every tenth uses real plans too."""
     chance = random.Random(seed)
     counts = damage_entries(chance, folder / "damage")
     with _mount_small_disk(folder / "stampede", 4 * CACHE_LIMIT_BYTES) as (place, kind):
@@ -49,7 +49,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 
 
 def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record with a checkable text: it has the stated length and only characters of the key."""
+    """Return a record with a text that can be checked: it has the stated length and repeats the end of the key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -251,7 +251,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
 
 
 def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
-    """Record the largest total size of the cache, read from the file system if the cache has its own."""
+    """Record the largest total size of the cache, as its file system reports it if the cache has its own."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:

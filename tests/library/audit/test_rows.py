@@ -19,7 +19,7 @@ SEEDS = range(40)
 
 
 class AttentionProblem:
-    """A random attention problem with its tensors and right results."""
+    """A random attention problem with its tensors and correct results."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)

@@ -63,7 +63,7 @@ def test_the_20_benchmark_shapes_cover_the_options() -> None:
 def test_the_fresh_process_benchmark_builds_the_small_problem(
     h100_target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the sizes as literal numbers, so that no module of ours is imported before its clock starts."""
+    """The benchmark states its sizes as numbers, so that it imports no module of ours before its clock starts."""
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
@@ -248,7 +248,7 @@ def test_times_of_different_plans_are_not_compared() -> None:
 
 
 def test_significant_time_differences_are_defined_as_in_tuning() -> None:
-    """The difference must exceed two percent and both spreads; the quartiles of each differ by a percent."""
+    """A difference is significant if it exceeds two percent and the spread of each measurement."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
         made = benchmark_record()

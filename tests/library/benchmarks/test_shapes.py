@@ -191,7 +191,7 @@ def test_the_model_is_accepted_by_comparison_with_torch_flash() -> None:
 
 
 def test_a_provider_stopped_by_its_time_limit_is_not_compared_further() -> None:
-    """A first epoch that was stopped is not a measurement; that of torch's cuDNN took at least its time limit."""
+    """A stopped first epoch has no measured time; for torch's cuDNN, its time limit is a lower bound."""
     made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
     made["makers"] |= {
         "ours, adaptive": training_record(9.0, 1.0, [5.0, 4.0]),

@@ -274,7 +274,7 @@ def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.
 
 
 def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch warns of each reason before it raises an error; here a substitute for torch does, without a GPU."""
+    """torch warns of each reason before it raises an error; a substitute for torch does so here, without a GPU."""
 
     class Tensor:
         def detach(self) -> Tensor:

@@ -209,7 +209,7 @@ def test_only_python_files_are_run_as_programs(module: str, bad_files_folder: Pa
 
 
 def run_in_shell(*arguments: str, shell: str = '"$@"', **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a shell, as its argument ``$@``."""
+    """Run a shell script with the command line of ``cudnn_backend_py`` as its ``$@``."""
     whole = ["bash", "-c", shell, "bash", sys.executable, "-m", "cudnn_backend_py", *arguments]
     return subprocess.run(
         whole, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120

@@ -59,7 +59,7 @@ def matmul_file(tmp_path: Path) -> Path:
 
 
 def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs alone would need 8 GB, the scores 1 TB."""
+    """The inputs alone would need 8 GB, and the attention scores 1 TB."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
     for name in ("make_inputs", "load_arrays", "compute_expected_outputs"):
         monkeypatch.setattr(trial_module, name, None)
@@ -95,7 +95,7 @@ def test_run_for_a_described_gpu_shows_the_planned_runs(matmul_file: Path) -> No
 
 
 def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
-    """The graph is not fixed first, and its state is "refused", not "failed"."""
+    """The graph is run as it is, and its state is "refused", not "failed"."""
     data = graph_to_json(TYPICAL_GRAPHS["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:

@@ -97,12 +97,12 @@ def work_in_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def count_letters(text: str) -> Counter[str]:
-    """Count each letter of a text without whitespace, as help wraps long words; escaped colons are restored."""
+    """Count the letters of a text, ignoring whitespace, because help wraps long words; unescape colons first."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 
 def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
-    """Check that output and exit code do not depend on the width, nor on a terminal."""
+    """Check that output and exit code are the same at every width, in a terminal and in a pipe."""
     call_once: CommandOutput = run_command_at_width(call, None, terminal=False)  # caches between runs are filled now
     expected = run_command_at_width(call, None, terminal=False)
     assert expected.code == call_once.code

@@ -37,7 +37,7 @@ def make_undescribed_gpu(sm: int) -> Profile:
 
 @pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
 def test_before_volta_convolutions_are_supported_and_matmuls_are_not(target: str) -> None:
-    """The control graph, a float16 matmul, is refused there; this is not an environment problem."""
+    """These GPUs refuse the usual control graph, a float16 matmul; this is not an environment problem."""
     for whole in (False, True):
         verdict = explain(make_convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED

@@ -144,7 +144,7 @@ LogsAndVerdicts = Mapping[str, Mapping[str, Any]]
 
 
 def build_our_graph(key: str) -> Graph:
-    """Return the graph of our builder for a listing."""
+    """Build our graph for the attention options of one listed graph of cudnn-frontend."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
         "implementation": "composite",
@@ -155,14 +155,14 @@ def build_our_graph(key: str) -> Graph:
 
 
 def make_expected_listing(key: str) -> Listing:
-    """Return the listing that our graph must equal."""
+    """Return the listed graph of cudnn-frontend, with the deliberate differences of our graph applied."""
     return (
         LISTINGS[key].replace_text(*DELIBERATE_DIFFERENCES[key][1]) if key in DELIBERATE_DIFFERENCES else LISTINGS[key]
     )
 
 
 def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return both graphs of each listing of a cuDNN version, and the names of those that need a verdict."""
+    """Return cudnn-frontend's and our graph for each listing of a version, and the names of those to judge."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE_DIFFERENCES]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {
         f"ours {key}": build_our_graph(key) for key in keys
@@ -198,7 +198,7 @@ def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str
 def test_our_graph_equals_the_listing_of_cudnn_frontend(
     key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
-    """DELIBERATE states the only allowed changes of a listing."""
+    """Only the differences stated in ``DELIBERATE_DIFFERENCES`` are allowed."""
     assert (
         find_difference(make_expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"])
         is None
@@ -219,7 +219,7 @@ def test_graphs_that_differ_from_cudnn_frontend_keep_its_engine_configs(
 
 
 def test_scratch_tensors_of_ragged_gradients_have_the_same_ragged_offsets() -> None:
-    """The listings show only that these tensors are ragged, not their offsets."""
+    """The listings of cudnn-frontend's graphs show only that these tensors are ragged, not their offsets."""
     graph = build_our_graph("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None

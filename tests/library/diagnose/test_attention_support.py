@@ -35,7 +35,7 @@ OPTIONS_WITHOUT_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
 def make_random_rows(version: str) -> list[str]:
-    """Return random rows, different for each version; the first row is the one that crashes some versions."""
+    """Return random rows of a version's support table, after the row that crashes some versions."""
     chosen = random.Random(version).sample([name for name in ATTENTION_ROWS if name != CRASHING_ROW], SAMPLE_SIZE)
     return [CRASHING_ROW, *chosen]
 

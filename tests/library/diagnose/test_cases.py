@@ -46,7 +46,7 @@ JudgeFunction = Callable[[str], Verdict]
 
 @pytest.fixture(scope="module")
 def judge_case_once(shared_judge: Judge) -> JudgeFunction:
-    """Return a function that judges the case of a name once."""
+    """Return a function that judges the case with a given name, and keeps its verdict."""
     cases = {case.name: case for case in CASES}
 
     @cache
@@ -60,7 +60,7 @@ def judge_case_once(shared_judge: Judge) -> JudgeFunction:
 
 
 def _get_message_text(verdict: Verdict, where: MessageSource) -> str:
-    """Return cuDNN's messages, how its process ended, or this package's headline."""
+    """Return the texts that may contain the reported message: cuDNN's messages and stages, or our headline."""
     if where == "our headline":
         return verdict.cause.headline if verdict.cause else ""
     of_each = slice(1) if where == "innermost reason" else slice(None)

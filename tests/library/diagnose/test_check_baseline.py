@@ -1,4 +1,4 @@
-"""A baseline of verdicts is written, kept and broken with the real cuDNN."""
+"""A baseline of expected verdicts is written, and compared with equal and changed verdicts of the real cuDNN."""
 
 from __future__ import annotations
 

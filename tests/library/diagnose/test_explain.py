@@ -429,7 +429,7 @@ def test_booleans_in_memory_give_a_remark_and_not_a_known_issue(target: str) -> 
 
 
 def test_select_and_explain_report_the_same_refused_engine_configs() -> None:
-    """Both use one type for a candidate engine config, its source and the reason for its refusal."""
+    """Both functions return the same type for an engine config, its source and the reason for its refusal."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     question = OperationGraph(graph, open_target("h100"))
     verdict = explain(question.graph, question.target, mode="A")

@@ -1,4 +1,4 @@
-"""Changes that rewrite a graph in another form: cuDNN refuses the first form and supports the other."""
+"""Changes that rewrite a graph as an equivalent one: cuDNN refuses the first graph and supports the second."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.torture.judge import find_expected_answers, make_random_queries
 
 
 def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
-    """Return graph, architecture and outcome of the answer to each query."""
+    """Run the queries, and return graph name, architecture and outcome of each verdict."""
     assert callable(run_query)
     found = [run_query(question) for question in queries]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]

@@ -179,7 +179,7 @@ def test_the_newest_cudnn_reports_the_removed_pattern(pattern: str) -> None:
 
 
 def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
-    """cuDNN gives the same reason for any graph of as many matmuls; only F16x16 shows the removed pattern."""
+    """cuDNN gives the same reason for any graph of four matmuls; only F16x16 reordering shows the removed pattern."""
     text = json.dumps(graph_to_json(make_graph("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
@@ -206,7 +206,7 @@ def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> No
 
 
 def make_graph_with_selected_mask() -> Graph:
-    """Return the forward graph with a selecting mask, which the builder does not offer."""
+    """Return the forward graph with a mask applied by BINARY_SELECT, which the builder does not offer."""
     from cudnn_backend_py import GraphBuilder, PointwiseMode
     from cudnn_backend_py.generated.enums import ReduceTensorOp
 
@@ -224,7 +224,7 @@ def make_graph_with_selected_mask() -> Graph:
 
 
 def make_graph_with_stored_s() -> Graph:
-    """Return two matmuls with S in memory, which the builder does not offer."""
+    """Return two matmuls that store the intermediate S in memory, which the builder does not offer."""
     graph = make_graph("forward", FORWARD_CASES["two matmuls"])
     first, second = graph.ops
     s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
@@ -233,7 +233,7 @@ def make_graph_with_stored_s() -> Graph:
 
 
 def make_graph_with_sbhd_tensors() -> Graph:
-    """Return the forward graph with s, b, h, d tensors and a batch of two, which the builder refuses."""
+    """Return the forward graph with [s, b, h, d] tensors and a batch of two, which the builder refuses."""
     graph = make_graph("forward", FORWARD_CASES["two matmuls"])
     text = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
     strides = dict.fromkeys("qvo", (256, 64, 512, 1)) | {"k": (256, 64, 1, 512)}
@@ -246,7 +246,7 @@ def make_graph_with_sbhd_tensors() -> Graph:
 
 
 def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
-    """So the builder offers no selecting mask, no S without softmax, and no s, b, h, d tensors of a batch of two."""
+    """Therefore the builder offers no BINARY_SELECT mask, no S without softmax, and no [s, b, h, d] batch of two."""
     graphs = "t.make_graph_with_selected_mask(), t.make_graph_with_stored_s(), t.make_graph_with_sbhd_tensors()"
     program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
     selected, stored, first = evaluate_with_9_19(program)
@@ -302,7 +302,7 @@ def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
 
 
 def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
-    """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
+    """S is given as the kernels store it: the softmax, negated where dropout removed a probability."""
     p = dataclasses.replace(TINY_PROBLEM, causal=False, bias=None, dbias=False, dropout_mask=True)
     keep, factor = (make_random_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)

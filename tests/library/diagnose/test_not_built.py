@@ -1,4 +1,4 @@
-"""A verdict does not promise plans that cannot be built: where builds are known or likely to fail, plans are built."""
+"""A verdict does not promise plans that cannot be built: it builds them if a failure is known or likely."""
 
 from __future__ import annotations
 

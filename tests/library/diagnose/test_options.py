@@ -1,4 +1,4 @@
-"""Refused attention options, alone, in pairs or from a size on, compared with judging every subset of options."""
+"""Reports of refused attention options (one, a pair, or a size limit), compared with judging every subset."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def build_graph(direction: str, options: Sequence[str], form: str) -> Graph:
 
 
 def is_problem_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
-    """Return cuDNN's answer; None if there is no such graph."""
+    """Return whether cuDNN supports the attention problem; None if the builder refuses it."""
     try:
         graph = build_graph(direction, options, form)
     except GraphError:

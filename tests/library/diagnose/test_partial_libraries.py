@@ -79,7 +79,7 @@ def partial_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def judge_with_partial_library_only(partial_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let child processes judge with the partial library."""
+    """Make child processes judge with the partial library."""
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial_library))
 
 
@@ -308,7 +308,7 @@ def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_w
 
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a graph file next to a version store with one JIT wheel; pip finds a full wheel of a few bytes."""
+    """Return a graph file next to a version store with one JIT wheel; pip finds a fake full wheel of a few bytes."""
     installed = find_installed(OLDER_VERSION, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"

@@ -264,7 +264,7 @@ def test_check_detects_a_changed_environment_variable(tmp_path: Path) -> None:
 
 
 def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path, tmp_path: Path) -> None:
-    """A link changes the time of the file's status; its content was read by an earlier process."""
+    """A hard link changes only the file's status time (ctime); the content is the one that an earlier process read."""
     library = (
         link_installed_version(OLDER_VERSION, separate_version_store, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
     )

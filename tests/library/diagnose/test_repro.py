@@ -50,7 +50,7 @@ def make_backward_graph() -> Graph:
 
 
 def unpack_archive(archive: Path) -> Path:
-    """Unpack an archive next to it and return its only folder."""
+    """Unpack an archive into the folder that contains it, and return the unpacked folder."""
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
     (folder,) = (path for path in archive.parent.iterdir() if path.is_dir())
@@ -58,7 +58,7 @@ def unpack_archive(archive: Path) -> Path:
 
 
 def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
-    """Compile the C++ program with its Makefile and a cuDNN, and return cuDNN's folder."""
+    """Compile the C++ program with its Makefile for a cuDNN version, and return the folder of that cuDNN."""
     installed = None if version is None else find_installed(version)
     cudnn = Path(library().path if installed is None else installed.library).parents[1]
     command = ["make", f"CUDNN={cudnn}", "CXXFLAGS=-O0 -Wall -Wextra -Werror", *settings, "reproduce"]
@@ -155,7 +155,7 @@ def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> 
 
 
 def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:
-    """With 9.19, no graph has an engine without libcuda.so.1, and only the control graph distinguishes that."""
+    """Without libcuda.so.1, cuDNN 9.19 refuses every graph; only the refused control graph reveals the problem."""
     cudnn = compile_cpp(refused_archive, OLDER_VERSION, "-B")
     assert run_cpp(refused_archive, cudnn).returncode == 1
     if library().driver.kind != "real":
@@ -173,7 +173,7 @@ def test_the_cpp_program_can_be_built_for_the_gpu(refused_archive: Path) -> None
 
 
 def test_the_same_query_gives_the_same_archive_bytes(tmp_path: Path) -> None:
-    """This excludes cuDNN's output in its log, which another test checks."""
+    """The files are made up: another test checks cuDNN's log."""
     files = {"b.txt": "b" * 1000, "a/c.txt": "\u00e4"}
     for suffix in (".tar.gz", ".zip"):
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"

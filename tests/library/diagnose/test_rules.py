@@ -212,7 +212,7 @@ def test_an_operation_that_needs_a_matmul_is_reported() -> None:
 
 
 def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
-    """The other engines' reason would mislead: they require a matmul to fuse with, and this operation is one."""
+    """The other engines' reason would mislead: it requires a matmul in the graph, and this operation is one."""
     verdict = explain(OPERATION_GRAPHS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -345,7 +345,7 @@ def test_no_process_is_forked_with_threads() -> None:
 
 
 def find_cause_of_refused_softcap() -> Cause | None:
-    """Return the cause of a refused graph that crashes cuDNN 9.28 without ``sub``."""
+    """Return the cause of a refused soft-cap graph; cuDNN 9.28 crashes on its variation without ``sub``."""
     with use_target("sm80") as target:
         graph = make_backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")

@@ -1,4 +1,4 @@
-"""Support of shape-shape-class plans by cuDNN version and architecture, judged by the real library without a GPU."""
+"""Support of class plans (one plan for many shapes) by cuDNN version and architecture, judged without a GPU."""
 
 from __future__ import annotations
 

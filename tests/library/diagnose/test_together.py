@@ -1,4 +1,4 @@
-"""Causes of refused graphs other than attention, found by comparing neighbouring sizes, types, operations and targets.
+"""Causes of refused graphs other than attention, found by judging changed sizes, types, operations and targets.
 
 The values needed are found here by brute force, and every printed remedy is judged.
 """
@@ -128,7 +128,7 @@ def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
 def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, target: str) -> None:
-    """Some variations crash cuDNN for sm_100; the other variations are used."""
+    """On sm_100, some variations of the graph crash cuDNN; the cause is found from the others."""
     graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = judge_headline(shared_judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said

@@ -50,7 +50,7 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
 
 
 def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> None:
-    """Judge again with both versions, without the tested code: verdict, configs, and instructions of every kernel."""
+    """Compare verdicts, configs and kernel instructions of both versions again, independently of the tested code."""
     graphs = {family: make_random_graph(1, family, version=(9, 14, 0)) for family in GRAPH_FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST_VERSION, OLDER_VERSION, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -65,7 +65,7 @@ def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> 
 
 
 def test_kernel_code_equals_that_of_a_fresh_process() -> None:
-    """NVRTC 12.9 and that of cuDNN 9.28 compile a second kernel differently after a first one."""
+    """NVRTC 12.9 and the NVRTC of cuDNN 9.28 compile a kernel differently if they compiled another one before."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER_VERSION, "default", progress=False, workers=1)
@@ -90,7 +90,7 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
 
 
 def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: Path) -> None:
-    """Either the first query is the last that is started, or no query is."""
+    """The results are reported after each query, and a time limit of 0 starts no query."""
     graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
     progress: list[tuple[int, tuple[str, ...]]] = []
     found = compare_versions(

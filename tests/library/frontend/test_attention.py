@@ -100,7 +100,7 @@ def test_a_score_modifier_is_planned_in_both_implementations(
 
 
 def test_a_score_modifier_reads_tensors_of_the_outer_graph(target_h100: None) -> None:
-    """Uids in the modifier count from 1, so that some equal uids of the outer graph."""
+    """Uids in the modifier's graph start at 1, so some of them equal uids of the outer graph."""
     for count in range(8):
         g = new_graph()
         q, k, v = make_qkv(g)
@@ -171,7 +171,7 @@ def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(target_h100: 
 
 
 def test_workspace_of_the_backward_pass_equals_that_of_cudnn_frontend(target_h100: None) -> None:
-    """cudnn-frontend needs this workspace for b 2, h 6, s 384 and 512, d 64 and 128, in both measured versions."""
+    """The expected size was measured with cudnn-frontend: b 2, h 6, s 384 and 512, d 64 and 128, two cuDNN versions."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
     q, k, v, o, d_o = (

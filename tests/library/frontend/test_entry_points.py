@@ -247,7 +247,7 @@ def test_kernel_operations_of_cudnn_frontend_are_refused_by_name(name: str) -> N
 
 
 def test_every_error_of_the_frontend_shows_its_fix() -> None:
-    """Every exception that the frontend's source gives a fix has the fix in its text."""
+    """Every exception that the frontend creates with a ``fix`` argument shows the fix in its text."""
     raised: dict[str, str] = {}
     for path in FRONTEND_FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -258,7 +258,7 @@ def test_every_error_of_the_frontend_shows_its_fix() -> None:
 
 
 def _has_fix_in_text(name: str) -> bool:
-    """Return whether a callable of that name raises or returns an exception with all parts in its text."""
+    """Return whether the exception class, or the function that returns an exception, shows every part in its text."""
     if name in ERRORS_WITH_FIX_ELSEWHERE:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)

@@ -122,7 +122,7 @@ def add_prefill(g: cudnn.pygraph) -> None:
 
 
 def add_prefill_with_running_sums(g: cudnn.pygraph) -> None:
-    """Running sums of the sequence lengths are also, times a multiplier, the ragged offsets."""
+    """Add prefill attention; the ragged offsets are the running sums of the lengths times a multiplier."""
     q, k, v = (_add_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
         item.set_ragged_offset(_add_int32_tensor(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
@@ -138,7 +138,7 @@ def add_paged_prefill(g: cudnn.pygraph) -> None:
 
 
 def add_paged_prefill_with_running_sums(g: cudnn.pygraph) -> None:
-    """Queries have running sums of their lengths, keys and values have lengths."""
+    """Add paged prefill with running sums of the query lengths, and plain lengths of keys and values."""
     q = (
         _add_packed_tokens(g, 1, 8, 128)
         .set_ragged_offset(_add_int32_tensor(g, 50, 5))

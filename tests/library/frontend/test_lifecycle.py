@@ -419,7 +419,7 @@ def test_a_graph_is_freed_with_its_last_reference(make: Callable[[], cudnn.pygra
 
 
 def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
-    """The change affects no operation in cuDNN, and another graph may use the tensor."""
+    """The change affects no operation of the built graph, and another graph may use the tensor."""
     g = _build_graph(make_matmul)
     before = g.serialize()
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
@@ -665,7 +665,7 @@ def test_a_serialized_graph_is_read_back_and_corruption_is_detected() -> None:
 
 
 def test_serialized_graphs_of_earlier_versions_are_read() -> None:
-    """They have all parts of the plan except the target's name."""
+    """Graphs of earlier versions have all parts of the plan except the target's name."""
     g, _ = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     now = read_ubjson(g.serialize(as_bytes=True))
@@ -725,7 +725,7 @@ def test_variant_packs_are_checked_before_cudnn_is_called() -> None:
 
 
 def make_null_handle(device: int = 0) -> Handle:
-    """Return an invalid handle: cuDNN itself refuses it, with a status."""
+    """Return a handle with a null pointer: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
     handle._owner = _NativeOwner(HandlePointer(), library().get_destructor_type("cudnnDestroy"))
@@ -753,7 +753,7 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
 
 
 def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
-    """On a GPU, C makes all calls after the first successful launch; the test enables this itself."""
+    """On a GPU, compiled C takes over after the first successful launch; without one, the test enables it."""
     g, full = build_graph_and_pack()
     runner, handle = g._current, make_null_handle()
     assert runner is not None

@@ -368,7 +368,7 @@ FIELDS_NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
 def _build_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
-    """Build a case with all results as outputs, statistics in float32; return it and cuDNN's log of its graph."""
+    """Build a case with all results as outputs, float32 if unset; return it and the graph in cuDNN's log."""
     m = GraphMaker()
     made = OPERATION_CASES[case](m)
     first, *more = made if isinstance(made, list) else [made]
@@ -409,7 +409,7 @@ def _shorten_tensor(record: Mapping[str, Any]) -> str:
 
 
 def _parse_expected(text: str) -> list[list[str]]:
-    """Return the expected fields of each operation: it starts in column eight, its further lines are indented more."""
+    """Parse the expected fields of each operation: an operation starts in column 8, its next lines are indented."""
     operations: list[list[str]] = []
     for line in text.splitlines():
         if line.strip():

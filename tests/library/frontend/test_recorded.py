@@ -224,7 +224,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     ],
 )
 def test_uids_of_a_built_graph_stay(take: Callable[[GraphMaker, Any], Any]) -> None:
-    """A refused uid stays with its tensor, which would otherwise have no buffer."""
+    """A refused change leaves each uid with its tensor, which would otherwise have no buffer."""
     m = GraphMaker(cudnn)
     x = m.add_tensor(2, 8, 16, name="x")
     result = m.graph.relu(x).set_output(True)

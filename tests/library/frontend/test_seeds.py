@@ -1,4 +1,4 @@
-"""Unchanged cells of the notebooks build their graphs for described GPUs, and stop at the execution."""
+"""Unchanged notebook cells build their graphs for described GPUs, and stop at the execution."""
 
 from __future__ import annotations
 

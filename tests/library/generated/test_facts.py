@@ -125,7 +125,7 @@ def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], Attr
 
 
 def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
-    """Below the minimum, or above one if one is the maximum; the exceptions are counted, not hidden."""
+    """Try one element fewer than the minimum, and one more than a maximum; some attributes accept any number."""
     queries = [
         (facts, query(kind, facts, facts.types[0], count))
         for kind, facts in INPUTS

@@ -29,7 +29,7 @@ ROWS = list(attention_rows())
 
 
 def make_attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
-    """Return the graphs of every `every`-th row of the attention table, in each form of the row."""
+    """Return the graphs of one in `every` rows of the attention table, in each form of the row."""
     found = {}
     for number, name in enumerate(ROWS):
         for form in GRAPH_FORMS if number % every == 0 else ():

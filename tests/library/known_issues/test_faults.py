@@ -47,7 +47,7 @@ def query_cudnn(
 
 
 def affected_architecture(row: KnownIssue) -> int | None:
-    """Return an architecture of the known issue for which a GPU is described."""
+    """Return an affected architecture for which the package describes a GPU, or None."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
 

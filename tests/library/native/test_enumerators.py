@@ -1,4 +1,4 @@
-"""Every enumerator of every enum, with several cuDNN versions: one newer than the library never reaches it."""
+"""Every enumerator of every enum, with several cuDNN versions: newer enumerators never reach an older library."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 @pytest.fixture
 def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Return a function that makes the log callback call another function at every message with a given word."""
+    """Return a function that installs a log callback, which calls a function at every message with a given word."""
 
     def install_callback(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unnoticed

@@ -1,4 +1,4 @@
-"""The cache of variant packs by address: bounded, reused, thread-safe, without growth. No kernel is launched."""
+"""The cache of variant packs by buffer addresses: bounded, reused and thread-safe. No kernel is launched."""
 
 from __future__ import annotations
 

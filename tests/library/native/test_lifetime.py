@@ -326,7 +326,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 
 
 def test_threads_change_one_descriptor() -> None:
-    """Threads set, read, finalize and close it at the same time: only our errors are raised, and nothing leaks."""
+    """Threads set, read, finalize and close one descriptor at the same time: only our errors, and no leaks."""
     gc.collect()
     with count_descriptors() as live:
         for number in range(60):

@@ -1,4 +1,4 @@
-"""The kernel that prepares a launch, compiled for the host and run thread by thread, compared with NumPy."""
+"""The CUDA kernel that prepares a launch, compiled for the host and run thread by thread, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_unwritten_array(*shape: int, kind: Any = np.int32) -> Any:
 
 
 class PrepareLaunch:
-    """A launch of the kernel: the sequence lengths it reads and the arrays it writes."""
+    """One launch of the preparation kernel: the sequence lengths it reads and the arrays it writes."""
 
     def __init__(self, batch: int, bound: int, most: tuple[int, int], **lengths: Any) -> None:
         self.batch, self.bound, self.most, self.lengths = batch, bound, most, lengths

@@ -1,4 +1,4 @@
-"""The hash of a kernel's code includes only the data that the kernel reads: kernels of NVRTC for every architecture."""
+"""The hash of a kernel's code includes only data that the kernel reads, for NVRTC kernels of every architecture."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
 
 
 def split_tag(plan: Plan) -> set[str]:
-    """Return the set of a tag's parts, as the order of its knobs may differ."""
+    """Return the parts of a plan's tag as a set, because the order of its knobs may differ."""
     return set(plan.tag.split("_"))
 
 

@@ -266,7 +266,7 @@ def test_preloaded_libraries_are_reported() -> None:
 
 
 def build_empty_library(folder: Path, name: str) -> Path:
-    """Build a shared library with that name that has none of the expected functions."""
+    """Build a shared library of the given name without the functions that a real one has."""
     (folder / "nothing.c").write_text("int nothing;")
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, folder / "nothing.c"]
     subprocess.run(command, check=True)

@@ -1,4 +1,4 @@
-"""A campaign judges random graphs for a described GPU, interprets and counts them, and resumes after children end."""
+"""A campaign judges, interprets and counts random graphs for a described GPU, and resumes when a child process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver trace writes calls of functions found by name or through another function, each with its result."""
+"""The driver trace writes each CUDA driver call with its result, even if the function was not found by its name."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
 
 
 def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> None:
-    """Give the compiled step the addresses of these functions."""
+    """Give the compiled step the addresses of the C functions that it calls."""
     step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
 

@@ -45,7 +45,7 @@ def make_bshd_tensor(b: int, h: int, s: int, d: int) -> Tensor:
 
 
 def make_dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
-    """Return the tensors of a dense attention call by name; `make` lays each out."""
+    """Return the tensors of a dense attention call by name; `make` creates each one in its layout."""
     found = dict.fromkeys(TENSOR_NAMES)
     found |= {"q": make(batch, H, S_Q, D), "o": make(batch, H, S_Q, D)}
     found |= {name: make(batch, kv_heads, S_KV, D) for name in "kv"}

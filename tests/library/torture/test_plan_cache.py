@@ -1,4 +1,4 @@
-"""A short run of damage, kills and full disks on the plan cache."""
+"""A short run of the plan cache with damaged entries, killed writers and a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of exact remedies of random graphs; ``python -m tests.torture remedies`` is the long run."""
+"""A short check of exact remedies of random graphs; ``python -m tests.torture remedies`` is the long run."""
 
 from __future__ import annotations
 

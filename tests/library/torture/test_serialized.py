@@ -1,4 +1,4 @@
-"""A short run of damaged serialized graphs."""
+"""A short run that loads damaged serialized graphs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tools.campaign.graphs import make_random_graph
 
 
 def test_only_changed_plans_are_timed() -> None:
-    """A sum and a norm have equal code in both versions; so has a resample, but its engine has a new number."""
+    """Sum, norm and resample have equal code in both versions; only the engine number of the resample changed."""
     graphs = {
         "sum": make_random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

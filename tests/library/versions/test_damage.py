@@ -31,7 +31,7 @@ def installed_copy(tmp_path: Path) -> InstalledCudnn:
 
 
 def flip_byte(path: Path, place: int | None = None) -> None:
-    """Flip one byte and restore the times, so that only the byte differs."""
+    """Flip a bit of one byte in a file, and restore the file's times, so that only the content differs."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(status.st_size // 2 if place is None else place)

@@ -102,7 +102,7 @@ def test_calls_of_operators_are_recorded_and_backend_calls_are_listed() -> None:
 
 
 def test_different_calls_at_one_place_are_counted_separately() -> None:
-    """Use more shapes than the first lookup holds, and each difference that torch's backend selection may depend on."""
+    """Use more shapes than the first lookup table holds, and vary all that torch's backend choice may depend on."""
     given = {length: random_qkv(2, 4, length, 16) for length in range(8, 15)}
     q, k, v = given[8]
     ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(one, {}) for one in given.values()]
@@ -149,7 +149,7 @@ def test_calls_at_one_place_with_different_torch_state_are_counted_separately() 
 
 
 def test_repeatedly_defined_functions_do_not_fill_the_call_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that evaluates text gets one place for all such calls, and the lookup table of calls stays bounded."""
+    """Calls in code evaluated from strings count as one place, and the lookup table of calls stays bounded."""
     from cudnn_backend_py.why import watch as rooms
 
     monkeypatch.setattr(rooms, "MAX_GROUPS", 8)
@@ -327,7 +327,7 @@ def test_attention_in_torch_layers_is_recorded_at_the_call_of_the_program() -> N
 
 
 def test_the_encoder_fast_path_is_recorded_with_unpadded_lengths() -> None:
-    """An encoder makes nested tensors of padded sequences; nested tensors have lengths but no sizes."""
+    """An encoder turns padded sequences into nested tensors, which have one length per sequence and no common size."""
     encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, batch_first=True), 2).eval()
     x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
     padding[0, 4:] = True
