@@ -47,7 +47,7 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
 
 
 def contrast(page: Page, selector: str) -> float:
-    """Return the WCAG contrast between the first element's text and its background."""
+    """Return the WCAG ratio between the luminance of the first matching element's text and of its background."""
     return float(
         page.evaluate(
             f"""(() => {{

@@ -12,7 +12,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def _skip_if_refused() -> Generator[None, object, object]:
-    """Run a test or its fixtures, and skip it if cuDNN refuses on a GPU without measured expectations."""
+    """Run a test or its fixtures; skip it if cuDNN refuses a graph on a GPU without measured expectations."""
     try:
         return (yield)
     except NotSupported as error:
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Limit each test process to CUDNN_BACKEND_GPU_MEMORY_GB; the first of several occupies the memory above."""
+    """Limit each test process to CUDNN_BACKEND_GPU_MEMORY_GB; the first process occupies the rest of GPU memory."""
     from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, allocate_above_limit, limit_torch_memory
 
     if not os.environ.get(MEMORY_LIMIT_VARIABLE):
@@ -46,7 +46,7 @@ def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Skip a test if cuDNN refuses its fixture on this architecture, or if it needs more memory than is left."""
+    """Skip a test if cuDNN refuses a graph of its fixtures on this architecture, or if GPU memory is too small."""
     if (marker := item.get_closest_marker("gpu_bytes")) is not None:
         from tests.support.gpu_memory import find_memory_skip_reason, get_free_memory
 
@@ -57,5 +57,5 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip a test if cuDNN refuses it on this architecture."""
+    """Skip a test if cuDNN refuses one of its graphs on this architecture."""
     return (yield from _skip_if_refused())

@@ -58,13 +58,13 @@ def luminance(colour: str) -> float:
 
 
 def page_errors(page: Page) -> list[str]:
-    """Return the errors of a page, and every request outside the folder of the site."""
+    """Return the errors of a page, without requests for the site's own files; other requests count as errors."""
     own = (f"request for {SITE.as_uri()}/", "request for data:")
     return [one for one in page.errors() if not one.startswith(own)]
 
 
 def accessibility_violations(page: Page) -> list[list[str]]:
-    """Return axe-core's accessibility violations of a page: rule, places, the first of them."""
+    """Return axe-core's accessibility violations: rule, number of elements, and HTML and message of the first one."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
     page.evaluate((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
     return page.evaluate(AXE)
@@ -217,7 +217,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 
 
 def fresh_reasons() -> list[Reason]:
-    """Return reasons of the available cuDNN for graphs outside the collected table, each once."""
+    """Return distinct refusal reasons of the available cuDNN for random graphs not used for the page's table."""
     found: dict[str, Reason] = {}
     for _, verdict in judge_random_graphs(FRESH_SEED):
         found |= {make_search_key(reason.text): reason for reason in list_reasons(verdict)}

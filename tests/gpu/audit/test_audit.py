@@ -28,7 +28,7 @@ def _release_built_plans() -> Iterator[None]:
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
 @pytest.mark.filterwarnings("ignore")
 def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_path: Path) -> None:
-    """Versions with the known issue keep a case; other versions keep none."""
+    """The audit stores a case of the wrong result only on cuDNN versions that have the known issue."""
     target = open_target()
     version, own = target.library.version, target.library.version_text
     target.close()
@@ -60,7 +60,7 @@ def test_a_program_with_right_results_keeps_no_case(name: str, tmp_path: Path) -
 
 
 def test_an_audited_program_computes_the_same_results() -> None:
-    """Gradients flow through a sampled call as through other calls."""
+    """An audited attention call has the same output and gradients as a call without audit."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16).requires_grad_() for _ in range(3))
     d_o = torch.randn_like(q)
@@ -80,7 +80,7 @@ def test_an_audited_program_computes_the_same_results() -> None:
 
 
 def test_the_audit_keeps_a_case_of_an_introduced_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every element of the result 10 percent too large."""
+    """The test makes every element of torch's result 10 percent too large; cuDNN's own result is right."""
     original = torch.nn.functional.scaled_dot_product_attention
 
     def compute_attention_with_error(*args: Any, **kwargs: Any) -> Any:

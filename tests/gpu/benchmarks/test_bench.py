@@ -1,4 +1,4 @@
-"""A small run of ``python -m benchmarks run`` on a GPU: every part measures; the speed is not tested."""
+"""A small run of ``python -m benchmarks run`` on a GPU: every part records times; the speed is not tested."""
 
 from __future__ import annotations
 

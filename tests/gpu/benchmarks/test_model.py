@@ -1,4 +1,4 @@
-"""The benchmark's small model learns, is served from its cache, and reports attention that a provider lacks."""
+"""The benchmark's small language model: training, decoding with a K/V cache, attention that a library lacks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_packed_and_padded_models_start_with_the_same_weights(small_effort: Any)
 
 
 def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
-    """Compare logits after prompts and then tokens from the cache with those of the whole text at once."""
+    """Compare logits of decoding with a K/V cache, token by token, with logits of one pass over the whole text."""
     from benchmarks.model.attentions import TorchDefault
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import ServingRun
@@ -89,7 +89,7 @@ def test_an_attention_that_a_provider_lacks_is_reported(small_effort: Any) -> No
 
 
 def test_packed_tokens_are_padded_and_unpadded() -> None:
-    """Compare results and gradients of torch's cuDNN attention, with another backend as substitute."""
+    """Compare padded attention, run on the CPU instead of by cuDNN, with attention over the packed tokens."""
     from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
     class PaddedAttention(TorchCudnn):

@@ -24,7 +24,7 @@ def run_benchmark(folder: Path, name: str, *options: str) -> Any:
 
 
 def run_benchmark_until_memory_is_constant(folder: Path, name: str, *options: str) -> Any:
-    """Run a benchmark up to three times until GPU memory stays flat; other processes' memory grows only by chance."""
+    """Repeat a benchmark up to three times until GPU memory stays constant; other processes may allocate some."""
     for _ in range(3):
         record = run_benchmark(folder, name, *options)
         if all(right for what, right in list_passed_criteria(record).items() if what.startswith("GPU memory")):

@@ -51,7 +51,7 @@ ATTENTION_GRAPHS = ("flash", "unified", "two matmul")
 
 
 def is_config_supported(name: str, config: str, on: Profile | None) -> bool:
-    """Return whether a target supports this exact engine config; `on` None is the GPU itself."""
+    """Return whether the GPU, or the described GPU `on`, supports this exact engine config."""
     _, engine, *knobs = config.split(" ", 2)
     choices = dict(item.split("=") for item in knobs[0].split(",")) if knobs else {}
     target = open_target(on)

@@ -356,7 +356,7 @@ check_output(given)
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="did not run: JAX is not installed")
 def test_jax_arrays_are_accepted() -> None:
-    """In a separate process: JAX starts threads, and would take most of the GPU's memory."""
+    """Run JAX in a separate process, because it starts threads and would allocate most of the GPU's memory."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
     command = [sys.executable, "-X", "faulthandler", "-c", JAX_PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)

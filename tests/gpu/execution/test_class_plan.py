@@ -62,7 +62,7 @@ def make_class_plan(
 
 
 def make_random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
-    """Return random lengths, among which 0, 1 and the bound are frequent."""
+    """Return random sequence lengths; 0, 1 and the bound `most` are frequent."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
@@ -121,7 +121,7 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: B
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
 def test_decoding_reads_only_rows_of_q(gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]) -> None:
-    """Its kernels read a row of each sequence of the class; rows beyond the call begin after Q."""
+    """Kernels read a row for each sequence of the class; for sequences not in the call, offsets are the end of Q."""
     held: list[Any] = []
 
     def allocate(size: int) -> Any:

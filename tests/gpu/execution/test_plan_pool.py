@@ -159,7 +159,7 @@ def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) 
 
 
 def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: Target) -> None:
-    """A capture in mode "global" forbids other threads the operations that would break it, while the builds run."""
+    """While plans are built, a capture in mode "global" fails if another thread makes a call unsafe in captures."""
     x = torch.zeros(8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()

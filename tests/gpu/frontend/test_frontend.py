@@ -30,7 +30,7 @@ def skip_without_torch() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
-    """Run every cell of both halves; the assert_close calls in the cells check the results."""
+    """Run every cell of the notebook; the two assert_close calls in its cells check the results."""
     skip_without_torch()
     path = find_notebook(seed)
     if path is None:
@@ -194,7 +194,7 @@ print("all right")
 
 
 def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
-    """The memory of its launches is kept for the CUDA graph, and freed with it."""
+    """Memory that captured launches use is kept until the CUDA graph is freed, even if the cuDNN graph is gone."""
     skip_without_torch()
     done = run_python(["-c", CAPTURE_PROGRAM], timeout_s=300)
     assert_program_succeeded(done)

@@ -32,7 +32,7 @@ def make_int32_tensor(values: Any) -> Any:
 
 
 def compute_reference_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """Return O and the natural log-sum-exp of one sequence as s, h, d."""
+    """Return O and the natural log-sum-exp of one sequence; tensors have dims s, h, d."""
     q, k, v = q.double(), *(x.double().repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
     scores = torch.einsum("shd,thd->hst", q, k) * ATTENTION_SCALE
     if causal:
@@ -123,7 +123,7 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
 
 
 def test_a_matmul_plan_runs_with_other_dims_and_their_workspace() -> None:
-    """Give dims to one plan at each call, and the workspace that cuDNN 9.23 reports for them."""
+    """Run one plan with new dims at each call, each with the workspace size that cuDNN 9.23 reports for its dims."""
     skip_before_version(9, 23, 0)
     torch.manual_seed(2)
     handle = cudnn.create_handle()

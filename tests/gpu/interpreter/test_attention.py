@@ -78,7 +78,7 @@ def test_random_problems_agree_with_float64(random_problem_runs: list[AttentionR
 
 
 def test_the_composite_and_the_unified_form_both_run_and_agree(random_problem_runs: list[AttentionRun]) -> None:
-    """Each form's result of a problem is compared with the same float64 result."""
+    """Both forms of a problem agree with the same float64 result, for at least the expected number of problems."""
     agreeing = defaultdict(set)
     for run in random_problem_runs:
         if run.outcome == "agrees":
@@ -236,7 +236,7 @@ def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str,
 def check_small_gradients(
     options: dict[str, Any], arrays: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]]
 ) -> None:
-    """Compare with the reference, which supports every option except the multiplied mask."""
+    """Compare gradients with the reference; it lacks a multiplied mask, so then only check that they are finite."""
     if "mask" in options:
         assert all(np.isfinite(value).all() for value in found.values())
         return
@@ -261,7 +261,7 @@ def check_small_gradients(
 
 
 def mark_rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows of an output are within the sequence length."""
+    """Return a mask of the rows of an output that are within the sequence length."""
     rows = np.ones(value.shape, bool)
     if "seq_len_q" in arrays:
         rows &= np.arange(value.shape[2])[None, None, :, None] < arrays["seq_len_q"]

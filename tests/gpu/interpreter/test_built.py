@@ -46,7 +46,7 @@ def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes_by_graph: di
 def test_operation_kinds_for_other_gpus_are_not_supported_on_hopper(
     outcomes_by_graph: dict[str, dict[str, Any]], name: str
 ) -> None:
-    """Such graphs are refused before they run; a kind newer than the library is reported as newer."""
+    """cuDNN refuses operations of other GPUs before launch; kinds newer than the library are reported as newer."""
     if get_current_sm() != 90:
         pytest.skip(
             f"did not run: {TYPICAL_GRAPHS[name].kind.name} may run here, "

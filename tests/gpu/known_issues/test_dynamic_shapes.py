@@ -112,7 +112,7 @@ MATMUL_SHAPE_CHANGES: dict[str, dict[str, int]] = {
 
 
 class ShapeChangeCase(NamedTuple):
-    """The parameters of a case; its text is also its name.
+    """The parameters of a test case; joined to one text they are also its name.
 
     ``tensors`` is which get other dims and strides: those in memory, all of the graph, all except statistics and
     lengths, or those in memory with K in rows (the composite form has it transposed). ``strides`` is the layout
@@ -131,7 +131,7 @@ class ShapeChangeCase(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The fields of the case, joined to one text."""
+        """The name of the case: its fields, joined by slashes."""
         return "/".join(map(str, self))
 
 
@@ -182,11 +182,11 @@ class ProblemTensors:
     written_tensors: tuple[str, ...]
 
     def element_span(self, name: str) -> int:
-        """Return the number of elements from first to last."""
+        """Return the number of elements in memory from a tensor's first element to its last."""
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
     def view(self, name: str, arena: Array) -> Array:
-        """Return a tensor as a view of its arena."""
+        """Return a tensor as a strided view of its buffer."""
         step = arena.itemsize
         return np.lib.stride_tricks.as_strided(
             arena, self.dims[name], tuple(stride * step for stride in self.strides[name])
@@ -211,7 +211,7 @@ def make_matmul_tensors(graph: Graph) -> ProblemTensors:
 
 
 def make_attention_problem(case: ShapeChangeCase, change: Mapping[str, int], layout: Any = None) -> Attention:
-    """Return the problem of an experiment for a shape."""
+    """Return the attention problem of a case, with the sizes in `change` instead of those of the built shape."""
     options = dict(ATTENTION_OPTIONS[case.options])
     if case.direction == "backward":
         options.pop("stats", None)
@@ -227,7 +227,7 @@ def make_attention_graph(case: ShapeChangeCase, problem: Attention, target: Targ
 
 
 def list_attention_tensors(case: ShapeChangeCase) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the tensors of numbers that are read and written."""
+    """Return the names of the data tensors that the kernel reads, and of those that it writes."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
     return ("q", "k", "v"), ("o", "stats") if ATTENTION_OPTIONS[case.options].get("stats") else ("o",)
@@ -353,7 +353,7 @@ class ChangedShapeRun:
         return build_timed_plan("from_cache_ms", self.config(self.graphs[1]), kernels), figures
 
     def overrides(self) -> Overrides | None:
-        """Return the uids, dims and strides in the variant pack."""
+        """Return the override shapes for the variant pack (uids, dims, strides), or None with a kernel cache."""
         if self.case.change_method == "kernel cache":
             return None
         graph, which = self.graphs[1], self.case.tensors
@@ -369,7 +369,7 @@ class ChangedShapeRun:
     # numbers
 
     def shape_mixes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
-        """Yield the requested shape, then each mix of it and the shape that the plan was built for.
+        """Yield the requested shape, then each shape that mixes its sizes with those that the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
@@ -396,7 +396,7 @@ class ChangedShapeRun:
                     yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
     def expected(self, tensors: ProblemTensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the expected results of one of the mixes."""
+        """Return the expected results for one of the mixed shapes."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written_tensors}
         if self.case.form == "matmul":
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
@@ -440,7 +440,7 @@ class ChangedShapeRun:
     def launch(
         self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
     ) -> tuple[dict[str, Array], dict[str, float]]:
-        """Run the plan once, and return the buffers of its outputs, and microseconds if requested."""
+        """Run the plan once, and return its output buffers, and times in microseconds if `timed`."""
         handle = get_live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
         small = {} if self.case.form == "matmul" else make_length_tensors(self.problems[1])
@@ -480,7 +480,7 @@ class ChangedShapeRun:
         return found, figures
 
     def time_ordinary_plan(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
-        """Return the build and run times of an ordinary plan for the shape."""
+        """Return the build time and run time of a plan that is built for the requested shape itself."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
         start = time.perf_counter()
@@ -494,7 +494,7 @@ class ChangedShapeRun:
         return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
 
     def compare(self, arenas: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, Any]:
-        """Return the outcome of a run: whether it is right, and for which other shape it would be right."""
+        """Return whether the results of a run are right, and if not, for which mixed shapes they would be right."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
         shape_mixes = self.shape_mixes()
@@ -544,7 +544,7 @@ def measure_host_us(call: Any, calls: int = 300) -> float:
 
 
 def run_case_in_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
-    """Yield the outcome of a case, part by part: the process may crash on the way."""
+    """Yield the outcome of a case in parts, so that a crash of the process loses only the later parts."""
     run = ChangedShapeRun(case, open_target())
     try:
         plan, figures = run.plans()
@@ -631,14 +631,14 @@ def supported_outcomes(outcomes: Mapping[ShapeChangeCase, Mapping[str, Any]]) ->
 
 
 def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
-    """This is the control: it shows that the methods themselves work."""
+    """Matmuls are the control: they show that both methods of changing the shape work."""
     controls = {case.name: said for case, said in supported_outcomes(outcomes).items() if case.form == "matmul"}
     assert len(controls) >= len(MATMUL_SHAPE_CHANGES)
     assert {name: said for name, said in controls.items() if said != AGREES} == {}
 
 
 def test_a_plan_run_with_the_shape_of_its_build_is_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
-    """Override shapes of many operations are excluded: for them the known issue table decides."""
+    """Cases of composite graphs with override shapes are excluded: the known issue table covers them."""
     same = {
         case.name: said
         for case, said in supported_outcomes(outcomes).items()
@@ -677,7 +677,7 @@ def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[ShapeCha
 def test_the_known_issues_with_changed_shapes_appear_on_this_gpu(
     outcomes: dict[ShapeChangeCase, dict[str, Any]],
 ) -> None:
-    """Each known issue about many shapes for this version and architecture must have wrong outcomes."""
+    """Each known issue of changed shapes on this version and architecture must cause a wrong result here."""
     target = open_target()
     wrong = {case.change_method for case, said in supported_outcomes(outcomes).items() if said != AGREES}
     holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}

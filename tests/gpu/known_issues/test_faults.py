@@ -1,4 +1,4 @@
-"""Each row of the known issue table for this GPU gives wrong results, and its fix gives right ones.
+"""The graph of each known issue for this GPU gives wrong results, and the fixed graph gives right ones.
 
 A few child processes run the graphs, one after another; one that dies, or loses its CUDA context, is
 replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` prints the outcome of one.
@@ -117,7 +117,7 @@ def make_random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine: int | None = None) -> dict[str, Array]:
-    """Run a graph by the first config, or the first of an engine, and return its outputs, which were filled with 77."""
+    """Run a graph by its first engine config (of `engine`, if given); outputs are filled with 77 before the run."""
     configs = OperationGraph(graph, target).heuristics("A").configs
     chosen = [config for config in configs if engine in (None, config.engine)]
     if not chosen:
@@ -144,7 +144,7 @@ def get_example_graph(code: str, which: str) -> Graph:
 
 
 def run_strongly_negative_scores(which: str) -> str:
-    """Compare a backward pass over rows with a log-sum-exp of about -120."""
+    """Compare dQ of a backward pass over rows with a log-sum-exp of about -120 with the reference."""
     graph = get_example_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
@@ -166,7 +166,7 @@ def run_strongly_negative_scores(which: str) -> str:
 
 
 def run_empty_sequence(length: int) -> str:
-    """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
+    """Describe NaN in the output of a padded forward pass in which one sequence has `length` keys (may be 0)."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
     values = make_random_inputs(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
@@ -197,7 +197,7 @@ def reuse_cached_kernel(*, shared: bool) -> str:
 
 
 def run_depthwise_convolutions_in_turn() -> str:
-    """Compare depthwise convolutions of different sizes, one after another."""
+    """Compare depthwise convolutions of different sizes, run one after another, with the interpreter."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = make_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
@@ -209,7 +209,7 @@ def run_depthwise_convolutions_in_turn() -> str:
 
 
 def run_add_with_broadcast() -> str:
-    """Compare a sum of [1, 2, 2] and [1, 2, 1] in float32."""
+    """Compare a float32 sum of tensors [1, 2, 2] and [1, 2, 1] with the interpreter."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
     return compare_with_interpreter(g.graph())
@@ -222,7 +222,7 @@ def first_config_runner(graph: Graph) -> Callable[[attention_known_issues.Arrays
 
 
 def run_gradient_of_q_with_other_layout(which: str) -> str:
-    """Compare a backward pass that writes the gradient of Q in another layout than Q."""
+    """Compare a backward pass that writes dQ in another layout than that of Q with the reference."""
     graph = get_example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
@@ -233,7 +233,7 @@ def run_gradient_of_q_with_other_layout(which: str) -> str:
 
 
 def run_nan_after_sequence_end(which: str) -> str:
-    """Compare attention with NaN in K and V after a sequence's end, in its last page or up to the longest sequence."""
+    """Compare attention with NaN in K and V after each sequence's end, in the last page or in the padding."""
     row = ISSUE_ROWS["paged-tail-not-finite"]
     graph = make_example_graph(
         EXAMPLES[row.code].unaffected if which == "padded" else EXAMPLES[row.code].reproductions[which]
@@ -254,7 +254,7 @@ def run_nan_after_sequence_end(which: str) -> str:
 
 
 def run_gathered_moe_matmul(which: str) -> str:
-    """Compare an MoE matmul over rows that are gathered by indices."""
+    """Compare an MoE matmul over rows gathered by indices with the interpreter."""
     graph = get_example_graph("moe-gather-32-bits", which)
     values = make_random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
@@ -262,7 +262,7 @@ def run_gathered_moe_matmul(which: str) -> str:
 
 
 def compile_bilinear_resampling(which: str) -> str:
-    """Return whether a plan of bilinear resampling compiles, as text."""
+    """Describe whether any plan of bilinear resampling compiles."""
     graph = get_example_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
@@ -277,9 +277,9 @@ def compile_bilinear_resampling(which: str) -> str:
 def compare_as_campaign(
     graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")
 ) -> str:
-    """Compare generated data through cuDNN as a campaign does, on the first engine or on each of the given engines.
+    """Run a graph on generated data, by the first engine or each of `engines`, and describe wrong results.
 
-    Hostile data have an empty sequence.
+    This is the comparison of a campaign (tools/campaign). Hostile data have an empty sequence.
     """
     words: list[str] = []
     plans = [find_plan(graph, shared_target(), engine=engine) for engine in engines or (None,)]
@@ -292,13 +292,13 @@ def compare_as_campaign(
 
 
 def run_norms_in_turn() -> str:
-    """Compare a norm with an operand, after a norm with an operand of other dims."""
+    """Compare a norm fused with a pointwise operand, run after such a norm with an operand of other dims."""
     compare_as_campaign(get_example_graph("norm-operands-in-turn", "before"))
     return compare_as_campaign(get_example_graph("norm-operands-in-turn", ""))
 
 
 def run_filter_gradient_with_split_k() -> str:
-    """Compare a filter gradient by configs of engine 47 with split-K: proposed ones, or one requested explicitly."""
+    """Compare a filter gradient by all split-K configs of engine 47, or by one with split-K 2 if none is listed."""
     graph = get_example_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
@@ -332,7 +332,7 @@ ROWS_COMPARED_AS_CAMPAIGN = [
 
 
 def check_random_numbers_of_dropout(which: str) -> str:
-    """Describe the random numbers that a forward pass with dropout writes."""
+    """Check whether a forward pass with dropout writes random numbers of the requested distribution."""
     graph = get_example_graph("dropout-distribution", which)
     answer = find_plan(graph, shared_target())
     assert answer.plan is not None
@@ -438,7 +438,7 @@ LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the firs
 
 
 def serve_outcomes() -> None:
-    """In a child process: send the outcome of each requested graph, and whether the CUDA context is lost."""
+    """Serve requests in a child process: send each graph's outcome, and whether the CUDA context is lost."""
 
     def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
@@ -564,7 +564,7 @@ def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
 
 
 def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
-    """The recorded outcomes show whether a row must be narrowed, or applies to this GPU as well."""
+    """Known issues without a measurement here are run and recorded, to show whether they also occur on this GPU."""
     unknown = {name: words for name, words in outcomes.items() if name in (*UNMEASURED_GRAPHS, *UNMEASURED_ATTENTION)}
     assert len(unknown) >= get_least_expected_count("known issues not known to show")
     assert all(unknown.values())

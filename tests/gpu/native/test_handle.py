@@ -131,12 +131,12 @@ def test_the_log_has_the_execute_call() -> None:
 
 
 def find_given_plan_files() -> list[str]:
-    """Return the paths of given plan files, which were made on a machine without a GPU."""
+    """Return the plan files named in an environment variable; they were built on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
 
 def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
-    """Run the plan of this machine, too, which is the only one if no plan files are given."""
+    """Run each given plan file, and a plan that is built and saved on this machine."""
     target = open_target()
     own = tmp_path / "own.json"
     build_first_plan(make_flash_graph(), target).save(own)

@@ -74,7 +74,7 @@ PAGED_OPTIONS: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
 
 
 class CampaignRecord:
-    """The counts and errors of the problems that have run, by part."""
+    """The counts and errors of the problems that have run, for each part of the campaign."""
 
     def __init__(self) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
@@ -415,7 +415,7 @@ CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = 
 
 
 def list_largest_problems(part: str) -> list[dict[str, Any]]:
-    """Return the largest problems of a part, one of each kind: all others use their shape-class plans."""
+    """Return the largest problem of each kind in a part; their shape-class plans also serve all smaller problems."""
     if part == "dense":
         full = [[MAX_SEQUENCE_LENGTH] * 32] * 2
         return [
@@ -444,7 +444,7 @@ def list_largest_problems(part: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run the campaign and write its record: each part in its own process, all in parallel."""
+    """Run all parts of the campaign in parallel, each in its own process, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
@@ -480,7 +480,7 @@ def main() -> None:
 
 
 def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Run one part, or one option of dense tensors, and return its record."""
+    """Run one part of the campaign, or only its problems with option `name`, and return the record."""
     import torch
 
     begin = time.perf_counter()

@@ -29,7 +29,7 @@ def default_policy() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the module of a copy of the compiled step, as a file that is loaded twice is one module."""
+    """Return the compiled step, loaded from a copy of its file so that it is separate from the package's own."""
     torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.for_torch(torch)
     built = get_extension_folder().path / build.file_name

@@ -33,7 +33,7 @@ Address = ctypes.c_void_p
 
 
 class LaunchRecorder:
-    """Replacements of the step's launch and CUDA functions: record the row of each launch, and return a status."""
+    """Fake launch and CUDA functions for the compiled step: they record the arguments of each launch."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
@@ -100,7 +100,7 @@ def random_tensors() -> Any:
 
 
 def describe_plan(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
-    """Return a plan in the form that ``learn`` accepts."""
+    """Return the description of a plan that the compiled step's ``learn`` accepts."""
     words = (ctypes.c_uint64 * ROW_LENGTH)()
     call = _CallStruct()
     call.row = ctypes.addressof(words)
@@ -137,7 +137,7 @@ LAUNCH_ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT,
 def teach_plan(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, **more: Any
 ) -> None:
-    """Let the step learn a plan without statistics."""
+    """Give the compiled step a plan without statistics to learn."""
     assert step_module.learn(
         describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, **more),
         False,
@@ -353,7 +353,7 @@ def test_statistics_are_computed_for_gradients_and_returned_on_request(
 def teach_forward_call(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> Callable[..., Any]:
-    """Let the step learn a forward pass with statistics, and return a function that calls it."""
+    """Give the compiled step a forward pass with statistics to learn, and return a function that calls it."""
     q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
     plan = describe_plan(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))

@@ -1,4 +1,4 @@
-"""A call reads only data that it was given or has written, whatever the memory contained before."""
+"""Results do not depend on what free memory contained: a call reads only its inputs and what it has written."""
 
 from __future__ import annotations
 

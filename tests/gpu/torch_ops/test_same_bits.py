@@ -1,4 +1,4 @@
-"""Equal calls give equal bits by default: after other calls, in checkpoints, in CUDA graphs, with torch's switch."""
+"""Equal calls give bitwise equal results: after other calls, in checkpoints, CUDA graphs and deterministic mode."""
 
 from __future__ import annotations
 

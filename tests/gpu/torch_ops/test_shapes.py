@@ -49,7 +49,7 @@ def make_random_inputs(b: int, s: int, *, layout: str = "bshd", kv_heads: int = 
 def check_results(
     inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any
 ) -> None:
-    """Compare with the reference; each element of a bias gradient sums `summed` rows and their rounding errors."""
+    """Compare results with the reference; an element of a bias gradient is a sum over `summed` rows."""
     want = compute_reference_gradients(inputs, d_o, masks, **others)
     floor = 0.3  # the floor of `error`
     floors = {"bias": floor * summed**0.5}
@@ -261,7 +261,7 @@ def wait_for_compiled_step() -> None:
 
 
 def make_random_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
-    """Return tensors as :func:`make_random_inputs`, or slices of longer ones."""
+    """Return the tensors of :func:`make_random_inputs`; with layout "parts", k and v are slices of longer tensors."""
     if layout != "parts":
         return make_random_inputs(b, s, layout=layout)
     q, _, _, d_o = make_random_inputs(b, s)

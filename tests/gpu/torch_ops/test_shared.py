@@ -1,6 +1,6 @@
-"""The compiled step launches new dense shapes with the recipe of another shape of their class.
+"""The compiled step launches a new dense shape as it learned from another shape of the same shape class.
 
-They must equal Python's launches. Tensors are the host's and no kernel runs: compared are outputs,
+Its launches must equal Python's. Tensors are the host's and no kernel runs: compared are outputs,
 addresses, and the arguments of the kernel before the plan. Needs torch and a C++ compiler.
 """
 
@@ -60,7 +60,7 @@ class DescribedClassPlan(ClassPlan):
 
 
 class FakeCall:
-    """A replacement of the prepared call, with the fields that the step reads and writes."""
+    """A fake prepared call, with the fields that the compiled step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -81,7 +81,7 @@ class FakePrepareKernel:
 
 
 class StepWithRecipes:
-    """The compiled step with the recipes that the test teaches, and its last launch."""
+    """The compiled step, the launch recipe that a test gives it, and a record of its launches."""
 
     def __init__(self, step_module: Any, launches: LaunchRecorder) -> None:
         self.module, self.launches = step_module, launches

@@ -32,7 +32,7 @@ MASKED_LENGTHS = ((4, 8), (64, 128), (152, 152), (256, 8), (312, 1024), (408, 51
 
 
 class GridProblem(NamedTuple):
-    """Sizes and options of one problem; `scale` None is 1 / sqrt(head_dim), and `mask` its dims."""
+    """Sizes and options of one problem; `scale` None means 1 / sqrt(head_dim), `mask` has the dims of the mask."""
 
     batch: int
     heads: tuple[int, int]
@@ -47,7 +47,7 @@ class GridProblem(NamedTuple):
 
 @dataclass
 class GridResult:
-    """What a grid found: errors in units of torch's tolerance, and the cases beyond it."""
+    """The largest error of a grid of problems, in units of torch's tolerance, and the problems that exceed it."""
 
     compared: int = 0
     worst: float = 0.0
@@ -104,7 +104,7 @@ def compute_relative_error(found: Any, exact: Any, rounded: Any, factor: float, 
 
 
 def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult) -> None:
-    """Compare the drop-in with exact math, and where it is beyond the tolerance, torch's cuDNN path too.
+    """Compare the drop-in with exact math; if it exceeds the tolerance, compare torch's cuDNN backend as well.
 
     ``run(function, inputs)`` returns the output and the gradients of the inputs by name.
     """
@@ -138,7 +138,7 @@ def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], 
 
 
 def compare_grid_problem(case: GridProblem, tally: GridResult) -> None:
-    """Compare a case of a grid."""
+    """Run one problem of a grid on random inputs, compare it, and add the result to `tally`."""
     inputs = make_inputs(case)
     d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
     compare_problem(lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally)

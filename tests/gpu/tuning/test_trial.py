@@ -66,7 +66,7 @@ def test_attention_is_right_and_timed() -> None:
 
 @pytest.mark.parametrize("data", ["uniform", "integers"])
 def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter compute another graph than cuDNN runs: a scale differs by one percent."""
+    """Let the interpreter compute a graph with a scale that is one percent larger than in cuDNN's graph."""
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.compute_expected_outputs
@@ -83,7 +83,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def is_reported_wrong(graph: Graph, data: str) -> bool:
-    """Return whether cuDNN's result is reported as wrong; intermediate graphs known to crash it are not run."""
+    """Return whether the trial reports cuDNN's result as wrong; graphs known to crash cuDNN are not run."""
     target = shared_target()
     if find_ending_problems(graph, target.sm, target.library.version):
         return False
@@ -94,7 +94,7 @@ def is_reported_wrong(graph: Graph, data: str) -> bool:
 
 
 def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
-    """Return the smallest form of a graph that is still wrong; large graphs get more time."""
+    """Return the smallest reduced graph with a wrong result; large graphs get more time for the reduction."""
     made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps

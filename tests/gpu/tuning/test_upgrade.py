@@ -1,4 +1,4 @@
-"""Both versions run the plans with different code; here both versions are the cuDNN of this process."""
+"""An upgrade comparison runs only plans that changed; old and new version are both this process's cuDNN."""
 
 from __future__ import annotations
 

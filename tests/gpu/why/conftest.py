@@ -1,4 +1,4 @@
-"""Comparisons with torch's fused attention need a GPU that supports it."""
+"""Skip these tests on GPUs that torch's fused attention does not support."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The first gate that prevents cuDNN, found without torch, equals the one that torch reports, over a grid of calls."""
+"""The first condition that excludes cuDNN, found without torch, is the one that torch reports, for a grid of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASE_COUNT = 320
 
 
 def list_differences(record: dict[str, Any]) -> list[str]:
-    """Return a line for each case in which our answer differs from torch's."""
+    """Return a line for each call for which the package's answer differs from torch's."""
     machine, found = read_machine(record), []
     for item in record["cases"]:
         case, answer = item["case"], item["answer"]

@@ -34,7 +34,7 @@ def make_random_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> t
 
 
 def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
-    """Compiled calls are judged with fake tensors."""
+    """`why` queries torch about compiled calls with fake tensors, so both kinds must give the same backend."""
     from cudnn_backend_py.why.calls import TorchCall
     from cudnn_backend_py.why.query_torch import describe_tensor, query_torch, query_with_fake_tensors, read_switches
 

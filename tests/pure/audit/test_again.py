@@ -22,7 +22,7 @@ from .test_case import make_case
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
 def test_find_changed_version_bisects_versions(first_other: int) -> None:
-    """Of twelve versions, those from ``first_other`` on differ; both versions at the edge and few others are judged."""
+    """Results change at version ``first_other``: it and the version before it are judged, at most five in all."""
     judged: list[int] = []
 
     def is_other(name: str) -> bool:
@@ -99,7 +99,7 @@ def test_reproduction_program_does_not_execute_text_of_the_case() -> None:
 
 
 def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
-    """A case file may come from another machine, together with a library."""
+    """A case file may come from another machine, and the library that it names must not be loaded."""
     library = tmp_path / "libcudnn.so.9"
     library.touch()
     one = make_case(library=str(library), cudnn="9.1.99")

@@ -93,7 +93,7 @@ def test_cases_are_judged_in_a_child_process() -> None:
 
 
 def test_the_judging_process_uses_one_thread() -> None:
-    """More threads would take CPU cores from the audited program."""
+    """The process that checks results uses one thread, to leave CPU cores to the audited program."""
     judging = BackgroundJudge(lambda _: None)
     judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
     while judging.waiting:

@@ -53,7 +53,7 @@ def test_breakdown_of_a_training_log_counts_plans_and_executions() -> None:
 
 
 def count_in_log_text(text: str) -> tuple[list[tuple[int, int]], int, float]:
-    """Count in a log's text: creations and runs of each graph; all plans; seconds from creation to the first run.
+    """Return, from a log's text, the creations and runs of each graph, the number of plans, and the seconds.
 
     A graph is identified by its dims. The seconds are those between the creation and the first run of the graphs.
     """
@@ -158,7 +158,7 @@ def test_graphs_with_truncated_records_are_counted() -> None:
 
 
 def test_a_plan_without_its_graph_is_counted() -> None:
-    """The graph's own record is missing, as when another process writes into it."""
+    """The record of the plan's graph is missing, as if another process had written into it."""
     text = read_log_text(TORCH_LOG.name)
     at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
     head = text.rindex("I! CuDNN", 0, at)

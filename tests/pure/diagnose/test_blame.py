@@ -13,7 +13,7 @@ OPTION_NAMES = ("a", "b", "c", "d", "e")
 
 
 class RefusalOracle:
-    """A callable that answers False for every set with one of the refused sets, and records its queries."""
+    """A fake support check: it refuses every set of options that contains a refused set, and records its queries."""
 
     def __init__(self, *sets: str) -> None:
         self.sets = [set(one) for one in sets]
@@ -51,7 +51,7 @@ def test_no_refused_option_is_reported_if_the_plain_problem_is_refused() -> None
 
 
 def test_an_option_that_is_supported_alone_is_not_reported_alone() -> None:
-    """Leaving out "a" helps, but "a" alone is supported, so only "a" together with "e" is blamed."""
+    """Options "a" and "e" are refused only together, so they are reported as one set."""
     found = find_refused_options(OPTION_NAMES, {}, RefusalOracle("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
@@ -61,7 +61,7 @@ def test_an_option_that_is_supported_alone_is_not_reported_alone() -> None:
 def test_an_option_that_needs_another_is_judged_together_with_it(
     refused: str, sets: tuple[tuple[str, ...], ...]
 ) -> None:
-    """Option "b" cannot exist without "a": it is judged with "a", and blamed without it."""
+    """Option "b" needs option "a": it is judged only with "a", but the reported set need not contain "a"."""
     run_query = RefusalOracle(refused)
     found = find_refused_options("abc", {"b": ("a",)}, run_query)
     assert found is not None

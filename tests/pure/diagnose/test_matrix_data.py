@@ -25,7 +25,7 @@ SUPPORT_BY_LETTER = {"S": True, "-": False, "?": None}
 
 
 def bisect_letters(truth: str) -> Since:
-    """Bisect versions, oldest first; each letter is the result for one version."""
+    """Bisect fake versions, oldest first; each letter of `truth` is the outcome for one version."""
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
     of = dict(zip(versions, truth, strict=True))
     answers: dict[str, Cell] = {}
@@ -185,7 +185,7 @@ def test_since_requires_at_least_one_version() -> None:
 
 
 def make_regression_with_issues(issues: tuple[str, ...]) -> Since:
-    """Return a result: 9.24.0 supports a graph that has these known issues and one more, and 9.25.0 refuses it."""
+    """Return a result: 9.24.0 supports a graph but has these known issues and one more; 9.25.0 refuses the graph."""
     supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
     refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
     return Since("g", "sm100", ("9.24.0", "9.25.0"), {"9.24.0": supported, "9.25.0": refused})

@@ -1,4 +1,4 @@
-"""The parser of cuDNN's messages; golden/words/ has messages of cuDNN 9.19.0 and 9.28.0 without a GPU.
+"""The parser of cuDNN's messages, on messages of cuDNN 9.19.0 and 9.28.0 (golden/words) made without a GPU.
 
 The file name has graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
 last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.

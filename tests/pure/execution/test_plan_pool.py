@@ -235,7 +235,7 @@ def test_background_builds_beyond_the_queue_limit_are_dropped(driver: FakeDriver
 
 
 class FakeWatcher:
-    """A watcher of the pool that runs plans itself, without getting them from the pool."""
+    """A watcher that runs plans without requesting them from the pool, which queries it before an eviction."""
 
     def __init__(self) -> None:
         self.ran: set[str] = set()

@@ -1,4 +1,4 @@
-"""``Returning``: recognition of repeated shapes, for which the adaptive strategy builds exact plans."""
+"""Recognition of shapes that a program repeats, for which the adaptive strategy builds exact plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention by cudnn-frontend's methods: its refusals and their exceptions, and inferred values. Loads no library."""
+"""Attention methods of cudnn-frontend: refused arguments, their exceptions, and inferred values. Loads no library."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ assert "cudnn" not in sys.modules
 
 
 def test_missing_submodules_raise_a_clear_error() -> None:
-    """``cudnn.tensor`` is a class; a second copy of our module must not replace it."""
+    """Submodules that the package lacks, and the class ``cudnn.tensor``, cannot be imported as modules."""
     run_code("""
 import pickle
 from importlib import import_module

@@ -35,7 +35,7 @@ ATTENTION_PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 @pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
 def made_up_known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Add a made-up known issue to the table: one that the builder refuses, or one that it only reports."""
+    """Add a made-up known issue to the table, once as refused by the builder and once as only reported."""
     made = dataclasses.replace(MADE_UP_ISSUE, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
     monkeypatch.setattr(find, "_warned", set())
@@ -72,7 +72,7 @@ def test_builder_refuses_or_reports_the_known_issue(
 def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
     made_up_known_issue: KnownIssue, version: Any, sm: int | None
 ) -> None:
-    """A refused issue is refused for unknown versions and architectures too; a reported one gives no warning then."""
+    """Without version or architecture, issues that the builder refuses are still refused, others give no warning."""
     if made_up_known_issue.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(ATTENTION_PROBLEM, version=version, sm=sm)

@@ -142,7 +142,7 @@ def test_only_reaching_execute_under_target_exits_with_status_0(tmp_path: Path) 
 def test_booleans_in_memory_give_a_warning_with_every_version(
     version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graph of the notebook: a virtual comparison, a mask in memory, and their conjunction in memory.
+    """The graph is that of a cudnn-frontend notebook: a virtual comparison and a mask in memory, combined by AND.
 
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """

@@ -1,4 +1,4 @@
-"""The generated files as data: with valid hashes, complete, and right in samples. No header, no library."""
+"""The generated binding: valid hashes, complete tables, and sample values. Needs no cuDNN header or library."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_torch_log_gives_forward_and_backward_graphs() -> None:
 
 
 def test_the_device_is_not_read_before_its_descriptor_is_finalized() -> None:
-    """The log of a described GPU begins with its empty descriptor."""
+    """The log of a described GPU begins with the device descriptor before its values are set."""
     empty = re.sub(r"deviceVer: type=int; val=\d+", "deviceVer: type=int; val=0", TORCH)
     (before, _), (after, _) = read_log_graphs(empty), read_log_graphs(empty + TORCH)
     assert before.device == {}

@@ -78,7 +78,7 @@ def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
-    """So a difference on a GPU is due to the kernel, not to the graph."""
+    """The graph itself is right, so a wrong result on a GPU is due to the kernel."""
     seen = compare(name, make_interpreter_runner(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")

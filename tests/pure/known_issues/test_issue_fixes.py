@@ -29,7 +29,7 @@ def affected_sm(row: KnownIssue) -> int:
 
 
 def find_issue_codes(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
-    """Return the codes of known issues that a graph has: this one, and others that depend on no fact but the graph."""
+    """Return the codes of a graph's known issues: those that depend only on the graph, and that of `row`."""
     found = find_known_issues(graph, affected_sm(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
@@ -41,7 +41,7 @@ def fixed_version(row: KnownIssue) -> VersionTuple | None:
 
 
 def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
-    """Yield for each fix of a row the known issues before it, those after it, and the cuDNN version."""
+    """Yield, for each fix of a known issue, the codes found before and after the fix, and the cuDNN version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:

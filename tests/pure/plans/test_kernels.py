@@ -40,7 +40,7 @@ def make_kernel_json(name: str, cubin: bytes) -> dict[str, str]:
 
 
 def make_instruction(form: int, bank: int, code: int = 0x182) -> bytes:
-    """Return an instruction with this operand form, which may access a constant bank, and this bank number."""
+    """Return an instruction with this operand form (some forms read a constant bank) and this bank number."""
     return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
 
 
@@ -95,7 +95,7 @@ def test_kernel_hash_covers_global_data_that_the_code_may_read(reading: dict[str
 
 @pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
 def test_kernel_hash_ignores_global_data_that_no_operand_accesses(form: int, bank: int, code: int) -> None:
-    """The instruction has an immediate operand, another bank, or a barrier number."""
+    """The only instruction has an immediate operand, reads another constant bank, or has a barrier number."""
     made = KERNEL_SECTIONS | {".text.k": make_instruction(form, bank, code)}
     found = [Kernel.from_cubin("k", make_elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] == found[1]

@@ -63,7 +63,7 @@ class Interruption(BaseException):
 
 @contextmanager
 def interrupt_after_seconds(seconds: float, act: Any = None) -> Iterator[None]:
-    """Raise ``Interruption``, or call ``act``, in a signal handler after some seconds."""
+    """After some seconds, run a signal handler that raises ``Interruption``, or calls ``act`` if it is given."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         if act is None:
@@ -227,7 +227,7 @@ def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
 
 @contextmanager
 def interrupt_after(calls: int) -> Iterator[None]:
-    """Raise ``Interruption`` after so many returns of C functions in this thread, as a signal handler might."""
+    """Raise ``Interruption`` after ``calls`` C functions have returned in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
     def interrupt_at_return(_frame: FrameType, event: str, _function: object) -> None:

@@ -1,4 +1,4 @@
-"""Contributed GPU results become rows and cells of a page; damaged or invented results are refused by field."""
+"""Contributed GPU results become rows and cells of a page; damaged or invented results are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []}
 
 
 def make_verification(driver: int | None = 13000) -> Verification:
-    """Return a verification of an A100 in which one described answer differs from the live one."""
+    """Return a verification in which a graph's verdict on a described A100 differs from that on the real A100."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
     facts = SideProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
     rows = [GraphAnswers(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]

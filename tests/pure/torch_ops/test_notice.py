@@ -1,4 +1,4 @@
-"""Which calls the compiled step of torch's operators returns to Python, so that repeated shapes get exact plans."""
+"""Calls that the compiled step of the torch operators returns to Python, so that repeated shapes get exact plans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FakeExactStrategy:
 
 
 class SimulatedStep:
-    """A simulation of the compiled step with one recipe, followed by the adaptive strategy in Python."""
+    """A simulated compiled step for one shape class; other calls go to the adaptive strategy in Python."""
 
     def __init__(self, notice: _ReportReceiver, related_calls: _RelatedCalls) -> None:
         self.notice, self.related_calls = notice, related_calls

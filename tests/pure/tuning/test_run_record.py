@@ -29,12 +29,12 @@ def load_trials(path: Path) -> list[Trial]:
 
 
 def get_source_file(trial: Trial) -> str:
-    """Return the source file of a trial."""
+    """Return the file of the graph that a trial ran, from its reproduce command."""
     return shlex.split(trial.reproduce)[2]
 
 
 def get_graph_name(trial: Trial) -> str:
-    """Return the source file of a trial, and the option that selects one of its graphs."""
+    """Return the file of the graph that a trial ran, with the option that selects one graph of the file."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
     )

@@ -68,7 +68,7 @@ def test_interpreter_results_with_and_without_rounding_are_within_the_bound(name
 
 @pytest.mark.parametrize("name", TESTED_GRAPHS)
 def test_an_error_of_one_percent_is_detected(name: str) -> None:
-    """Indices, booleans and int8 results are skipped."""
+    """Results of floating-point types are scaled by 1.01; indices, booleans and int8 results are skipped."""
     graph, inputs, found = make_graph_with_expected_results(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
@@ -289,7 +289,7 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
 
 
 def test_rounded_scores_may_scale_the_whole_gradient() -> None:
-    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of PointwiseMode."""
+    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of all of P."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
@@ -301,7 +301,7 @@ def test_rounded_scores_may_scale_the_whole_gradient() -> None:
 
 
 def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
-    """A sum of rounded numbers may be just above zero or not."""
+    """0.1 + 0.2 - 0.3 in float32 may be just above zero or not, so both results of `> 0` are right."""
     g = GraphBuilder("edge", io_type=DataType.FLOAT)
     total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
     g.pointwise(PointwiseMode.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=DataType.BOOLEAN, virtual=False)
@@ -418,7 +418,7 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
 
 
 def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
-    """The perturbation moves only x away from 0, not the gradient that RELU_BWD selects."""
+    """A denormal factor of dy may be flushed to 0, so the bound allows 0, but no result of the other sign."""
     g = GraphBuilder("kink", io_type=DataType.FLOAT)
     dy = g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
     g.pointwise(PointwiseMode.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
@@ -430,7 +430,7 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
 
 
 def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> None:
-    """The selected gradient depends on denormals, and the slope of GELU at -6.5 is as small as its error."""
+    """The bound covers a comparison that depends on denormals, and GELU's slope at -6.5, as small as its error."""
     g = GraphBuilder("both", io_type=DataType.FLOAT)
     above = g.pointwise(PointwiseMode.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=DataType.BOOLEAN)
     dy = g.pointwise(PointwiseMode.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
@@ -514,7 +514,7 @@ def test_the_seed_changes_the_error_bound_only_a_little() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: DataType, factor: float) -> None:
-    """Results of the interpreter with rounding are right, and wrong if the expectation has another scale."""
+    """Rounded results of the interpreter are within the error bound, except if the expected graph has another scale."""
     make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)

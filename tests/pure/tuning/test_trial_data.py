@@ -110,7 +110,7 @@ def test_hostile_softmax_statistics_go_below_minus_88() -> None:
 
 
 def test_hostile_statistics_are_below_minus_88_in_all_rows_of_half_the_heads() -> None:
-    """For such heads exp(0 - lse) overflows in a kernel that treats padding as 0."""
+    """Below -88, exp(0 - lse) overflows float32 in a kernel that treats padding as 0."""
     made = [make_inputs_by_name(make_sdpa_backward_graph(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
     assert 0.4 < deep.mean() < 0.72  # 9 of 16
@@ -136,7 +136,7 @@ MASKED_ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
 @pytest.mark.parametrize("name", MASKED_ATTENTION_OPTIONS)
 def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
-    """Only then the recomputed probabilities sum to 1 in each row that has a key and no sink."""
+    """Probabilities recomputed from the generated statistics sum to 1 in each row that has a key and no sink."""
     options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED_ATTENTION_OPTIONS[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
     rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)

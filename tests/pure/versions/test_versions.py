@@ -39,7 +39,7 @@ from tests.support.wheels import (
 
 @pytest.fixture
 def wheel_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the only folder in which pip searches wheels."""
+    """Create a folder of wheels, make it the only one that pip searches, and return its path."""
     return make_wheel_index(tmp_path / "index", monkeypatch)
 
 
@@ -199,7 +199,7 @@ def test_download_size_is_known_before_the_download(
     environment_without_cublas: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is that of all wheels: what is there already is not counted."""
+    """The size is that of all wheels to download, without those that are already installed."""
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
     full = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES).stat().st_size
     cublas = make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", CUBLAS_FILES).stat().st_size

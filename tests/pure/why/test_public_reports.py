@@ -1,4 +1,4 @@
-"""Public reports that cuDNN was not used, as calls: the first blocker is the one that each thread found."""
+"""Calls from public threads in which cuDNN was not used: `why` names the condition that each thread found."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RTX_5090 = Machine((2, 8, 0), (9, 10, 2), 120)
 
 @dataclass(frozen=True)
 class PublicReport:
-    """A public thread: what its author observed, the call and machine, and the condition that excluded cuDNN."""
+    """A public thread: the author's observation, the call, the machine, and the condition that excluded cuDNN."""
 
     thread: str
     observed: str

@@ -50,7 +50,7 @@ def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
 
 
 def test_recorded_calls_reach_all_other_gates() -> None:
-    """The excluded gates cannot be reached on Hopper with cuDNN 9.19; the public reports cover them."""
+    """Five of torch's conditions cannot fail on Hopper with cuDNN 9.19; the public reports cover those."""
     seen = {
         GATES_BY_TORCH_FUNCTION[function]
         for record in RECORDS
