@@ -18,7 +18,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
 @dataclass(frozen=True)
 class DimClass:
-    """Dims of equal size that must change together; ``fixed`` if how one of them relates to others is unknown."""
+    """Dims of equal size that must change together; ``fixed`` if an unknown relation to other dims forbids a change."""
 
     size: int
     axes: frozenset[Axis]
@@ -77,7 +77,7 @@ def _replace_dims(graph: Graph, chosen: list[DimClass], size: int) -> Graph | No
 
 
 def _iterate_peer_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield each tensor that GPUs exchange for a norm, with its dims for the new number of channels."""
+    """Yield each tensor through which GPUs exchange a norm's statistics, with dims for the new channel count."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:
             dims = op.fields["x"].dims
@@ -105,10 +105,10 @@ class _PaddingAffectsResultsError(Exception):
 
 
 def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
-    """Return whether zeros in the padded part of the inputs leave the rest of the outputs unchanged.
+    """Return whether zero-padding the inputs leaves the unpadded part of the outputs unchanged.
 
     A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of
-    keys may be padded where the graph is reported the real lengths.
+    keys may be padded if the graph gets the real lengths.
     """
     axes = {axis for item in classes for axis in item.axes}
     state: dict[int, str] = {}

@@ -58,7 +58,7 @@ class _TensorMaker:
 
 
 def fuse_to_unified(graph: Graph) -> Graph | None:
-    """Return a forward pass of two matmuls and a softmax as one SDPA operation; None if it is something else.
+    """Fuse two matmuls and a softmax into one forward SDPA operation; return None if the graph does not match.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
     8-bit factors are not supported.
@@ -113,20 +113,20 @@ def _has_sequence_lengths(op: Matmul) -> bool:
 
 
 def _has_rounding_between(ops: list[Op]) -> bool:
-    """Return whether operations round between them to types other than floats, which one operation would not."""
+    """Return whether intermediate results have types other than float32 and shorter floats."""
     kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
     kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
     return not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}
 
 
 def _is_score_modifier(ops: Sequence[Op]) -> bool:
-    """Return whether operations can form attention's sub-graph: only pointwise operations and masks, no outputs."""
+    """Return whether operations may be attention's sub-graph: pointwise operations and masks without graph outputs."""
     others = [op for op in ops if isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK]
     return not others and all(tensor.virtual for op in ops for tensor in op.outputs().values())
 
 
 def is_computed_in_float32(graph: Graph) -> bool:
-    """Return whether virtual tensors apart from matmul operands, and all computation, are float32 or indices."""
+    """Return whether compute types and intermediates other than matmul operands are all float32, int32 or bool."""
     computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
     if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
         return False
@@ -136,7 +136,7 @@ def is_computed_in_float32(graph: Graph) -> bool:
 
 
 def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
-    """Return the multiplication of the scores by one number, or None."""
+    """Return the operation that multiplies the scores by one number, or None."""
     for op in graph.ops:
         if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
             number = not op.b.virtual and math.prod(op.b.dims) == 1
@@ -254,7 +254,7 @@ _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph
 
 
 def expand_to_composite(graph: Graph) -> Graph | None:
-    """Return a forward SDPA operation as several operations; None where they cannot express it.
+    """Expand a forward SDPA operation to several operations; return None if these cannot express it.
 
     Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
     """
@@ -290,7 +290,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
 
 
 def add_row_statistics(graph: Graph) -> Graph | None:
-    """Return attention with a hand-written softmax in the form that attention kernels support.
+    """Rewrite attention with a hand-written softmax into the form that attention kernels support.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.
@@ -312,7 +312,7 @@ def add_row_statistics(graph: Graph) -> Graph | None:
 
 
 def _scale_by_product(op: Op, scores: Tensor) -> Op:
-    """Return a division of the scores by a known number as a multiplication; other operations unchanged."""
+    """Turn a division of the scores by a known number into a multiplication; return other operations unchanged."""
     if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
         return op
     if not op.b.by_value or not op.b.value:
@@ -341,7 +341,7 @@ def expand_to_composite_backward(graph: Graph) -> Graph | None:
 
 
 def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:
-    """Return the bias that attention adds in its sub-graph; None if the sub-graph does more."""
+    """Return the bias that attention's sub-graph adds; None if the sub-graph contains other operations."""
     inner = [one for sub in op.subgraphs() for one in iterate_all_ops(sub)]
     read = [tensor for one in inner for tensor in one.inputs().values()]
     if any(tensor.by_value and tensor.value is None for tensor in read):
@@ -363,7 +363,7 @@ _TAKEN_BACKWARD = {
 
 
 def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
-    """Return the made graph with the caller's tensors of the same names, in the layouts of the caller.
+    """Return the rebuilt graph with the original graph's tensors and layouts, matched by name.
 
     K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.
     """
@@ -386,7 +386,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
 
 
 def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
-    """Return the tensor with this uid and an unused name, which is added to `names`."""
+    """Return the tensor with this uid, renamed if its name is in `names`; add the name to `names`."""
     name = tensor.name
     while name in names:
         name += "_"
@@ -395,7 +395,7 @@ def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
 
 
 def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
-    """Return the caller's tensor with the dims of `tensor`; None if the number of elements differs."""
+    """Return the original tensor with the dims of `tensor`; None if their numbers of elements differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
     kept = _swap_last_two(mine) if tensor.name in ("k", "v") else mine

@@ -38,7 +38,7 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with the requested settings, then data types, then dims; the rest stays unchanged.
+    """Return a graph with other settings, data types and dims, applied in this order; all else stays unchanged.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def override(
     Raises
     ------
     GraphError
-        ``override``: there is no such thing here, or the graph cannot have it; what building a graph refuses.
+        ``override``: a name is unknown, or the graph would be invalid; also what building a graph refuses.
     """
     graph = apply_settings(graph, settings or {})
     graph = set_data_types(graph, types or {})
@@ -63,7 +63,7 @@ def override(
 
 
 def find_type(name: str) -> DataType:
-    """Return the data type with this name: cuDNN's, the short one of printed graphs, or a framework's.
+    """Return the data type with this name: cuDNN's name, the short name in printed graphs, or a framework's name.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def set_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
 
 
 class _DimInference:
-    """The dims of all tensors while some of them change."""
+    """Computes the dims of all tensors of a graph after some dims are changed."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -135,7 +135,7 @@ class _DimInference:
         return self._dims[axis[0]][axis[1]]
 
     def request_size(self, axis: Axis, size: int) -> None:
-        """Set a dim, and all dims equal to it, to a requested size."""
+        """Set a dim and all dims that must equal it to the requested size."""
         root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
@@ -195,7 +195,7 @@ class _DimInference:
 
 
 def _extend_slice_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
-    """Return a slice with its limits moved to the new end of the tensor, where they were at the old end."""
+    """Move the limits of a slice that were at the end of an axis to the axis's new end."""
     if not isinstance(op, Operation) or op.kind is not _D.OPERATION_SLICE:
         return op
     old, x = before[op.fields["x"].uid].dims, op.fields["x"].dims
@@ -217,8 +217,8 @@ def apply_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
         By ``OPERATION.FIELD``, an attribute (``conv.stride``, ``act.mode``); by the name of a by-value tensor, whose
         number is set; or, of a graph that is attention, by a field of
         :class:`~cudnn_backend_py.graph.attention.Attention` (``causal``, ``dropout``), ``implementation``, or
-        ``direction``: the graph is built again. Values are texts: ``true`` and ``false`` (nothing is true), numbers,
-        enumerators by name, several separated by commas.
+        ``direction``: the graph is built again. Values are texts: ``true`` and ``false`` (an empty text is true),
+        numbers, enumerators by name, several separated by commas.
 
     Raises
     ------
@@ -273,7 +273,7 @@ _ALIASES = {
 
 
 def _set_field(op: Op, name: str, text: str) -> Op:
-    """Return the operation with another attribute: its own, or one of its inner parameters."""
+    """Return the operation with one attribute set, either its own or one of its nested parameters."""
     names = _ALIASES.get(name, (name,))
     if not isinstance(op, Operation):
         for item in dataclasses.fields(op):  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ def _make_missing_field_error(op: Op, name: str) -> GraphError:
 
 
 def _read_value(text: str, held: Any, annotation: str = "") -> Any:
-    """Return a text as a value of the same type as the value it replaces."""
+    """Convert a text to the type of the value that it replaces."""
     if isinstance(held, tuple):
         parts = text.split(",")
         parts = parts * len(held) if len(parts) == 1 else parts
@@ -425,7 +425,7 @@ _LAID_OUT = (
 
 
 def _set_option(options: dict[str, Any], key: str, text: str) -> None:
-    """Set one option of attention; sizes that were equal to it follow, and the layouts are recomputed."""
+    """Set an option of attention; update sizes that followed the old value, and recompute the layouts."""
     before = options[key]
     value = options[key] = _READERS.get(key, _read_integer_or_none)(text)
     options |= {same: value for same in _FOLLOWERS.get(key, ()) if options[same] == before}
@@ -463,7 +463,7 @@ def _find_layout_names(options: Mapping[str, Any]) -> Any:
 
 
 def describe_scale(graph: Graph) -> Any:
-    """Return the scale factor of the scores: a number, or ``tensor``, or ``none``."""
+    """Return the scale factor of the scores as a number; ``tensor`` if it is in memory, ``none`` without one."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
             return _read_factor(op.fields.get("scale"))

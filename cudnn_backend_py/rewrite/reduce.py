@@ -151,7 +151,7 @@ def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield smaller graphs: each operation alone, with its dependencies, replaced by inputs, or left out."""
+    """Yield smaller graphs: one operation alone, with its dependencies, replaced by inputs, or removed."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
         alone = try_to_make_graph(partial(_keep_operations, graph, [op]))
@@ -175,7 +175,7 @@ def _keep_dependencies(graph: Graph, op: Op) -> Graph:
 
 
 def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
-    """Return the graph with an operation's results as inputs, without the operations then unused."""
+    """Return the graph with an operation's results as inputs, without operations that are no longer needed."""
     rest = [one for one in graph.ops if one is not op]
     while True:  # what no one reads any more
         read = {tensor.uid for one in rest for tensor in one.inputs().values()}
@@ -188,7 +188,7 @@ def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
 
 
 def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
-    """Return a graph of some operations; tensors that other operations write or read are in memory."""
+    """Return a graph of these operations; tensors shared with the removed operations are in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
@@ -198,7 +198,7 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
 
 
 def _move_to_memory(tensor: Tensor) -> Tensor:
-    """Return the tensor in memory; refuse boolean tensors, as their memory format differs."""
+    """Return the virtual tensor as one in memory; reject boolean tensors, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)
@@ -271,7 +271,7 @@ def _list_smaller_sizes(size: int) -> list[int]:
 
 
 def _resize_tensors(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
-    """Return the graph with other dims, and with the image sizes that convolutions and pooling compute from them."""
+    """Return the graph with other dims, and update the output sizes of convolutions and pooling to match."""
     made = _set_dims(graph, sizes)
     for _ in range(len(graph.ops) + 1):
         follows = {key: size for op in made.ops for key, size in _find_wrong_spatial_sizes(op).items()}
@@ -297,7 +297,7 @@ def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
 
 
 def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
-    """Return the output sizes that a convolution or pooling computes, where the tensor has other sizes."""
+    """Return the output sizes that a convolution or pooling computes, where the output tensor has others."""
     relation = find_relation(op)
     if not isinstance(relation, WindowRelation):
         return {}

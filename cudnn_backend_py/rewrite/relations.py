@@ -50,7 +50,7 @@ NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
 
 
 class AxisGroups:
-    """Groups of tensor axes; two groups merge when an axis of one is the same dim as an axis of the other."""
+    """Groups of tensor axes with equal sizes; merging two axes merges their groups."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._parent: dict[Axis, Axis] = {(t.uid, axis): (t.uid, axis) for t in tensors for axis in range(t.rank)}
@@ -70,7 +70,7 @@ class AxisGroups:
         self._parent[self.find_representative(one)] = self.find_representative(other)
 
     def list_axes_by_group(self) -> dict[Axis, list[Axis]]:
-        """Return the axes of each group by its representative."""
+        """Return a mapping from each group's representative axis to all axes of the group."""
         found: dict[Axis, list[Axis]] = {}
         for axis in self._parent:
             found.setdefault(self.find_representative(axis), []).append(axis)
@@ -85,7 +85,7 @@ class Relation:
         self.fields: Mapping[str, Any] = op.fields if isinstance(op, Operation) else {}
 
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        """Return pairs of axes that are always the same dim; None if further dims may be related.
+        """Return pairs of axes that always have the same size; None if further axes may be related.
 
         Parameters
         ----------
@@ -96,11 +96,11 @@ class Relation:
         return None
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
-        """Return further pairs of axes that are probably the same dim, by their positions and sizes."""
+        """Return further pairs of axes that probably have the same size, by their positions and current sizes."""
         return ()
 
     def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
-        """Return by uid the dims that the operation computes if its other tensors have `dims`."""
+        """Return, by uid, the dims that the operation computes for some tensors if the others have `dims`."""
         del dims
         return {}
 
@@ -182,7 +182,7 @@ class _ConvolutionRelation(WindowRelation):
         return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
 
     def _compute_image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
-        """Return the image's spatial dims: the smallest that fit, plus the same excess as before."""
+        """Return the image's new spatial dims: the smallest that fit, plus as many unused elements as before."""
         sides, groups = self._read_window_parameters(), self.image.dims[1] // self.weights.dims[1]
         before = infer_convolution_input_dims(self.response.dims, self.weights.dims, sides, groups)
         now = infer_convolution_input_dims(response, weights, sides, groups)
@@ -342,7 +342,7 @@ class _AttentionRelation(Relation):
 
 
 class _RelationOfLargestTensor(Relation):
-    """Relations of operations with dims that equal those of the largest tensor, or are 1."""
+    """Relations of operations where each dim is 1 or equals that dim of the largest tensor."""
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
@@ -362,7 +362,7 @@ class _NormRelation(_RelationOfLargestTensor):
 
 
 def _pair_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]:
-    """Yield these axes of the first tensor paired with those of each other tensor of equal rank and size there."""
+    """Yield pairs of an axis of the first tensor and the same axis of another, if their ranks and sizes are equal."""
     first, *others = tensors
     wanted = list(axes)
     for tensor in others:

@@ -48,7 +48,7 @@ _RANK = 4  # of attention
 
 
 def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
-    """Return the graph with leading axes merged so that tensors have `rank` dims, and the tensors to copy for it.
+    """Merge leading axes so that tensors have `rank` dims; return the graph and the tensors that need a copy.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
     not the others, or an operation is of a kind whose axes have meanings.
@@ -125,7 +125,7 @@ def reshape_reduction_to_matrix(graph: Graph) -> Iterator[Graph]:
 
 
 def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
-    """Return the tensor as [rows, columns, 1, 1]; None if its merged axes do not match those sides."""
+    """Return the tensor as [rows, columns, 1, 1]; None if it broadcasts along a part of the merged axes."""
     sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
     if any(own != full and math.prod(own) > 1 for own, full in sides):
         return None
@@ -137,7 +137,7 @@ def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tenso
 
 
 def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets that have other dims."""
+    """Return, by uid, the dims (n, 1, 1, 1) for sequence lengths and ragged offsets that have other dims."""
     found: dict[int, tuple[int, ...]] = {}
     for op in iterate_all_ops(graph):
         tensors = [tensor for port, tensor in op.inputs().items() if "seq_len" in port or port.endswith("_override")]
@@ -150,7 +150,7 @@ def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
-    """Return the graph with other dims for tensors by uid; row-major where the rank changes."""
+    """Return the graph with the given dims, by uid; tensors whose rank changes become row-major."""
     new = {}
     for tensor in (
         tensor for op in iterate_all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)
@@ -168,7 +168,7 @@ def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
 
 
 def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
-    """Yield each broadcast bias, the dims of its scores, and the gradients that have the bias's dims."""
+    """Yield each broadcast bias, the dims of the scores it is added to, and the gradients with the bias's dims."""
     by_dims: dict[tuple[int, ...], list[Tensor]] = {}
     for tensor in _find_bias_gradients(graph):
         by_dims.setdefault(tensor.dims, []).append(tensor)
@@ -195,7 +195,7 @@ def _find_bias_gradients(graph: Graph) -> Iterator[Tensor]:
 
 
 def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
-    """Return a convolution without padding and its larger image, to be padded in memory.
+    """Return a convolution without padding, and its enlarged image, which the caller pads in memory.
 
     None where it is padded the same on both sides, or its image is virtual or read elsewhere.
     """
@@ -218,7 +218,7 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
 
 
 def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
-    """Return by uid the dims that grow if a convolution has more input channels per group.
+    """Return, by uid, the new dims of tensors if a convolution gets more input channels per group.
 
     None where the convolution has no groups, or the same channels are read from its result.
     """
@@ -245,7 +245,7 @@ def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple
 
 
 def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
-    """Return the graph with other dims for tensors by uid, all of them channels last if the image is."""
+    """Return the graph with the given dims, by uid; these tensors are channels last if the image is."""
     wide = set_dims(graph, dims)
     if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
         return wide
@@ -289,7 +289,7 @@ def find_whole_scale_dims(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def find_equivalent_view(op: Operation) -> tuple[Tensor, int] | None:
-    """Return a tensor in memory with the strides that give the result of a transpose or slice of it.
+    """Return the input of a transpose or slice with strides that give the operation's result.
 
     Also from which of its elements on; None for other operations, or where the tensor is virtual.
     """
@@ -313,7 +313,7 @@ def find_equivalent_view(op: Operation) -> tuple[Tensor, int] | None:
 
 
 def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
-    """Return the graph with a ReLU of a tensor inserted before one operation that reads it."""
+    """Return the graph with a ReLU inserted between a tensor and one operation that reads it."""
     name = f"{image.name}_relu"
     made = dataclasses.replace(image, name=name, uid=next(iterate_unused_uids(graph)))
     relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)

@@ -17,7 +17,7 @@ EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
 
 @dataclass(frozen=True)
 class ChangeSequence:
-    """One or more graphs that together compute the same as the original graph.
+    """Consecutive changes of a graph; the resulting graphs together compute the same as the original.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ class ChangeSequence:
 
     @classmethod
     def from_change(cls, change: Change) -> ChangeSequence:
-        """Return the solution that consists of one change."""
+        """Return the sequence that consists of one change."""
         return cls((change,), (0,), change.graphs)
 
     def apply_change(self, member: int, change: Change) -> ChangeSequence | None:
-        """Return the solution with one of its graphs changed further; None if its graphs no longer fit together.
+        """Return the sequence extended by a change of one of its graphs; None if the graphs no longer fit together.
 
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
         change.
@@ -55,12 +55,12 @@ class ChangeSequence:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each step."""
+        """The kind of each change, in order."""
         return tuple(step.kind for step in self.steps)
 
     @property
     def effect(self) -> Effect:
-        """The combined effect of all steps."""
+        """The combined effect of all changes on the results."""
         return max((step.effect for step in self.steps), key=EFFECTS.index)
 
     @property
@@ -72,7 +72,7 @@ class ChangeSequence:
 def find_change_sequence(
     graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]
 ) -> ChangeSequence | None:
-    """Return the solution with steps of these kinds and titles; None if the graph has no such changes."""
+    """Return the sequence of changes with these kinds and titles; None if the graph has no such changes."""
     found: ChangeSequence | None = None
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]
@@ -86,7 +86,7 @@ def find_change_sequence(
 
 
 def _change_one_graph(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
-    """Return the graphs with one of them changed, and the tensors it shares changed in the others as well."""
+    """Return the graphs after a change of one of them; tensors that it shares change in the other graphs as well."""
     if not change.graphs:
         return None
     others = [one for at, one in enumerate(graphs) if at != member]

@@ -1,1 +1,1 @@
-"""The operating system: child processes, private folders, untrusted files."""
+"""Operating system services: child processes, private folders, reading of untrusted files."""

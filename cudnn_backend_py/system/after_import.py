@@ -14,7 +14,7 @@ __all__ = ["call_after_import"]
 
 
 def call_after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
-    """Call `action` once the module `name` is imported: now if it is, else right after its execution.
+    """Call `action` once the module `name` is imported: now if it already is, else right after its code has run.
 
     What the action raises ends the import. The function that is returned forgets an action that was not called yet.
     """

@@ -1,4 +1,4 @@
-"""Write files that a user names atomically: on failure, the previous content remains."""
+"""Atomic writes to files that the user named: if a write fails, the previous content remains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["write_atomically"]
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write a file atomically, texts as UTF-8; an existing file keeps its permissions.
+    """Write a file atomically, with text encoded as UTF-8; an existing file keeps its permissions.
 
     What is no file of its own (a device, a pipe, a link) is written where it is, as is one in a folder that takes no
     other.

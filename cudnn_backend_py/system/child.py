@@ -1,4 +1,4 @@
-"""Child processes that run this package: numbered queries, deadlines, and how the process ended.
+"""Child processes that run this package: numbered queries, deadlines, and descriptions of how a process ended.
 
 A child imports this package from where its parent has it, and nothing from the working folder. What the user names in
 ``PYTHONPATH`` or ``LD_LIBRARY_PATH`` is the user's choice and holds in the child as well.
@@ -72,7 +72,7 @@ Result = TypeVar("Result")
 
 
 def make_loading_program() -> str:
-    """Return a program that imports this copy of the package, whatever else is installed."""
+    """Return Python source that imports this copy of the package, whatever other copies are installed."""
     return f"""\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -138,7 +138,7 @@ def run_script() -> None:
 
 
 def describe_ending(code: int) -> str:
-    """Describe how a process ended: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
+    """Describe a process's exit status: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -168,7 +168,7 @@ _LIFELINE = "CUDNN_BACKEND_LIFELINE"
 
 
 class _Lifeline:
-    """A pipe shared with the child: when this process's end closes, the child is killed.
+    """A pipe shared with the child: when this process closes its end or dies, the system kills the child.
 
     So it ends with this process, however that ended, and not with the thread that started it.
     """
@@ -185,7 +185,7 @@ class _Lifeline:
 
 
 def end_with_parent() -> None:
-    """In a child with a :class:`_Lifeline`: let the system kill this process when its parent ends."""
+    """In a child started with a :class:`_Lifeline`: let the system kill this process when its parent ends."""
     named = os.environ.pop(_LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)
@@ -239,7 +239,7 @@ _children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
 def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
-    """Return the environment of a child, and whether cuDNN writes its log to the shared standard error.
+    """Redirect cuDNN's log to stderr in a child's environment; return it, and whether cuDNN logs there.
 
     A log on standard output goes there too: that is for reports.
     """
@@ -253,9 +253,9 @@ def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], b
 class Child:
     """A process that answers queries one at a time, in JSON lines with the query's number.
 
-    What interrupts a question, be it an exception, a time limit or a fork, leaves the child unusable: it is never asked
-    again, so that an answer can be missing and never be that of another question. A child no one holds is ended. In a
-    forked process the children of the parent are strangers, which it leaves alone.
+    An exception, a time limit or a fork that interrupts a query leaves the child unusable: it is never queried again,
+    so that an answer can be missing, but never be that of another query. A child without references is ended. In a
+    forked process the children of the parent cannot be used, and are left alone.
 
     Attributes
     ----------
@@ -386,7 +386,7 @@ class Child:
         return TIMED_OUT
 
     def _exchange_lines(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
-        """Send a line; yield each line received until the process ends or times out."""
+        """Send a line to the process; yield each line it writes until it ends or times out."""
         searched = 0
         while (left := deadline - time.monotonic()) > 0:
             end = self._read.find(b"\n", searched)
@@ -423,7 +423,7 @@ class Child:
                 self._read += piece
 
     def _release_in_fork(self) -> None:
-        """In a forked process: close the copied file descriptors; the child belongs to the parent."""
+        """In a forked process: close the copied file descriptors, and leave the child process to the parent."""
         self._release_child.detach()
         for held in (self._socket, self._errors, self._lifeline):
             held.close()
@@ -431,7 +431,7 @@ class Child:
 
 
 class LastingChild:
-    """A child process that is started on the first query, and again after it ended or a query was interrupted.
+    """A child process that is started on the first query, and restarted if it ended or a query was interrupted.
 
     A context manager. Not for several threads.
 
@@ -555,7 +555,7 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
 
 
 def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
-    """Return one line of the answer to the query with this number."""
+    """Parse one line of the answer to the query with this number."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -585,7 +585,7 @@ def _make_not_usable_error() -> UsageError:
 
 
 class AnswerWriter(Protocol):
-    """Writes its arguments as one line of the answer."""
+    """A function that writes its keyword arguments to the parent as one line of the answer."""
 
     def __call__(self, **line: Any) -> None: ...
 
@@ -641,7 +641,7 @@ def serve(
 
 
 def _end_like_forked(forked: int) -> None:
-    """Wait for a forked process; if it failed, end in the same way."""
+    """Wait for a forked process; if it failed, end this process with the same signal or exit code."""
     code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
     if code < 0:
         os.kill(os.getpid(), -code)

@@ -15,7 +15,7 @@ __all__ = ["pause_garbage_collection"]
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection in a block, then move its objects into the oldest generation.
+    """Pause garbage collection during a block, then move the new objects into the oldest generation.
 
     Where a program has frozen objects itself, generations stay as they are: they would be thawed, too.
     """

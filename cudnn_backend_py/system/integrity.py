@@ -1,4 +1,4 @@
-"""Integrity of an installed cuDNN: compare its files with the installed ones.
+"""Integrity of an installed cuDNN: compare its files with the record made at installation.
 
 What was installed is on record: in ``installed.json`` of a version in the cache, in the RECORD of a wheel that pip
 installed. Presence, size and time of the files are looked at before each use; their SHA-256 where a time differs, where
@@ -48,7 +48,7 @@ _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
 
 @dataclass(frozen=True, slots=True)
 class InstalledFile:
-    """A file as installed; ``sha256`` in hex digits, ``mtime_ns`` None if not recorded."""
+    """Size and SHA-256 (hex) of a file when it was installed; ``mtime_ns`` is None if not recorded."""
 
     sha256: str
     size_bytes: int
@@ -57,7 +57,7 @@ class InstalledFile:
 
 @dataclass(frozen=True, slots=True)
 class WheelInstallation:
-    """The files of one wheel as installed.
+    """The record of a wheel's files, made when the wheel was installed.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class FileDamage:
 
 
 def read_installation(folder: Path) -> WheelInstallation:
-    """Return the record of a folder in the store.
+    """Read the installation record of a folder in the version store.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def _resolve_inside(name: str) -> str:
 
 
 def read_installations_of(library: Path) -> list[WheelInstallation]:
-    """Return the records of the wheel that contains a library; empty if it is outside any wheel.
+    """Return the records of the wheels that contain a library; empty if no wheel does.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
     """
@@ -152,7 +152,7 @@ def read_installations_of(library: Path) -> list[WheelInstallation]:
 
 
 def _read_record(path: Path) -> WheelInstallation | None:
-    """Return the entries of a RECORD for ``nvidia/``, None if unreadable."""
+    """Return the ``nvidia/`` entries of a wheel's RECORD file; None if it is unreadable."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
         files = dict(_parse_record_lines(_read_small_file(path)))
@@ -178,13 +178,13 @@ def _parse_record_lines(text: str) -> Iterator[tuple[str, InstalledFile]]:
 
 
 def find_differences(installation: WheelInstallation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
-    """Return a line for each file that differs from the installed one.
+    """Describe, in one line each, the files that differ from the installation record.
 
     Parameters
     ----------
     full
         Compare the SHA-256 of every file, and look for files that were added; else presence and size, and the SHA-256
-        of those whose time differs.
+        of files with another time.
     remembered
         Take the SHA-256 that this process has read before from a file whose size and times are the same.
     """
@@ -232,14 +232,14 @@ def make_signature(status: os.stat_result) -> Signature:
 
 
 class FileChangedError(OSError):
-    """Raised when a file's signature differs from the expected one, or it changed while it was read."""
+    """Raised if a file's signature is not the expected one, or the file changed while it was read."""
 
 
 _remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
 
 
 def find_sha256(path: str, signature: Signature) -> str | None:
-    """Return the SHA-256 of a file with this signature if this process has computed it."""
+    """Return the SHA-256 of a file with this signature, if this process already computed it; else None."""
     return _remembered.get((path, signature))
 
 
@@ -250,7 +250,7 @@ def remember_sha256(path: str, signature: Signature, sha256: str) -> str:
 
 
 def read_sha256(path: str, signature: Signature | None = None) -> str:
-    """Return a file's SHA-256; with a signature, it is remembered.
+    """Compute a file's SHA-256; if a signature is given, check it and cache the SHA-256.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def _list_files(folder: Path) -> set[str]:
 
 
 def find_damage(library: str | os.PathLike[str], *, full: bool) -> FileDamage | None:
-    """Return how the wheel of a library differs from the installed one; None if equal or unknown.
+    """Compare the wheel that contains a library with its installation record; None if equal or not recorded.
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """
@@ -291,7 +291,7 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> FileDamage | 
 
 
 def make_damage(installation: WheelInstallation, differences: tuple[str, ...]) -> FileDamage:
-    """Return the damage of an installation with these differences."""
+    """Return the FileDamage for an installation with these differences."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
     return FileDamage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

@@ -22,7 +22,7 @@ CALLED_BY_C: set[CodeType] = set()
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Return whether an exception was raised from outside the code that it left.
+    """Return whether an exception was raised from outside the running code, as by a signal handler.
 
     That is known of what is no ``Exception``; of what passed a function that was given a frame, which are the handlers
     of signals and the functions of ``sys.settrace`` and ``sys.setprofile``; of what passed a callback that C called;
@@ -39,7 +39,7 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def pass_interruption(error: BaseException) -> None:
-    """Raise the exception again if it came from outside."""
+    """Raise the exception again if it is an interruption, raised from outside the running code."""
     if is_interruption(error):
         raise error
 
@@ -75,13 +75,13 @@ def _is_given_frame(frame: FrameType) -> bool:
 
 
 def _is_at_raise_instruction(entry: TracebackType) -> bool:
-    """Return whether a frame was at an instruction that raises."""
+    """Return whether the traceback entry's frame was executing a raise instruction."""
     code = entry.tb_frame.f_code.co_code
     return 0 <= entry.tb_lasti < len(code) and code[entry.tb_lasti] in _RAISING
 
 
 def _is_foreign_class(kind: type) -> bool:
-    """Return whether a class comes neither from Python, nor from this package or its C dependencies."""
+    """Return whether a class comes neither from Python nor from this package, NumPy or torch."""
     module: object = vars(type)["__module__"].__get__(kind)  # without any code of a metaclass
     if not isinstance(module, str):
         return False

@@ -15,7 +15,7 @@ _MEMINFO = "/proc/meminfo"
 
 
 def find_available_bytes() -> int | None:
-    """Return the bytes that can be allocated without swapping, by the limits of machine, container and process.
+    """Return how many bytes can be allocated without swapping, within the limits of machine, container and process.
 
     None where the system does not say.
     """
@@ -23,7 +23,7 @@ def find_available_bytes() -> int | None:
 
 
 def explain_missing_memory(needed: int, what: str) -> str:
-    """Return a message if `what` needs more bytes than are available; empty if it fits."""
+    """Return a message if `what` needs more bytes than are available, else an empty text."""
     there = find_available_bytes()
     if there is None or needed <= there:
         return ""

@@ -19,6 +19,6 @@ def find_nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def suggest_nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the suggestion that ends an error text, after a semicolon; empty if no name is near."""
+    """Return a suggestion to append to an error text, after a semicolon; empty if no name is similar."""
     found = find_nearest(word, known)
     return "" if found is None else f"; did you mean {prefix}{found}?"

@@ -35,7 +35,7 @@ _CREATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class CacheWarning(UserWarning):
-    """Warns that something cached on disk was not used or not written; the work is done again instead."""
+    """Warns that a cached file was not used or not written, so its content will be computed again."""
 
 
 class PrivateFolder:
@@ -127,7 +127,7 @@ class PrivateFolder:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Raise the system's errors about the folder as errors of this package, in a block.
+        """In the block, turn operating system errors about the folder into errors of this package.
 
         Raises
         ------
@@ -148,14 +148,14 @@ class PrivateFolder:
 
 
 class OpenFolder:
-    """A folder checked to be private, by its file descriptor; made by :meth:`PrivateFolder.open`."""
+    """An opened folder that was checked to be private; made by :meth:`PrivateFolder.open`."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.path = path
 
     def files(self, name: re.Pattern[str]) -> list[tuple[str, os.stat_result]]:
-        """Yield files with matching names and their status."""
+        """Return the files with matching names, each with its ``stat`` result."""
         found = []
         with os.scandir(self.descriptor) as items:
             for item in items:
@@ -191,7 +191,7 @@ class OpenFolder:
             os.close(descriptor)
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file atomically; with `durable`, also across a power failure.
+        """Write a file atomically; with `durable`, the file also survives a power failure.
 
         The caller holds the lock.
         """
@@ -328,7 +328,7 @@ class KeyedRecordFolder:
         return self.folder / self._make_entry_name(key)
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """Return the record of a key if its hash matches, and update its time of use."""
+        """Return the record of a key if its hash matches, and mark it as just used."""
         name = self._make_entry_name(key)
         try:
             with self._private.open() as folder:
@@ -343,7 +343,7 @@ class KeyedRecordFolder:
         return None
 
     def read_all(self) -> Iterator[tuple[dict[str, Any], os.stat_result]]:
-        """Yield every record with its file's status, most recently used first.
+        """Yield every record with the ``stat`` result of its file, most recently used first.
 
         Raises
         ------
@@ -400,7 +400,7 @@ class KeyedRecordFolder:
         return 0
 
     def warn(self, text: str) -> None:
-        """Issue a warning at the caller of the calling method."""
+        """Issue a warning that points to the code that called this package."""
         warnings.warn(text, self._warning, stacklevel=4)
 
     def _make_entry_name(self, key: str) -> str:
@@ -431,7 +431,7 @@ class KeyedRecordFolder:
         return None
 
     def _check_entry(self, data: bytes, name: str) -> dict[str, Any]:
-        """Return the record of an entry or raise ValueError; its hash is compared before parsing."""
+        """Check the hash of a file's content, then parse the record; raise ValueError if it is damaged."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
         if first != self._make_first_line(body):

@@ -23,7 +23,7 @@ _SHOWN = 60  # characters of a key in a message
 
 
 def read_text(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a file.
+    """Read a text file, within a size limit and only as UTF-8.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def read_text(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_B
 
 
 def read_json(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the value in a JSON file.
+    """Read a JSON file with the limits of :func:`parse_json`.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def read_json(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_B
 
 
 def parse_json(text: str, what: str, *, code: str) -> Any:
-    """Return the value of a JSON text; messages call it `what`.
+    """Parse a JSON text with strict limits; error messages call the text `what`.
 
     Strict: no key twice in an object, no NaN or infinite number, no number of more than ``MAX_NUMBER`` characters, no
     more than ``MAX_DEPTH`` lists and objects inside each other, and no text that UTF-8 cannot hold.
@@ -116,7 +116,7 @@ def _refuse_not_finite(word: str) -> None:
 
 
 def _check_values(value: Any) -> None:
-    """Check depth and texts level by level, without recursion."""
+    """Check nesting depth and texts of a parsed JSON value, level by level without recursion."""
     level, depth = [value], 0
     while level:
         depth += 1

@@ -1,4 +1,4 @@
-"""Plain data as typed values: fields are checked against the annotations of their class.
+"""Convert plain data to typed values: fields are checked against the annotations of their class.
 
 What reads JSON into values of this package comes here, so that no damaged field reaches code that expects another type.
 """
@@ -25,13 +25,13 @@ _MOST = 1 << 63  # integers are of 64 bits: others fit no field of cuDNN
 
 
 class _TypeMismatchError(Exception):
-    """A value with a type that differs from its field's."""
+    """Raised if a value does not have the type that its field requires."""
 
 
 def read_as(
     kind: type[T], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError, more: bool = False
 ) -> T:
-    """Return plain data as a value of `kind`.
+    """Convert plain data, such as parsed JSON, to a value of type `kind`.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_as(
 def read_fields(
     hints: Mapping[str, Any], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError
 ) -> dict[str, Any]:
-    """Return the fields of an object with these names and types, read by :func:`read_as`; others are ignored.
+    """Return the fields of a mapping that have these names, converted to their types; other fields are ignored.
 
     Raises
     ------

@@ -9,11 +9,11 @@ __all__ = ["measure_folder_bytes", "user_folder"]
 
 
 def user_folder(name: str) -> Path:
-    """Return a folder in the package's part of the user's cache, placed by the XDG specification."""
+    """Return the path of a subfolder of the package's cache folder, by the XDG specification."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return Path(cache if cache.strip() else os.path.expanduser("~/.cache"), "cudnn-backend-py", name)
 
 
 def measure_folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder; 0 if it does not exist."""
+    """Return the total size in bytes of all files in a folder and its subfolders; 0 if it does not exist."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())

@@ -32,17 +32,17 @@ VersionTuple = tuple[int, int, int]
 
 
 def version_text(numbers: Iterable[int]) -> str:
-    """Return ``9.19.0`` for (9, 19, 0); two or four numbers are accepted as well."""
+    """Format a version: ``9.19.0`` for (9, 19, 0); two or four numbers are accepted as well."""
     return ".".join(map(str, numbers))
 
 
 def cuda_version_text(number: int) -> str:
-    """Return ``12.9`` for 12090, CUDA's version number."""
+    """Format CUDA's version number: ``12.9`` for 12090."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers in a version text, for comparison; a CUDA major after them is left out.
+    """Parse a version text to a tuple of numbers for comparison; a CUDA suffix such as ``+cu12`` is ignored.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def is_same_version(one: str, other: str) -> bool:
 
 
 def leading_numbers(name: str) -> tuple[int, ...]:
-    """Return the numbers at the start of a name: (9, 19, 0) for ``9.19.0-full``, none for a word."""
+    """Parse the version at the start of a name: (9, 19, 0) for ``9.19.0-full``, () if there is no number."""
     found = re.match(r"[0-9]+(\.[0-9]+)+", name)
     return version_numbers(found[0]) if found else ()
 
@@ -76,12 +76,12 @@ class Version(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The version as ``CUDNN_VERSION`` has it: 91900."""
+        """The version as one integer, like ``CUDNN_VERSION``: 91900."""
         return self.major * 10_000 + self.minor * 100 + self.patch
 
     @staticmethod
     def from_numbers(version: VersionTuple) -> Version:
-        """Return a tuple of three numbers as a Version."""
+        """Make a Version from a tuple of three numbers."""
         return version if isinstance(version, Version) else Version(*version)
 
     @staticmethod
@@ -98,7 +98,7 @@ class Version(NamedTuple):
 
     @staticmethod
     def from_number(number: int) -> Version:
-        """Return the version for a number from ``cudnnGetVersion``: 9.19.0 for 91900."""
+        """Convert a number from ``cudnnGetVersion``: 91900 gives 9.19.0."""
         return Version(number // 10_000, number // 100 % 100, number % 100)
 
 
@@ -106,7 +106,7 @@ _FIRST = Version(9, 0, 0)  # the oldest cuDNN this package serves
 
 
 class VersionRange(NamedTuple):
-    """A range of cuDNN versions: from ``since`` to before ``until``, without those in ``except_``.
+    """A range of cuDNN versions from ``since`` up to but not including ``until``, without those in ``except_``.
 
     Where ``until`` is None it holds for all later ones.
     """

@@ -46,7 +46,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Canonical name of the profile, or ``gpu`` for the one in this process."""
+        """The canonical name of the described GPU, or ``gpu`` for the real GPU of this process."""
         return self.profile.name
 
     @property
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def is_live(self) -> bool:
-        """Whether this is a GPU in this process."""
+        """Whether the target is a real GPU of this process, not a described one."""
         return self.handle is not None
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Target:
 
 
 def open_target(name: str | Profile | Target | None = None, *, on: Library | None = None) -> Target:
-    """Open the target called `name`; close it when done.
+    """Open the target called `name`; the caller must close it.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class _LazyMapping(Mapping[str, Any]):
 
 
 def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
-    """Return the profile of a GPU in this process; before cuDNN 9.8 an empty one, without even the architecture.
+    """Return the profile of a GPU of this process; with cuDNN before 9.8 it is empty, even without architecture.
 
     Architecture, name and limits come from the driver; the first access to another property queries cuDNN, which takes
     16 ms on an H200.

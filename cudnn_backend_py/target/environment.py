@@ -97,7 +97,7 @@ _CUINIT_ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentProblem:
-    """A problem of the environment, with its repair.
+    """A problem of the environment, with instructions to repair it.
 
     ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.
     """
@@ -160,7 +160,7 @@ def check_environment(
 
 
 def _check_tf32() -> Iterator[EnvironmentProblem]:
-    """Yield a problem if TF32 is disabled, as cuDNN's messages do not mention it."""
+    """Yield a problem if an environment variable disables TF32, as cuDNN's messages do not mention it."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield EnvironmentProblem(
             "tf32-switched-off",
@@ -224,7 +224,7 @@ def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
 
 
 def _prepend_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
-    """Return the problems, with damage to the installed wheels first if it may explain them."""
+    """Add problems about damaged wheels before the given problems, if damage may explain these."""
     if not any(fault.code in _POSSIBLE_DAMAGE_CODES for fault in faults):
         return faults
     found = (find_damage(path, full=True) for path in paths if path is not None)
@@ -238,7 +238,7 @@ def _find_library_to_load() -> str | None:
 
 
 def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
-    """Return problems visible in the files of the library to load, without loading it."""
+    """Find problems of the libcudnn to load by its files, without loading it."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_make_damage_problem(damage)]
     try:
@@ -286,7 +286,7 @@ def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[E
 
 
 def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[EnvironmentProblem]:
-    """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
+    """Yield sub-libraries whose file names contain another version than cuDNN reports."""
     for name, files in find_sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := parse_version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
@@ -301,7 +301,7 @@ def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[Environ
 
 
 def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
-    """Yield the sub-libraries that the loader refuses; sub-libraries of mixed versions lack each other's symbols."""
+    """Yield sub-libraries that cannot be loaded, as symbols are missing when versions are mixed."""
     present = find_sublibraries(Path(path).parent)
     for name in (*_VITAL_SUBLIBRARIES, *_VITAL_SUBLIBRARIES_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
@@ -355,7 +355,7 @@ def _list_sublibrary_names(folder: Path) -> frozenset[str]:
 
 
 def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:
-    """Yield libraries that the loader finds before the sub-libraries next to `path`."""
+    """Yield libraries that the loader finds before the sub-libraries next to the libcudnn at `path`."""
     own = Path(path).resolve().parent
     for folder in list_loader_folders():
         if "graph" in _list_sublibrary_names(folder) and folder.resolve() != own:
@@ -484,7 +484,7 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
 
 
 def _find_nvrtc_architectures(cuda: tuple[int, int]) -> tuple[int, ...]:
-    """Return the architectures that the NVRTC of a CUDA version supports, from the newest known version up to it."""
+    """Return the architectures that a CUDA version's NVRTC supports, or those of the last known version before it."""
     known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 

@@ -225,7 +225,7 @@ _UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
 
 
 def _find_unpublished_architecture(wanted: str) -> int:
-    """Return the architecture of a GPU name if its properties are not published; 0 otherwise."""
+    """Return the architecture of a known GPU whose properties are not published; 0 for other GPUs."""
     return next((sm for sm, names in _UNPUBLISHED_ARCHITECTURES.items() if wanted in names), 0)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts as assertions, the pytest plugin, and records of GPU test runs; imported on use."""
+"""Assertions on verdicts, the pytest plugin, and records of GPU test runs; imported on first use."""
 
 from __future__ import annotations
 

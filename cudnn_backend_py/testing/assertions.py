@@ -1,4 +1,4 @@
-"""Verdicts as assertions for any test framework; ``pytest_plugin`` offers them as fixtures."""
+"""Assertions on verdicts for any test framework; ``pytest_plugin`` offers them as fixtures."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ def find_marker_error(marker: pytest.Mark) -> str:
 
 
 def get_significant_numbers(version: str) -> tuple[int, ...]:
-    """Return the three numbers of a version that cuDNN reports, without the wheel's fourth."""
+    """Return the first three numbers of a version, which cuDNN reports; a wheel's fourth number is dropped."""
     return version_numbers(version)[:3]
 
 
 def _format_suggestion(suggestion: object) -> str:
-    """Return the suggestion that ends an error, empty if there is none."""
+    """Format the suggestion to append to an error text; empty if there is no suggestion."""
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
 

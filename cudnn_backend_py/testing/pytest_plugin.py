@@ -1,4 +1,4 @@
-"""The pytest plugin: verdicts as assertions, tests per target, tests for one GPU or cuDNN version.
+"""The pytest plugin: assertions on verdicts, one test per target, tests that need a certain GPU or cuDNN.
 
 Fixtures ``assert_supported`` and ``assert_not_supported`` are the functions of :mod:`cudnn_backend_py.testing`;
 ``cudnn_target`` is one target of the marker ``cudnn_target`` or of the option ``--cudnn-target``. A marker that means
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and check the option."""
+    """Register the plugin's markers, and check the option ``--cudnn-target``."""
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}{meaning}")
     for name in config.getoption("--cudnn-target"):
@@ -105,7 +105,7 @@ def _make_parameter(name: str, chosen: set[str]) -> Any:
 
 
 def _find_canonical_name(name: str) -> str:
-    """Return the canonical name of a target, so that sm90 and h100 are the same."""
+    """Return the canonical name of a target, so that aliases such as sm90 and h100 compare equal."""
     from ..errors import CudnnBackendError
     from ..target import find_profile
 
@@ -165,7 +165,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _explain_missing_gpu(*architectures: int) -> str | None:
-    """Return why no GPU here is suitable, None if one is."""
+    """Explain why no GPU of this machine is suitable; None if one is."""
     sm, absence = _find_gpu()
     if sm in architectures:
         return None
@@ -175,14 +175,14 @@ def _explain_missing_gpu(*architectures: int) -> str | None:
 
 
 def _describe_suitable_gpu(architecture: int) -> str:
-    """Return the name of a suitable GPU."""
+    """Return the name of a GPU with which the test can run."""
     from ..target import list_profiles
 
     return next((f", such as {profile.title}" for profile in list_profiles() if profile.sm == architecture), "")
 
 
 def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
-    """Return why the cuDNN here is not suitable, None if it is."""
+    """Explain why the cuDNN of this process is not suitable; None if it is."""
     from ..native.find import LIBRARY_VARIABLE
     from ..system.version import version_text
     from .markers import get_significant_numbers

@@ -1,4 +1,4 @@
-"""Record a run of the GPU tests: machine, driver, cuDNN, commit, counts, figures."""
+"""Record a run of the GPU tests: machine, driver, cuDNN, commit, test counts, measured figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 
 
 class RecordedRun(NamedTuple):
-    """A recorded run of the tests: path of the record, exit code of pytest, counts of the reasons for skipped tests."""
+    """A recorded test run: the record's path, pytest's exit code, and how many tests were skipped for each reason."""
 
     path: Path
     code: int
@@ -42,7 +42,7 @@ class RecordedRun(NamedTuple):
 
 
 def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
-    """Run pytest with `arguments`, and write one JSON into `folder`.
+    """Run pytest with `arguments`, and write a JSON record of the run into `folder`.
 
     The folder is made first, so that no run is made without success. Tests add measured figures by appending JSON lines
     to the file named in ``CUDNN_BACKEND_FIGURES``.
@@ -106,7 +106,7 @@ def _list_failed(results: Path) -> list[str]:
 
 
 def _count_skip_reasons(results: Path) -> dict[str, int]:
-    """Return why tests were skipped, and how many for each reason."""
+    """Return each reason for which tests were skipped, with the number of these tests."""
     if not results.is_file():
         return {}
     skipped = (case.find("skipped") for case in ElementTree.parse(results).getroot().iter("testcase"))

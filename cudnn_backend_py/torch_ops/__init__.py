@@ -1,4 +1,4 @@
-"""Attention of cuDNN as PyTorch operators: autograd, fake tensors, ``torch.compile``.
+"""cuDNN's attention as PyTorch operators, with autograd, fake tensors and ``torch.compile``.
 
 Importing this module does not import torch: the operators ``cudnn_backend::sdpa_forward`` and
 ``cudnn_backend::sdpa_backward`` are defined when a function of it is first called, or when torch is there already.

@@ -1,4 +1,4 @@
-"""Arguments of the operators: tensors by name, options, and the checks of both. Imports no torch.
+"""Arguments of the attention operators: tensors by name, options, and checks of both. Imports no torch.
 
 Real and fake kernels share :func:`check_call`. Dims of a traced program may be symbols: `decide` returns whether a
 condition on them holds, and False where that is not known before the program runs.
@@ -58,7 +58,7 @@ Decide = Callable[[Any], bool]
 
 
 class OperatorOptions(NamedTuple):
-    """The options of a call of the operators, in the order of their schemas."""
+    """The options of a call of an attention operator, in the order of its schema."""
 
     scale: float | None
     dropout: float
@@ -73,7 +73,7 @@ class OperatorOptions(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """The factors of 8-bit attention, each a float32 tensor of one element on the GPU.
+    """Scale factors of FP8 attention, each a float32 tensor of one element on the GPU.
 
     Q, K, V in memory times their ``descale`` are the numbers meant. Probabilities are rounded to 8 bits times
     ``scale_s``, which ``descale_s`` takes back; O is written times ``scale_o``. ``amax_s`` and ``amax_o``, which a call
@@ -101,7 +101,7 @@ def get_type_name(x: Any) -> str:
 
 
 def get_data_type(x: Any) -> DataType | None:
-    """Return cuDNN's type of Q, K, V; None for others."""
+    """Return cuDNN's data type for a tensor of a type allowed for Q, K, V; None for other types."""
     return _DATA_TYPES_BY_NAME.get(get_type_name(x))
 
 
@@ -111,7 +111,7 @@ def is_fp8(x: Any) -> bool:
 
 
 def has_supported_strides(x: Any) -> bool:
-    """Return whether cuDNN supports the strides of a tensor: d dense, nothing expanded, multiples of 16 bytes."""
+    """Return whether cuDNN supports a tensor's strides: head dim contiguous, the others multiples of 16 bytes."""
     size = x.element_size()
     return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
         dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
@@ -144,7 +144,7 @@ def check_dims(count: int, meaning: str, fix: str | None = None, **tensors: Any)
 
 
 def _check_device(named: Mapping[str, Any]) -> None:
-    """Check device and type of Q, K, V."""
+    """Check that Q, K and V are on the same CUDA device and have the same supported type."""
     q = named["q"]
     for name in "qkv":
         x = named[name]
@@ -159,7 +159,7 @@ def _check_device(named: Mapping[str, Any]) -> None:
 
 
 def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
-    """Return the factors of 8-bit attention as a tuple, empty for other types.
+    """Return the scale factors of FP8 attention as a tuple; empty for other data types.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _is_symbolic(value: Any) -> bool:
 def check_call(
     named: Mapping[str, Any], options: OperatorOptions, *, backward: bool = False, decide: Decide = bool
 ) -> None:
-    """Check the tensors and options of a pass; a tensor that is None is not given.
+    """Check the tensors and options of a forward or backward pass; optional tensors may be None.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def check_call(
 
 
 def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
-    """Check the values of the options.
+    """Check the values of the options of an attention operator.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def _check_dim_counts(named: Mapping[str, Any]) -> None:
 
 
 def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
-    """Check types, dims and device of the tensors of a pass, by name; a tensor that is None is not given.
+    """Check types, dims and device of a pass's tensors, given by name; optional tensors may be None.
 
     Raises
     ------
@@ -311,12 +311,12 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
 
 
 def get_head_dim_step(q: Any) -> int:
-    """Return the number that the head dims of a tensor must be multiples of."""
+    """Return the number of which head dims must be a multiple, for the type of this tensor."""
     return 16 if is_fp8(q) else 8
 
 
 def check_pages(named: Mapping[str, Any]) -> None:
-    """Check that pages can be used without a copy: strides and addresses are those of real tensors.
+    """Check that strides and addresses of K and V pages allow their use without a copy.
 
     Raises
     ------
@@ -377,7 +377,7 @@ def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
 
 
 def _get_length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
-    """Return the required dims and types of lengths, pages and the block table."""
+    """Return the required dims and types of sequence lengths, K and V pages, and the block table."""
     k, table = named["k"], named["block_table"]
     found: dict[str, tuple[tuple[Any, ...], str]] = {
         "seq_len_q": ((batch,), "int32"),

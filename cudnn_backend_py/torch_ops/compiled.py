@@ -1,4 +1,4 @@
-"""The compiled step, C++ code that runs operator calls without Python, and the recipes by which it runs plans.
+"""The compiled step: C++ code that runs operator calls without Python, and recipes that describe these calls.
 
 ``compiled.cpp`` says what it does. A call it has no plan for, or that is not plain eager execution, it answers with
 None: the operator's Python does it then, and teaches it the plan that ran. Nothing but time depends on it.
@@ -48,7 +48,7 @@ Notice = Callable[[int, tuple[int, int, int]], int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe: instructions by which the compiled step runs a plan, for one thread and one stream.
+    """Instructions by which the compiled step (C++) runs a plan, for one thread and one stream.
 
     A number is an int, or (base, factor, slot) for ``base + factor * slot``: slots hold those numbers of a call in
     which calls of one plan may differ. A place is (where it is written, kind, index, offset or number) with the
@@ -111,7 +111,7 @@ class Recipe:
 
 
 def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str, tuple[int, int, int]]:
-    """Return kind, index and offset of each tensor of a plan, by its name."""
+    """Return, for each tensor of a plan by name: whether it is an input or output, its index, and its byte offset."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
     if "rng" in found:
@@ -123,7 +123,7 @@ def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str
 def describe_fixed_output(
     x: Any, filled: float | None
 ) -> tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None]:
-    """Return the description of an output that always has the dims and strides of this tensor."""
+    """Return the description of an output with the dims and strides of this tensor in every call."""
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
@@ -134,7 +134,7 @@ def make_exact_recipe(
     copied: Sequence[str],
     filled: Mapping[str, float],
 ) -> Recipe:
-    """Return the recipe of an exact plan that ran with these tensors on the current stream.
+    """Return the recipe of a plan for exact shapes that ran with these tensors on the current stream.
 
     Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
@@ -234,7 +234,7 @@ def make_class_recipe(
     copied: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> Recipe:
-    """Return the recipe of a shape-class plan that ran with these tensors on the current stream.
+    """Return the recipe of a plan for a shape class that ran with these tensors on the current stream.
 
     It is for all calls that differ in nothing but loose numbers and have the same bounds.
 
@@ -341,7 +341,7 @@ def make_class_recipe(
 
 
 def _convert_to_words(multiplier: Any, words: float) -> Any:
-    """Convert a multiplier from elements to units of 4 bytes; an element has `words` units."""
+    """Convert a multiplier from elements to words of 4 bytes; each element takes `words` words."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
     kind, index, (base, factor, slot) = multiplier
@@ -349,7 +349,7 @@ def _convert_to_words(multiplier: Any, words: float) -> Any:
 
 
 class _VariableNumbers:
-    """The numbers of a call that vary among the calls of one recipe, and their ranges."""
+    """The numbers of a call that may differ between calls of the same recipe, with their allowed ranges."""
 
     def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
         self._sequences, self._folded = sequences, heads_folded
@@ -360,11 +360,11 @@ class _VariableNumbers:
         )
 
     def make_place(self, slot: int, value: int) -> Any:
-        """Return the source of a number in the kernel's arguments, or the number itself if it never changes."""
+        """Return where the kernel's argument gets this number from, or the number itself if it never changes."""
         return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
 
     def make_piece_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
-        """Return the bytes of a part of the workspace: `each` bytes per token for the `count` tokens of a call."""
+        """Return the bytes of a workspace part, `each` per token: a number, or a formula if the token count varies."""
         return (
             (0, each * self._get_head_factor(slot), slot)
             if slot is not None and slot in self.variable_slots
@@ -376,7 +376,7 @@ class _VariableNumbers:
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
     def make_multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
-        """Return the multipliers of a call as places; those of `dense` tensors follow from their dims."""
+        """Return the multipliers of a call's tensors; for `dense` tensors, as formulas of the call's dims."""
         if not self._dense:
             return found
         return {name: self._make_multiplier(name, value, named[name], name in dense) for name, value in found.items()}
@@ -390,7 +390,7 @@ class _VariableNumbers:
         return NUMBER, 0, (0, _STRIDE_UNIT_BYTES // x.element_size(), _SEQUENCE_STRIDE_SLOTS[name])
 
     def make_output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[SlotNumber, ...]:
-        """Return the dims of an output."""
+        """Return an output's dims, as formulas of the call's variable numbers."""
         if self._dense:
             return (0, 1, BATCH), x.shape[1], (0, 1, _get_rows_slot(name)), x.shape[3]
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
@@ -400,7 +400,7 @@ class _VariableNumbers:
         )
 
     def make_output_strides(self, name: str, x: Any) -> tuple[SlotNumber, ...]:
-        """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
+        """Return an output's strides; a dense output has no gaps, with heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
         (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _get_rows_slot(name)
@@ -409,7 +409,7 @@ class _VariableNumbers:
     def make_limits(
         self, plan: ClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return (slot, minimum, maximum) of each variable number for calls of this class and not of a smaller one."""
+        """Return (slot, minimum, maximum) of each variable number for calls of this class, but of no smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else find_smallest_class_bounds(plan.problem, most)
         ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
@@ -431,7 +431,7 @@ def _get_rows_slot(name: str) -> int:
 
 
 class RecipeSource(Protocol):
-    """A strategy that has recipes; see :class:`~cudnn_backend_py.torch_ops.strategies.Strategy`."""
+    """A strategy that can make recipes; see :class:`~cudnn_backend_py.torch_ops.strategies.Strategy`."""
 
     @property
     def offer_counts(self) -> dict[Any, int] | None: ...
@@ -446,7 +446,7 @@ class RecipeSource(Protocol):
 
 
 class CompiledStep:
-    """The compiled step and the recipes it is given; does nothing until its extension is loaded.
+    """The compiled step (C++) and the recipes given to it; does nothing until its extension is loaded.
 
     Attributes
     ----------
@@ -463,7 +463,7 @@ class CompiledStep:
         self._torch: Any = None
 
     def request_build(self, torch: Any, differentiate: Callable[..., Any]) -> None:
-        """Request once that the extension is built in the background."""
+        """Request that the extension is built in the background, at most once."""
         self.is_requested, self._torch = True, torch
         EXTENSION.request_build(torch, lambda module: self.connect(module, torch, differentiate))
 
@@ -499,7 +499,7 @@ class CompiledStep:
         options: tuple[Any, ...],
         wanted: int = 0,
     ) -> None:
-        """Teach the step the recipe of the strategy that just ran, if its shape recurs or other shapes share it.
+        """Give the compiled step the recipe of the last call, if its shape recurs or other shapes share the recipe.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
@@ -533,7 +533,7 @@ class CompiledStep:
             self._last_use.pop(id(plan), None)
 
     def has_run(self, plan: object) -> bool:
-        """Return whether the step has launched a plan since the last call of this method."""
+        """Return whether the compiled step has launched a plan since the previous call of this method."""
         if self._module is None:
             return False
         now, before = self._module.used(id(plan)), self._last_use.get(id(plan), 0)
@@ -541,7 +541,7 @@ class CompiledStep:
         return bool(now > before)
 
     def disable(self) -> None:
-        """Disable the step, which cannot be used after a fork."""
+        """Disable the compiled step, as it cannot be used after a fork."""
         self.call = None
 
 

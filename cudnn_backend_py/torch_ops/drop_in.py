@@ -103,7 +103,7 @@ def scaled_dot_product_attention(
 def attend_broadcast(
     torch: Any, tensors: tuple[Any, Any, Any], mask: Any, *, enable_gqa: bool, dropout: float, **options: Any
 ) -> Any:
-    """Return the attention of query, key and value of any dims; `options` are others of :func:`attention`.
+    """Compute attention of tensors with any number of dims; `options` are further options of :func:`attention`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def attend_broadcast(
 
 
 def make_bias(torch: Any, mask: Any, query: Any) -> Any:
-    """Return torch's attn_mask as numbers of the query's type that are added to the scores.
+    """Convert torch's attn_mask to a bias of the query's type, to be added to the scores.
 
     Raises
     ------
@@ -194,12 +194,12 @@ class _BroadcastShapes(NamedTuple):
 
     @property
     def leading_dims(self) -> tuple[Any, ...]:
-        """The dims of the result before the last two."""
+        """All dims of the result except the last two."""
         whole = (*self.batch, self.heads) if self.has_heads else self.batch
         return whole[len(whole) - (self.dims - 2) :]
 
     def expand_inputs(self, query: Any, key: Any, value: Any) -> tuple[Any, ...]:
-        """Return query, key and value as [b, h, s, d]."""
+        """Return query, key and value, broadcast and reshaped to [b, h, s, d]."""
         return (
             self._expand(query, self.heads),
             *(self._expand(x, None if self.keeps_heads else self.heads) for x in (key, value)),
@@ -230,7 +230,7 @@ class _BroadcastShapes(NamedTuple):
 
 
 def _add_leading_dims(x: Any, dims: int, has_heads: bool) -> Any:
-    """Return `x` with added dims of size 1: up to `dims` dims, at least 4, and an axis of heads if it has none."""
+    """Return `x` with leading dims of size 1 added: to `dims` dims, at least 4, with an axis of heads if missing."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
     if not has_heads:
@@ -264,7 +264,7 @@ def _check_inputs(**tensors: Any) -> None:
 
 
 def _read_number(torch: Any, name: str, value: Any) -> Any:
-    """Return a number, read back from the GPU if it is a tensor without dims."""
+    """Return a number; if it is a tensor without dims, read its value from the GPU."""
     if isinstance(value, torch.Tensor):
         if value.dim() or value.requires_grad:
             what = "needs a gradient" if value.requires_grad else f"is a tensor of {value.dim()} dims"
@@ -294,7 +294,7 @@ def _make_tensor_error(headline: str, fix: str | None = None) -> UsageError:
 
 
 def _run_step(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
-    """Run the compiled step and return its result; None if it has no recipe for the call."""
+    """Run the call by the compiled step and return the result; None if it has no recipe for the call."""
     try:
         if not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
             return None

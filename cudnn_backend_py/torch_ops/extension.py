@@ -1,4 +1,4 @@
-"""Build and load the compiled step of torch's operators, for the torch that is installed.
+"""Build and load the compiled step of torch's operators, a C++ extension, for the installed torch.
 
 It is a C++ extension of Python, ``compiled.cpp`` with ``call_key.h``. The first process that runs an operator has it
 built by a process in the background, with the C++ compiler there is, and it is kept in a folder of the user under a
@@ -61,7 +61,7 @@ def get_extension_folder() -> PrivateFolder:
 
 @dataclass(frozen=True)
 class Build:
-    """The compiler command of the extension, without its output, and a key of everything that it depends on."""
+    """The compiler command of the extension (without output file), and a key of all that the result depends on."""
 
     command: tuple[str, ...]
     key: str
@@ -93,7 +93,7 @@ class Build:
         return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
 
     def find_missing_tools(self) -> str:
-        """Return which tool is missing to build the extension; empty if none is."""
+        """Return the name of a tool that is missing to build the extension; empty if all are present."""
         compiler, headers = self.command[0], Path(sysconfig.get_paths()["include"])
         if shutil.which(compiler) is None:
             return f"there is no C++ compiler {compiler} (CXX names another)"
@@ -126,7 +126,7 @@ class Extension:
         self._is_finished = threading.Event()
 
     def request_build(self, torch: Any, then: Callable[[Any], None]) -> None:
-        """Build and load it once; `then` is called with the module, in another thread if it must be built."""
+        """Build and load the extension once; call `then` with its module, in another thread if it must be built."""
         if not self._is_requested.acquire(blocking=False):
             return
         if not is_enabled():
@@ -151,7 +151,7 @@ class Extension:
         self._is_finished.set()
 
     def _load_built(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
-        """Load the extension if it was built, and return whether nothing is left to do."""
+        """Load the extension from an earlier build; return False if it must still be built."""
         try:
             with place.open() as opened:
                 with suppress(FileNotFoundError):
@@ -241,7 +241,7 @@ def _compile(build: Build) -> tuple[bytes | None, str]:
 
 
 def describe_extension() -> str:
-    """Describe the state of the extension in this process."""
+    """Describe in words whether the extension is loaded, being built, or failed in this process."""
     return EXTENSION.state
 
 

@@ -49,7 +49,7 @@ def attention(
     return_stats: bool = False,
     return_amax: bool = False,
 ) -> Any:
-    """Return attention with the options of :class:`~cudnn_backend_py.graph.attention.Attention`.
+    """Compute attention with the options of :class:`~cudnn_backend_py.graph.attention.Attention`.
 
     Gradients flow to `q`, `k`, `v`, and to `bias` and `sink` where they need one. It runs on torch's current stream;
     workspace comes from torch's allocator. Under autocast `q`, `k`, `v` and `bias` are taken in its type.
@@ -192,7 +192,7 @@ def attention_varlen(
     return_stats: bool = False,
     return_amax: bool = False,
 ) -> Any:
-    """Return attention of sequences that are packed one after the other, with gradients as in :func:`attention`.
+    """Compute attention of sequences packed one after the other, with gradients as in :func:`attention`.
 
     Nothing is read back from the GPU. The plan is that of a class of shapes, for any number of sequences, tokens and
     lengths within its bounds; with ``shapes="exact"`` the bounds are those of the call.
@@ -329,7 +329,7 @@ def attention_with_kvcache(
     return_stats: bool = False,
     return_amax: bool = False,
 ) -> Any:
-    """Return attention over K and V that are stored in pages: decoding, prefill, or a chunk of it.
+    """Compute attention over K and V stored in pages: decoding, prefill, or prefill in chunks.
 
     The keys of the queries have been written to the pages before; nothing is appended here. Nothing is read back from
     the GPU, and there is no backward pass.
@@ -434,12 +434,12 @@ def attention_with_kvcache(
 
 
 def default_shapes() -> Shapes:
-    """Return the policy of calls without `shapes`."""
+    """Return the shape policy of calls that do not pass `shapes`."""
     return _default_shape_policy[0]
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
-    """Set the policy of calls without `shapes` (at first "any"), and return the former one.
+    """Set the shape policy of calls that do not pass `shapes` (initially "any"), and return the previous one.
 
     Raises
     ------
@@ -453,7 +453,7 @@ def set_shapes(shapes: Shapes) -> Shapes:
 
 
 def clear_plans() -> None:
-    """Forget the plans of the operators, after the GPU has finished. Not while another thread uses them."""
+    """Discard all plans of the operators after the GPU has finished; no other thread may be using them."""
     torch = load_torch()
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -525,7 +525,7 @@ def _pad_head_dims(torch: Any, tensors: tuple[Any, ...], scale: Any) -> tuple[tu
 
 
 def _pad_last_dim(torch: Any, x: Any, missing: Any) -> Any:
-    """Return a tensor with zeros appended along its last dim, and its dims in the same order in memory."""
+    """Return a tensor with zeros appended along its last dim; the order of its dims in memory stays the same."""
     if x.dim() == 4 and x.stride(1) < x.stride(2):
         return torch.nn.functional.pad(x.transpose(1, 2), (0, missing)).transpose(1, 2)
     return torch.nn.functional.pad(x, (0, missing))
@@ -536,7 +536,7 @@ def _check_four_dims(**tensors: Any) -> None:
 
 
 def _check_host_lengths(torch: Any, **lengths: Any) -> None:
-    """Check that lengths are known on the host; their sizes are checked with the other options."""
+    """Check that maximum lengths are ints, not tensors; their values are checked with the other options."""
     for name, value in lengths.items():
         if isinstance(value, torch.Tensor):
             raise UsageError(
@@ -545,12 +545,12 @@ def _check_host_lengths(torch: Any, **lengths: Any) -> None:
 
 
 def _normalize_alignment(alignment: Alignment) -> Alignment:
-    """Return "top_left": both alignments are equal for as many queries as keys, and cuDNN supports more of this one."""
+    """Return "top_left" for "bottom_right": equal for as many queries as keys, and cuDNN supports it more widely."""
     return "top_left" if alignment == "bottom_right" else alignment
 
 
 def _flatten_to_one_dim(x: Any) -> Any:
-    """Return a tensor of one number per head or sequence with one dim."""
+    """Flatten a tensor with one number per head or sequence to one dim."""
     return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
 
 
@@ -589,7 +589,7 @@ def _run_paged_step(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tu
 
 
 def _transpose_outputs_to_bshd(found: Any) -> Any:
-    """Return the output as [b, s, h, d], followed by the other outputs."""
+    """Return the outputs with the first one transposed to [b, s, h, d]."""
     if isinstance(found, tuple):
         return (found[0].transpose(1, 2), *found[1:])
     return found.transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Graphs of the operators: the attention problem of tensors and options. Imports no torch."""
+"""Convert operator calls to graphs: the attention problem of tensors and options. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def make_attention_graph(
     version: VersionTuple,
     sm: int,
 ) -> Graph:
-    """Return the graph of a pass over tensors named as in :class:`Attention`; ``stats`` if wanted."""
+    """Return the graph of a pass over tensors named as in :class:`Attention`; it writes ``stats`` if named."""
     make = sdpa_backward if backward else sdpa_forward
     return make(make_problem(tensors, options, backward=backward), version=version, sm=sm)
 
 
 def make_problem(tensors: Mapping[str, TensorLayout], options: OperatorOptions, *, backward: bool) -> Attention:
-    """Return the problem of a forward or backward pass over tensors [b, h, s, d] of exactly these dims and strides.
+    """Return the attention problem of a forward or backward pass, with exactly the dims and strides of the tensors.
 
     Raises
     ------

@@ -46,7 +46,7 @@ _AMAX_O_INDEX = 4  # where amax_o is in the tensor of both: each is at a multipl
 
 
 def load_torch() -> Any:
-    """Return torch, with the operators defined.
+    """Import and return torch, after defining the operators.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def attend(
     wants_stats: bool,
     out: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Return the output, its statistics if wanted or needed for gradients, and amax_s and amax_o of 8-bit floats.
+    """Compute attention; return the output, statistics if wanted or needed for gradients, and FP8 amax_s and amax_o.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ _SINK_INDEX = TENSORS.index("sink")
 
 
 def _find_max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None:
-    """Return the largest batch that one backward pass supports; None if it supports all.
+    """Return the largest batch that one backward pass supports; None if this call's batch is small enough.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _find_max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None
 
 
 def _split_batch(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the tensors of a dense call for parts of its batch of at most `rows` entries."""
+    """Yield the tensors of a dense call, split along the batch into parts of at most `rows` entries."""
     batch = tensors[0].shape[0]
     names = ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv")
     for part, first in enumerate(range(0, batch, rows)):
@@ -167,7 +167,7 @@ def _split_batch(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tu
 
 
 def _get_condition_evaluator(torch: Any) -> Decide:
-    """Return the function that decides conditions on dims, which may be symbolic: an unknown condition is false."""
+    """Return a function that evaluates conditions on dims, treating unknown symbolic ones as false."""
     if not (torch.compiler.is_compiling() or "torch.fx.experimental.symbolic_shapes" in sys.modules):
         return bool
     try:
@@ -242,7 +242,7 @@ _define_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _allocate_output(x: Any, head_dim: Any) -> Any:
-    """Return dense memory for [b, h, s, head_dim], with heads and rows in the order of x; or [t, h, head_dim]."""
+    """Allocate a dense [b, h, s, head_dim] with heads and rows in the order of x, or a packed [t, h, head_dim]."""
     if x.dim() == 3:
         return x.new_empty((*x.shape[:2], head_dim))
     b, h, s, _ = x.shape
@@ -256,7 +256,7 @@ def _has_heads_first(x: Any) -> bool:
 
 
 def _allocate_stats(q: Any) -> Any:
-    """Return uninitialized memory for statistics, [b, h, s, 1] or [h, t] float32, in the layout of q."""
+    """Allocate float32 statistics without initial values, [b, h, s, 1] or [h, t], in the layout of q."""
     import torch
 
     if q.dim() == 3:
@@ -280,7 +280,7 @@ def _allocate_amax(q: Any) -> Any:
 
 
 def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
-    """Check a call as the real kernel does, and return outputs without data."""
+    """Fake kernel of the forward operator: check a call like the real kernel, and return outputs without data."""
     import torch
 
     tensors, rest = arguments[:_TENSOR_COUNT], arguments[_TENSOR_COUNT:]
@@ -292,7 +292,7 @@ def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
 
 
 def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
-    """Check a call as the real kernel does, and return gradients without data."""
+    """Fake kernel of the backward operator: check a call like the real kernel, and return gradients without data."""
     import torch
 
     named = dict(zip(TENSORS, arguments, strict=False)) | {"do": d_o, "o": o, "stats": stats}
@@ -317,7 +317,7 @@ def _allocate_contiguous(x: Any) -> Any:
 
 
 def _make_current_device(torch: Any, x: Any) -> Any:
-    """Return a context in which the GPU of a tensor is the current one."""
+    """Return a context manager that makes a tensor's GPU the current device."""
     device = x.get_device()
     return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
 
@@ -341,7 +341,7 @@ def _launch_forward(
     wants_stats: bool,
     out: Any,
 ) -> tuple[Any, Any, Any]:
-    """Launch the forward pass; return the output, its statistics if wanted, and the amax of 8-bit floats."""
+    """Launch the forward pass; return the output, statistics if wanted, and amax values of FP8."""
     q, _, v, *_ = tensors
     with _make_current_device(torch, q):
         o = _allocate_output(q, v.shape[-1]) if out is None else out
@@ -376,7 +376,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
 
 
 def _expand_bias(named: dict[str, Any], options: OperatorOptions) -> Any:
-    """Return the bias expanded to all rows and keys: cuDNN writes its gradient so, whatever dims it has.
+    """Return the bias expanded to all rows and keys, as cuDNN always writes its gradient in this size.
 
     What lay after such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
     """
@@ -413,7 +413,7 @@ def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any
 def _save_for_backward(
     ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, stats: Any, amax: Any
 ) -> None:
-    """Save what the backward pass needs."""
+    """Save in the autograd context what the backward pass needs."""
     ctx.save_for_backward(*tensors, o, stats)
     ctx.options = options
     ctx.mark_non_differentiable(*(x for x in (stats, amax) if x is not None))
@@ -427,7 +427,7 @@ def _run_operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]
 
 
 def _compute_gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
-    """Return the gradients of the tensors, which start at input `first` of the function."""
+    """Return the gradients of the tensors, which are the inputs of the autograd function from index `first` on."""
     if d_o is None:
         return (None,) * _TENSOR_COUNT
     *tensors, o, stats = ctx.saved_tensors
@@ -450,7 +450,7 @@ def _compute_gradients(
 
 
 def _differentiate_for_step(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
-    """Return the gradients of TENSORS for the compiled step; `wanted` is a bit mask of the optional ones."""
+    """Return the gradients of TENSORS for the compiled step; the bits of `wanted` request the optional ones."""
     d_o, o, stats, *inputs = tensors
     wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
     return _compute_gradients(d_o, o, stats, inputs, options, wants)

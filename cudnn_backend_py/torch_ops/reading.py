@@ -28,7 +28,7 @@ class SequenceView(NamedTuple):
 
     Parameters
     ----------
-    kin
+    related_plans
         What it has in common with calls of other batches and lengths.
     batch, max_q, max_kv, total_q, total_kv
         As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
@@ -57,12 +57,12 @@ class SequenceView(NamedTuple):
 
     @property
     def needed(self) -> ShapeClassBounds:
-        """The smallest bounds that a shape class needs for the call."""
+        """The smallest shape class bounds that allow the call."""
         return ShapeClassBounds(self.batch, self.least_q, self.max_kv)
 
 
 def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
-    """Return the tensors of a call as sequences of tokens; the call was checked before."""
+    """View the tensors of a call, which was checked before, as sequences of tokens."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
     batch, max_q, max_kv = _get_call_bounds(named, options)
@@ -111,7 +111,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
 
 
 def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> ShapeClassBounds:
-    """Return the number of sequences of a call, and its longest lengths of queries and keys."""
+    """Return a call's number of sequences, and its maximum numbers of queries and keys per sequence."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3
     batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
@@ -123,7 +123,7 @@ def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> Shap
 
 
 def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
-    """Return whether cuDNN's kernels for single queries support a call and compute it correctly.
+    """Return whether cuDNN's kernels for single queries (decoding) support a call and compute it correctly.
 
     Of ragged sequences with grouped heads they do not write all statistics.
     """
@@ -132,7 +132,7 @@ def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> boo
 
 
 def must_avoid_decoding(backward: bool, options: OperatorOptions, max_q: int) -> bool:
-    """Return whether single queries must not use cuDNN's kernels for decoding.
+    """Return whether cuDNN's decoding kernels must not be used, as their results are not deterministic.
 
     They split the keys of a query among blocks, and results of equal calls differ in the last bits: so seen with 9.19.0
     on an H100, 239 keys and head dims of 80, 96 and 160.
@@ -141,7 +141,7 @@ def must_avoid_decoding(backward: bool, options: OperatorOptions, max_q: int) ->
 
 
 def _select_common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
-    """Return the options shared by calls of all lengths in one class, without those that have no effect."""
+    """Return the options shared by all calls of a shape class, without options that have no effect."""
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
     if options.left_bound is None and options.right_bound is None:
@@ -151,7 +151,7 @@ def _select_common_options(backward: bool, options: OperatorOptions, max_q: int)
 
 
 def describe_problem(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
-    """Return the attention problem of a call, with strides over heads and tokens that hold for all related plans.
+    """Return a call's attention problem, with the strides over heads and tokens that all related plans use.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def describe_problem(backward: bool, named: Mapping[str, Any], reading: Sequence
 
 
 def _count_heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
-    """Return how many heads are treated as separate sequences; 1 if none are."""
+    """Return how many heads can be treated as separate sequences; 1 if heads must stay together."""
     heads = named["q"].shape[1]
     plain = all(named.get(name) is None for name in _PER_HEAD_TENSORS) and all(
         named[x].shape[1] == heads for x in moved
@@ -192,7 +192,7 @@ def _count_heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: b
 
 
 def _can_fold_heads(x: Any) -> bool:
-    """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
+    """Return whether all heads of all batches in [b, h, s, d] are at equal distances in memory."""
     b, h, s, d = x.shape
     batch, head, row, _ = x.stride()
     if not has_supported_strides(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
@@ -201,7 +201,7 @@ def _can_fold_heads(x: Any) -> bool:
 
 
 def _read_sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
-    """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
+    """Return x's strides over heads, tokens and ragged offsets; None if x must be copied for sequences.
 
     Where it `is_tight` nothing may be between its tokens and sequences: the kernels of the backward pass take the
     offsets of Q and of its gradient for the same.
@@ -231,6 +231,6 @@ def _read_sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) ->
 
 
 def _make_packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
-    """Return strides as :func:`_read_sequence_strides`, for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
+    """Return what :func:`_read_sequence_strides` returns for a packed copy of x, [b, s, h, d] or [t, h, d]."""
     heads, dim = x.shape[1], x.shape[-1]
     return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

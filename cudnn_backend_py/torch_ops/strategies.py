@@ -1,4 +1,4 @@
-"""Strategies to run a pass: by the exact plan of its shape, or by the plan of a shape class.
+"""Strategies to run a pass: by a plan for its exact shape, or by a plan for a shape class.
 
 The policy (``exact``, ``any``, ``adaptive``) decides which; packed tokens and pages always run by a class plan. Only
 with ``adaptive`` may earlier calls change the plan of a call, and so the bits of its results. The strategies of the
@@ -65,7 +65,7 @@ class Strategy(Protocol):
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often its recipe was offered to the compiled step, by thread, stream and pass; None without recipe."""
+        """How often a recipe was offered to the compiled step, by thread, stream and pass; None if it has no recipe."""
 
     @property
     def is_shared(self) -> bool:
@@ -76,7 +76,7 @@ class Strategy(Protocol):
         """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return what the C extension needs to launch such calls; None if the plan was evicted meanwhile."""
+        """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
 
 
 class _RelatedCalls:
@@ -87,7 +87,7 @@ class _RelatedCalls:
         self.exact: OrderedDict[tuple[int, int, int], _ExactStrategy] = OrderedDict()  # of shapes that do
 
     def add(self, shape: tuple[int, int, int], exact: _ExactStrategy) -> None:
-        """Store the exact strategy of a shape, for the calls of the compiled step."""
+        """Store the exact strategy of a shape, to be used when the compiled step reports calls of this shape."""
         with _cache_lock:
             self.exact[shape] = exact
             if len(self.exact) > _MAX_CACHED_SHAPES:
@@ -107,7 +107,7 @@ def run_pass(
     *,
     is_given: bool = False,
 ) -> None:
-    """Run a pass on the current stream of the current device; a tensor that is None is not given.
+    """Run a forward or backward pass on the current device's current stream; optional tensors may be None.
 
     How outputs are in memory follows from the inputs, unless ``o`` `is_given` by the caller.
 
@@ -143,7 +143,7 @@ def run_pass(
 
 
 def forget_plans() -> None:
-    """Forget the strategies of all shapes and their plans, including those of CUDA graphs."""
+    """Discard the cached strategies and plans of all shapes, including those used by CUDA graphs."""
     with _cache_lock:
         _strategies.clear()
         _related_calls.clear()
@@ -155,7 +155,7 @@ def _make_tensor_key(x: Any) -> tuple[Any, ...]:
 
 
 def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
-    """Return the strategy for a call after checking the call, and cache it."""
+    """Check a call, then make and cache the strategy that runs it."""
     is_out_given = key[-1] is not None
     checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
     check_call(checked, options, backward=backward)
@@ -193,14 +193,14 @@ def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOpti
 
 
 def _may_switch_plans(options: OperatorOptions) -> bool:
-    """Return whether calls may change from a plan for many shapes to a plan for one shape, and back.
+    """Return whether calls may switch between plans for many shapes and plans for one shape.
 
     Not with dropout: the forward and the backward pass would draw different masks."""
     return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 
 class _EmptyAttention:
-    """A call without queries or keys, which needs no plan."""
+    """The strategy for calls without queries or keys, which need no plan."""
 
     offer_counts, is_shared, best_key = None, False, None
 
@@ -228,7 +228,7 @@ def _get_current_stream() -> int:
 
 
 class _ExactStrategy:
-    """The exact plan of one problem, and the tensors to copy before it runs. Threads may share one."""
+    """Runs calls by a plan for their exact shape, after copying some tensors where required. Threads may share one."""
 
     is_shared, best_key = False, None
 
@@ -296,7 +296,7 @@ class _ExactStrategy:
         return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return what the C extension needs to launch calls of this shape; None until the plan is built."""
+        """Return the recipe with which the compiled step launches calls of this shape; None until the plan is built."""
         plan = None if self._slot is None else self._slot.plan
         return (
             None
@@ -333,7 +333,7 @@ def _build_plan(graph: Graph, target: Target, deterministic: bool) -> Plan:
 
 
 def _is_usable_in_place(name: str, x: Any) -> bool:
-    """Return whether a tensor can be used without a copy; all but Q, K, V and the like must be dense."""
+    """Return whether a tensor can be used without a copy: aligned, and dense unless it holds tokens, as Q, K, V do."""
     if x.data_ptr() % ALIGNMENT:
         return False
     if name == "stats":
@@ -351,7 +351,7 @@ def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
 
 
 class _ClassStrategy:
-    """The plan of a shape class, and how a call's tensors are viewed as its sequences. Threads may share one."""
+    """Runs calls by the plan of a shape class, viewing tensors as sequences of tokens. Threads may share one."""
 
     def __init__(self, backward: bool, named: TensorsByName, options: OperatorOptions) -> None:
         self._view = r = read_call(backward, named, options)
@@ -378,7 +378,7 @@ class _ClassStrategy:
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[Slot, Any]:
-        """Return the slot of a plan, and the key of the best one."""
+        """Return the cache slot of a usable plan, and the key of the best plan, which may not be built yet."""
         if self._is_exact:
             return self.related_calls.related_plans.find_exact(self._view.needed, _get_current_stream())
         return self.related_calls.related_plans.find(
@@ -386,7 +386,7 @@ class _ClassStrategy:
         )
 
     def _current_plan(self) -> ClassPlan:
-        """Return the plan: the best one if it is built, else a larger one or one that is built now."""
+        """Return the plan to use now: the best one if it is built, else a larger one, or build one."""
         pool, held = get_shared_pool(), self._slot
         plan: ClassPlan | None = held.plan
         while plan is None or (held.key != self.best_key and pool.find(self.best_key) is not None):
@@ -424,13 +424,13 @@ class _ClassStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often the recipe was offered to the compiled step, by caller; None if that cannot run the calls."""
+        """How often the recipe was offered to the compiled step, by caller; None if the step cannot run the calls."""
         plan = self._slot.plan
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return what the C extension needs to launch calls of this shape class; None until the plan is built."""
+        """Return the recipe with which the compiled step launches calls of this shape class; None without a plan."""
         held = self._slot
         plan = held.plan
         if plan is None:
@@ -452,7 +452,7 @@ class _ClassStrategy:
         )
 
     def _allocate_for_class(self, x: Any) -> Any:
-        """Return memory for a tensor like x in the layout of the class: tokens first, or as x with heads folded."""
+        """Allocate a tensor like x in the shape class's layout: tokens before heads, or as x if heads are folded."""
         if self._view.heads_folded > 1:
             return x.new_empty(x.shape)
         if x.dim() == 4:
@@ -473,7 +473,7 @@ class _ClassStrategy:
 
 
 def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
-    """Return whether the strides would be read the same for more tokens or sequences."""
+    """Return whether a call's strides would also fit calls with more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(
         x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
@@ -483,7 +483,7 @@ def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
 
 
 def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) -> _RelatedCalls:
-    """Return the cached record of calls that differ only in batch and lengths; create it if needed."""
+    """Return the cached record of calls that differ only in batch and lengths; create it if it is missing."""
     kind = _RelatedCalls(RelatedPlans(describe_problem(backward, named, r), shared_target(), backward=backward))
     with _cache_lock:
         if len(_related_calls) >= _MAX_CACHED_RELATED_CALLS:
@@ -492,7 +492,7 @@ def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) ->
 
 
 def _compute_sink_gradient(torch: Any, named: TensorsByName) -> Any:
-    """Return the gradient of the sinks, which cuDNN computes wrong for ragged sequences.
+    """Return the gradient of the attention sinks, which cuDNN computes wrong for ragged sequences.
 
     A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
     have in common.
@@ -510,7 +510,7 @@ def _compute_sink_gradient(torch: Any, named: TensorsByName) -> Any:
 
 
 def _is_small_usable_in_place(name: str, x: Any) -> bool:
-    """Return whether lengths, pages and per-head tensors can be used without a copy."""
+    """Return whether a small tensor (lengths, block table, per-head numbers) can be used without a copy."""
     if name == "bias":
         return True  # copied anyway
     if name == "block_table":
@@ -519,7 +519,7 @@ def _is_small_usable_in_place(name: str, x: Any) -> bool:
 
 
 class _AdaptiveStrategy:
-    """Runs calls by the plan of a shape class; a recurring shape by its exact plan, once built in the background."""
+    """Runs calls by the plan of a shape class, and by an exact plan once it was built for a recurring shape."""
 
     def __init__(
         self,
@@ -555,7 +555,7 @@ class _AdaptiveStrategy:
         return self._current_strategy.best_key
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
-        """Return what the C extension needs to launch calls by the strategy that is used now."""
+        """Return the recipe of the strategy that calls use now."""
         return self._current_strategy.recipe(inputs, outputs, options)
 
     def run(self, named: TensorsByName) -> None:
@@ -579,7 +579,7 @@ class _AdaptiveStrategy:
 
 
 class _ReportReceiver:
-    """Receives reports of calls that the C extension runs by a shape-class plan, and stops it when Python must run.
+    """Receives the compiled step's reports of calls by a shape-class plan, and stops it if Python must run the call.
 
     Parameters
     ----------
@@ -594,7 +594,7 @@ class _ReportReceiver:
         self._last = (0, 0, 0)
 
     def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
-        """Count `unreported` calls of the last shape and one of this; return how many further calls need no report.
+        """Count the reported calls; return how many calls of this shape may follow before the next report.
 
         Negative where Python is to do this call, and to note it.
         """

@@ -54,7 +54,7 @@ def transformers_attention(
     position_bias: Any = None,
     **others: Any,
 ) -> tuple[Any, None]:
-    """Return the output [b, s_q, h, d_v] of an attention module of transformers, and None for the weights.
+    """Return the attention output [b, s_q, h, d_v] for a transformers module, and None instead of weights.
 
     Key and value may have fewer heads than query. What `others` holds, such as a sliding window, is in the mask.
 
@@ -105,7 +105,7 @@ def transformers_attention(
 
 
 def _add_masks(torch: Any, bias: Any, mask: Any) -> Any:
-    """Return one mask for a bias and a mask, each None if not given."""
+    """Combine a bias and a mask into one mask; either may be None."""
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias.masked_fill(mask.logical_not(), -torch.inf) if mask.dtype == torch.bool else bias + mask

@@ -30,7 +30,7 @@ Tensors = tuple[Any, ...]
 
 
 def is_transformed(torch: Any) -> bool:
-    """Return whether a transform is active that differentiates or maps; torch.func.functionalize does neither."""
+    """Return whether a differentiating or mapping torch.func transform is active; functionalize does not count."""
     try:
         interpreter = torch._C._functorch.peek_interpreter_stack()
         return interpreter is not None and interpreter.key() != torch._C._functorch.TransformType.Functionalize
@@ -52,7 +52,7 @@ is_differentiated._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
-    """Raise the error for a gradient of a gradient."""
+    """Raise the error that second derivatives are not supported."""
     raise UsageError(
         "attention by cuDNN has no second derivative",
         code="torch-option",
@@ -61,7 +61,7 @@ def refuse_second_derivative(*_: Any) -> NoReturn:
 
 
 def refuse_forward_mode(*_: Any) -> NoReturn:
-    """Raise the error for a forward-mode derivative."""
+    """Raise the error that forward-mode differentiation is not supported."""
     raise UsageError(
         "attention by cuDNN has no forward-mode derivative",
         code="torch-option",
@@ -70,7 +70,7 @@ def refuse_forward_mode(*_: Any) -> NoReturn:
 
 
 def refuse_compiled_transform() -> NoReturn:
-    """Raise the error for a torch.func derivative inside compiled code, where operators have none."""
+    """Raise the error that compiled code cannot use torch.func derivatives of the operators."""
     raise UsageError(
         "torch.compile cannot trace a derivative of torch.func through attention by cuDNN",
         code="torch-option",
@@ -164,14 +164,14 @@ class Passes:
 
 
 class _MappedTensor(NamedTuple):
-    """A tensor and the dim along which vmap maps it; None if all samples share the tensor."""
+    """A tensor and the dim along which vmap maps it; the dim is None if all samples share the tensor."""
 
     tensor: Any
     dim: int | None
 
 
 class _SampleTensors:
-    """The tensors of the calls that vmap maps, with one sample per call.
+    """The tensors of an operator call under vmap, to be split or folded into calls without vmap.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class _SampleTensors:
         self.shares_bias = bias is not None and bias.shape[0] == 1 < q.shape[0]
 
     def _take_first_sample(self, name: str) -> Any:
-        """Return the tensor of the first sample."""
+        """Return the first sample of the tensor with this name."""
         tensor, dim = self._mapped[name]
         return tensor if tensor is None else _select_sample(tensor, dim, 0)
 
@@ -210,7 +210,7 @@ class _SampleTensors:
         return tuple(_select_sample(x.tensor, x.dim, index) for x in self._mapped.values())
 
     def fold_in_parts(self) -> Any:
-        """Yield the number of samples and the folded tensors of each call; a backward pass supports limited heads."""
+        """Yield calls with samples folded into the batch, and their sample counts; backward passes limit the heads."""
         q = self._take_first_sample("q")
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))
         for first in range(0, self._count, most):
@@ -239,12 +239,12 @@ def _unfold_samples(x: Any, count: int) -> Any:
 
 
 def _join_samples(join: Callable[[Sequence[Any]], Any], calls: Sequence[Tensors]) -> tuple[Tensors, int]:
-    """Return the outputs of all samples, and the dim along which the samples are."""
+    """Join the outputs of all samples with `join`; return them and the dim along which the samples are."""
     return tuple(join(outputs) for outputs in zip(*calls, strict=True)), 0
 
 
 def _save_for_backward(ctx: Any, inputs: Tensors, output: Tensors) -> None:
-    """Save what the backward pass needs."""
+    """Save in the autograd context what the backward pass needs."""
     options, _, *tensors = inputs
     o, stats, amax = output
     ctx.save_for_backward(*tensors, o, stats)

@@ -1,4 +1,4 @@
-"""Tuning: time candidates, compare their results, remember the fastest."""
+"""Tuning: time engine configs, compare their results, and remember the fastest."""
 
 from .search import autotune, tune
 

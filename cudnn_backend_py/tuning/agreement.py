@@ -1,4 +1,4 @@
-"""Compare two results within the tolerance of their types and reductions."""
+"""Compare the results of two plans within the tolerance of their data types and reductions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHUNK_ELEMENTS = 1 << 22  # elements compared at once
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference between two results.
+    """The numerical difference between two results of the same output.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Difference:
 
 
 def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
-    """Compare two results, given as memory.
+    """Compare two results of one output, given as arrays.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _compute_relative_norm(error: float, size: float) -> float:
 
 
 def is_one_numpy_element(data_type: DataType) -> bool:
-    """Return whether each element is one NumPy element, unlike packed, vectorized and complex types."""
+    """Return whether NumPy stores each element of this type as one element, unlike packed and vectorized types."""
     try:
         return get_storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
     except CudnnBackendError:
@@ -116,7 +116,7 @@ def _decode_numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.floa
 
 
 def get_tolerance(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
-    """Return the tolerance of a tensor: the one given for all or by name, else that of its data type."""
+    """Return the tolerance of a tensor: one given by the caller for all or by name, else that of its data type."""
     if isinstance(tolerance, Mapping):
         tolerance = tolerance.get(tensor.name)
     return TOLERANCES.get(tensor.data_type, 0.0) if tolerance is None else tolerance

@@ -1,4 +1,4 @@
-"""Random inputs for the tensors of a graph that the caller does not give."""
+"""Random inputs for the tensors of a graph for which the caller gives no data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["make_missing_inputs"]
 
 
 def make_missing_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
-    """Return the missing inputs of a graph by uid: memory as an array, or a number for a by-value tensor.
+    """Return random inputs by uid for tensors without data: an array, or a number for a by-value tensor.
 
     Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
     meaning is known by their names: all sequences have full length, pages are in order.

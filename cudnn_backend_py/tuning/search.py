@@ -1,4 +1,4 @@
-"""Time the engine configs of a graph on the GPU, check that they agree, and cache the best with its evidence."""
+"""Time the engine configs of a graph on the GPU, check that results agree, and cache the fastest with its timings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Candidate:
             self.plan = None
 
     def time_once(self, stage: TimingBuffers) -> None:
-        """Time the plan once with a cold L2 cache, and again right after."""
+        """Time the plan once with a cold L2 cache, and once more right after with a warm one."""
         assert self.plan is not None
         assert self.pack is not None
         cold, warm = stage.time_runs(self.plan, self.pack)
@@ -90,7 +90,7 @@ def _build_and_compare(
     tolerance: float | Mapping[str, float] | None,
     report: Progress,
 ) -> list[_Candidate]:
-    """Build the candidates, run each once, and keep those that agree with the first that runs."""
+    """Build the candidates, run each once, and keep those whose results agree with the first one's."""
     ready: list[_Candidate] = []
     first: dict[str, NDArray[Any]] = {}
     longest = 0.0
@@ -133,7 +133,7 @@ def _find_disagreement(
     results: Mapping[str, NDArray[Any]],
     tolerance: float | Mapping[str, float] | None,
 ) -> str | None:
-    """Return how a candidate's results differ from the first's beyond tolerance; None if they agree."""
+    """Describe how a candidate's results differ from the first candidate's beyond tolerance; None if they agree."""
     if first is results:
         return None
     whys = []
@@ -172,7 +172,7 @@ def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: Budge
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """The fastest plan of a graph and the evidence, as plain data."""
+    """The fastest plan of a graph, and the measurements that show it, as plain data."""
 
     plan: Plan
     evidence: dict[str, Any] = field(repr=False)
@@ -187,7 +187,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """The speedup over the heuristics' first choice; 1.0 if the plan is that choice."""
+        """The speedup compared with the heuristics' first choice; 1.0 if that is the fastest."""
         return float(self.evidence["gain"])
 
 
@@ -313,7 +313,7 @@ def autotune(
 
 
 def _keep_winner(tag: str, ready: list[_Candidate]) -> Plan:
-    """Return the plan of a candidate and close the others."""
+    """Return the plan of the fastest candidate and close the plans of the others."""
     kept = None
     for item in ready:
         item.pack = None
@@ -337,7 +337,7 @@ def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
 def _gather_candidates(
     question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
 ) -> tuple[list[_Candidate], list[dict[str, Any]]]:
-    """Return the configs to try, most promising first, and the evidence about refused ones."""
+    """Return the engine configs to time, most promising first, and a record of the refused ones."""
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:

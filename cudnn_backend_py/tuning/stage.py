@@ -89,7 +89,7 @@ class TimingBuffers:
         return placed
 
     def _allocate_guarded(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of new memory with a copy of `image`, or zeros, followed by a guard region."""
+        """Allocate memory followed by a guard region, fill it with `image` or zeros, and return its address."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_to_device(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
@@ -123,7 +123,7 @@ class TimingBuffers:
         self.memory.synchronize(self.handle.stream)
 
     def run_and_read(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
-        """Run a plan on outputs filled with the byte `before`; return the memory of the outputs."""
+        """Fill the outputs with the byte `before`, run a plan, and return the outputs as arrays."""
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else is between its elements
@@ -135,7 +135,7 @@ class TimingBuffers:
         return read_device_buffer(self.buffers[tensor.uid], tensor.name).ptr
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
-        """Return the memory of a tensor: its elements up to the last, or bytes if they are not NumPy elements."""
+        """Return a tensor as an array up to its last element; as bytes if its elements are not NumPy elements."""
         if is_one_numpy_element(tensor.data_type):
             image = np.empty(tensor.span_elements, get_storage_type(tensor.data_type))
         else:

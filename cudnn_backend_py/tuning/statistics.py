@@ -1,4 +1,4 @@
-"""Statistics of timed engine configs: medians, spread, choice of the winner, table of the evidence.
+"""Statistics of timed engine configs: medians, spread, choice of the fastest, table of results.
 
 All of it is about plain data and graphs; it needs no GPU and no cuDNN.
 """
@@ -58,7 +58,7 @@ class Timing:
         return (self.high_us - self.low_us) / 2
 
     def beats(self, other: Timing) -> bool:
-        """Return whether this is faster by more than both spreads and :data:`RELATIVE_NOISE` of the other time.
+        """Return whether this timing is faster by more than both spreads, and by more than :data:`RELATIVE_NOISE`.
 
         What is chosen by tuning and what the bench accepts are both decided by this.
         """
@@ -70,7 +70,7 @@ CandidateTimings = Mapping[str, Mapping[CacheState, Timing]]
 
 
 def choose_winner(timings: CandidateTimings, first: str, by: CacheState = "cold") -> str:
-    """Return the tag of the fastest candidate that beats `first`, or `first`.
+    """Return the tag of the fastest candidate that is clearly faster than `first`; else `first`.
 
     A candidate is taken only if it beats `first` beyond the spread in `by`, is not beaten by it in the other state of
     the L2 cache, and both were timed :data:`MIN_ROUNDS` times or more.
@@ -86,7 +86,7 @@ def choose_winner(timings: CandidateTimings, first: str, by: CacheState = "cold"
 
 
 def find_slow_candidates(timings: CandidateTimings, first: str, factor: float = 1.5) -> set[str]:
-    """Return the candidates to drop: slower than the best by `factor`, with cold and warm cache."""
+    """Return the candidates to stop timing: slower than the best by `factor`, with both cold and warm cache."""
     states: tuple[CacheState, CacheState] = ("cold", "warm")
     best = {state: min(timing[state].median_us for timing in timings.values()) for state in states}
     return {
@@ -97,7 +97,7 @@ def find_slow_candidates(timings: CandidateTimings, first: str, factor: float = 
 
 
 class Budget:
-    """A budget of seconds, counted from its creation."""
+    """A time budget in seconds, which starts when the object is created."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -110,12 +110,12 @@ class Budget:
         return self._clock() - self._start
 
     def has_time_for(self, seconds: float, share: float = 1.0) -> bool:
-        """Return whether something of this duration ends within this share of the budget."""
+        """Return whether an action of this duration would end within this share of the budget."""
         return self.spent_s + seconds <= self.seconds * share
 
 
 def make_evidence_table(evidence: Mapping[str, Any]) -> Table:
-    """Return the table of a tuning's candidates, fastest first."""
+    """Return a text table of the timed candidates, fastest first."""
     from rich.text import Text
 
     from ..terminal import WordTable

@@ -34,14 +34,17 @@ _HEURISTICS_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 @dataclass(frozen=True)
 class BuiltPlans:
-    """Engine configs of a graph in heuristics' order, ``{"tag", "workspace_bytes"}`` each; or the reason for none."""
+    """Engine configs of a graph that were built, in heuristics' order; or the reason why none was built.
+
+    Each config is a mapping with the keys ``tag`` and ``workspace_bytes``.
+    """
 
     configs: tuple[Mapping[str, Any], ...] = ()
     refused: str = ""
 
 
 class TimedPlans:
-    """The plans of one cuDNN version, in a child process that is restarted after it ended.
+    """Builds and times plans with one cuDNN version, in a child process that is restarted if it ends.
 
     A context manager. Not for several threads.
 
@@ -69,7 +72,7 @@ class TimedPlans:
 
     @property
     def child_properties(self) -> Mapping[str, Any]:
-        """cuDNN and target of the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+        """The child's cuDNN and target: ``cudnn`` as text, ``version``, ``sm``, and the target's ``title``.
 
         Raises
         ------
@@ -89,7 +92,7 @@ class TimedPlans:
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
     def measure(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
-        """Return the interleaved times of the last built configs in microseconds: ``cold``, ``warm``, ``host``.
+        """Time the last built configs in turns; return microseconds ``cold``, ``warm`` (L2 cache) and ``host``.
 
         ``cold`` and ``warm`` are GPU times right after the L2 cache was emptied and right after such a run, of each
         round; ``host`` is how long a call takes on the host, of batches of calls, measured where the median of ``cold``
@@ -120,7 +123,7 @@ def serve_plans() -> None:
 
 
 class _PlanServer:
-    """In the child process: the plans of the last graph with their buffers."""
+    """In the child process: holds the plans of the latest graph and their buffers."""
 
     def __init__(self) -> None:
         self._stage: TimingBuffers | None = None
@@ -182,7 +185,7 @@ class _PlanServer:
 
 
 def _make_buffers(graph: Graph, target: Target) -> TimingBuffers:
-    """Return buffers of a graph: uninitialized where possible, else filled by the role of each tensor."""
+    """Make buffers for a graph: uninitialized where possible, else with valid values such as sequence lengths."""
     try:
         return TimingBuffers(graph, target)
     except UsageError:

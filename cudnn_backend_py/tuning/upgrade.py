@@ -1,4 +1,4 @@
-"""Run and time graphs with changed plans in two cuDNN versions, and compare the results."""
+"""Run and time graphs whose plans differ between two cuDNN versions, and compare the results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Run and time the graphs with changed plans in both cuDNN versions, and compare the results.
+    """Run and time graphs whose plans differ between two cuDNN versions, and compare the results.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -95,7 +95,7 @@ def time_changes(
 
 
 def select_changes_to_time(found: Upgrade) -> list[Change]:
-    """Return the changes to run on this GPU: those with two different plans."""
+    """Return the changes to run on this GPU: those where both versions have a plan, but not the same."""
     return [
         one
         for one in found.changes
@@ -111,7 +111,7 @@ def _time_all_graphs(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, TimePair]]:
-    """Yield the times of both versions' first plans, updated whenever they are measured again.
+    """Yield, for each graph, the times of both versions' first plans; again whenever they are measured again.
 
     Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
     room next to others is built again alone.
@@ -145,7 +145,7 @@ def _start_both_versions(versions: tuple[str | None, str | None], held: ExitStac
 
 
 def _needs_remeasuring(us: TimePair) -> bool:
-    """Return whether two times differ so much that they must be measured again, as processes differ by chance."""
+    """Return whether two times differ enough to be measured again, as timings vary between processes."""
     old, new = us
     return old is not None and new is not None and not 1 / _REMEASURE_RATIO <= new / old <= _REMEASURE_RATIO
 
@@ -164,7 +164,7 @@ def _compare_all_graphs(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the result for each graph from the times of both versions' plans."""
+    """Yield, for each graph, whether the results of both versions' plans are right."""
     limit_s = max(1.0, min(_RUN_LIMIT_S, until - time.monotonic()))
     with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[tuple[Runner, Runner]] = SimpleQueue()
@@ -214,7 +214,7 @@ def _build_with_both_versions(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
 
 
 def _time_both_versions(before: TimedPlans, after: TimedPlans) -> TimePair:
-    """Return the times of the last built plans in microseconds with a warm L2 cache; None without plans."""
+    """Return the microseconds of both versions' latest plans with a warm L2 cache; None if a plan is missing."""
     turns = [
         [_compute_median_warm_time(one.measure(_ROUNDS_PER_TURN)) for one in (before, after)]
         for _ in range(_TURN_COUNT)

@@ -82,7 +82,7 @@ class BuiltPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideProperties:
-    """The library and the GPU of one side.
+    """The cuDNN library and the GPU of one side of a verification.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class VerificationSide:
 
 
 def serve_answers() -> None:
-    """In a child process: answer the queries of a side."""
+    """In a child process: answer the queries to one side of a verification."""
     serve(_answer_query)
 
 
@@ -249,6 +249,6 @@ def _build_plan_of(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
 
 
 def _get_error_name(error: CudnnBackendError) -> str:
-    """Return the name of a cuDNN status, or the code of another error: texts may contain paths of the machine."""
+    """Return the cuDNN status or the code of an error, not its text, which may contain paths of the machine."""
     status = getattr(error, "status", None)
     return error.code if status is None else getattr(status, "name", str(status))

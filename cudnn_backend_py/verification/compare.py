@@ -1,4 +1,4 @@
-"""Compare the answers of two sides and name the differences."""
+"""Compare the answers of two sides of a verification, and name the differences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _find_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None])
 
 
 def _map_workspaces_by_config(answer: Answer) -> dict[tuple[str, str], int]:
-    """Return the workspace of each config by mode and tag; only those of both sides are compared."""
+    """Return the workspace size of each config by mode and tag; only configs of both sides are compared."""
     return {
         (mode, tag): size
         for mode, tags in answer.configs.items()
@@ -53,7 +53,7 @@ def _map_workspaces_by_config(answer: Answer) -> dict[tuple[str, str], int]:
 
 
 def find_first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
-    """Return the values of both sides that show a difference in an aspect."""
+    """Return both sides' first differing values in an aspect of their answers."""
     if aspect == OUTCOME:
         return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
     if aspect == FIRST:
@@ -79,7 +79,7 @@ def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: st
 
 
 def find_differing_facts(one: SideProperties, other: SideProperties) -> dict[str, tuple[Any, Any]]:
-    """Return the facts of library and GPU in which two sides differ, by name, with both values."""
+    """Return the properties of library and GPU that differ between two sides, by name, with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}
     device = {name: (one.device.get(name), other.device.get(name)) for name in names}

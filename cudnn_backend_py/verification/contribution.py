@@ -1,4 +1,4 @@
-"""``Contribution``: the counts of one GPU's verification, small enough to be submitted in a form.
+"""``Contribution``: the results of verifying one GPU, as counts small enough to be submitted in a form.
 
 A contribution comes from anyone, so every field is checked: names are known ones, texts are short and have no line
 ends, and numbers fit each other.
@@ -33,7 +33,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """The evidence of a verification for one GPU with one cuDNN version.
+    """The counted results of a verification, for one GPU with one cuDNN version.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Contribution:
 
     @classmethod
     def from_verification(cls, found: Verification) -> Self:
-        """Return the contribution of a verification, without facts about the machine.
+        """Make a contribution from a verification, without data that identifies the machine.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Contribution:
 
     @classmethod
     def from_dict(cls, data: Any) -> Contribution:
-        """Read a contribution from the data of :meth:`to_dict`, which anyone may have written.
+        """Read a contribution from the data of :meth:`to_dict`, which is not trusted.
 
         Raises
         ------

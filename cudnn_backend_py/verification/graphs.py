@@ -1,4 +1,4 @@
-"""The graphs of a verification: three hundred random graphs of all families, equal on every machine.
+"""The graphs of a verification: three hundred random graphs of all families, identical on every machine.
 
 Each is drawn from a fixed seed. Python promises that a seed gives the same numbers of ``random()`` in every version, so
 every choice is made with that alone.
@@ -69,7 +69,7 @@ def make_cases() -> tuple[VerificationGraph, ...]:
 
 
 def hash_cases(cases: Sequence[VerificationGraph]) -> str:
-    """Return the SHA-256 of the graphs, as only answers to equal graphs can be compared."""
+    """Return the SHA-256 of the graphs; only verifications of identical graphs can be compared."""
     text = json.dumps([(case.name, graph_to_json(case.graph)) for case in cases], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -123,7 +123,7 @@ def _add_epilogue(d: _RandomChoices, g: GraphBuilder, z: Tensor, bias: tuple[int
 
 
 def _make_layout_options(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]:
-    """Return the strides option of a tensor with channels last; empty for a row-major one."""
+    """Return the `strides` option that makes a tensor channels last, or no option for a row-major one."""
     return {"strides": channels_last(dims)} if last else {}
 
 
@@ -208,7 +208,7 @@ def _make_random_norm(d: _RandomChoices, name: str) -> Graph:
 
 
 def _make_random_fusion(d: _RandomChoices, name: str) -> Graph:
-    """Return a graph of a chain of pointwise operations, maybe with a reduction at its end."""
+    """Return a random graph of consecutive pointwise operations, maybe with a reduction at the end."""
     g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
     images = d.is_drawn(0.5)
     dims = (
@@ -274,7 +274,7 @@ def _make_random_attention_backward(d: _RandomChoices, name: str) -> Graph:
 
 
 def _make_random_unified_attention(d: _RandomChoices, name: str) -> Graph:
-    """Return a graph of the one SDPA operation, with the options of its first version."""
+    """Return a random attention graph of a single SDPA operation, with the options of its first version."""
     o: dict[str, Any] = {"batch": d.choose(1, 2), "heads": d.choose(2, 8), "data_type": d.choose(*_HALVES)}
     o |= {"seq_q": d.choose(128, 512, 1000), "head_dim": d.choose(64, 128), "padding": d.is_drawn(0.3), "stats": True}
     made = sdpa_forward(Attention(**o), implementation="unified", version=_FIRST_UNIFIED, allow_hazards=True)

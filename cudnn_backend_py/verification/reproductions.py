@@ -17,7 +17,7 @@ _DATA = ("uniform", "integers", "hostile")
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A graph that shows a known issue when it is run.
+    """A graph that reproduces a known issue when it runs.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Reproduction:
 
 
 def read_reproductions() -> list[Reproduction]:
-    """Return the reproductions of the known issues of this release."""
+    """Read the graphs that reproduce the known issues of this release."""
     graphs = json.loads(FILE.read_text(encoding="utf-8"))
     return [
         Reproduction(issue, graph_from_json(graphs[issue.code]), f"eng{issue.engines[0]}" if issue.engines else "first")

@@ -38,7 +38,7 @@ Step = Callable[[float, str], object]
 
 @dataclass(slots=True)
 class GraphAnswers:
-    """A graph and the answers to it, by the name of the side."""
+    """A graph with the answer of each side to it, by name of the side."""
 
     case: VerificationGraph
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Verification:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the time was enough for every graph."""
+        """Whether all graphs were queried within the time limit."""
         return "queries" not in self.left_out
 
     @property
@@ -128,7 +128,7 @@ class Verification:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verification as plain data for JSON, with no facts about the machine but GPU and driver."""
+        """Return the verification as plain data for JSON; of the machine, it names only GPU and driver."""
         facts = list(self.sides.values())
         graphs = [
             {
@@ -225,7 +225,7 @@ def verify(
 
 
 class _VerificationRun:
-    """The steps of a verification in order; each ends when the time is used up."""
+    """Performs the steps of a verification in order; each step ends early if the time is used up."""
 
     def __init__(self, found: Verification, sides: Mapping[str, VerificationSide], deadline: float, step: Step) -> None:
         self.found, self.sides, self.deadline, self.step = found, sides, deadline, step
@@ -233,7 +233,7 @@ class _VerificationRun:
         self.sm, self.version = facts.sm, version_numbers(facts.cudnn)
 
     def is_out_of_time(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
-        """Report the current step; return whether no time is left for it."""
+        """Report the current step as progress; return whether too little time is left for it."""
         self.step(share, f"{part}: {name}")
         if late := time.monotonic() + needed_s > self.deadline:
             self.found.left_out[part] = left
@@ -261,7 +261,7 @@ class _VerificationRun:
             row.built = {name: side.build(row.case.graph, tag) for name, side in self.sides.items()}
 
     def run(self) -> None:
-        """Run some graphs of each family on the GPU, and compare them with the interpreter."""
+        """Run some graphs of each family on the GPU, and compare the results with the interpreter."""
         chosen = self._select_first_of_each_family(
             _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small_enough_to_interpret(row.case.graph)
         )
@@ -283,7 +283,7 @@ class _VerificationRun:
                 self.found.known_issues.append(_try_reproduction(runner, one))
 
     def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphAnswers], bool]) -> list[GraphAnswers]:
-        """Return up to `count` rows of each family that `wanted` accepts."""
+        """Return, from each family, the first `count` graphs that the function `wanted` accepts."""
         taken: Counter[str] = Counter()
         chosen = []
         for row in self.found.rows:

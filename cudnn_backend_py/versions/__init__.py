@@ -1,3 +1,3 @@
-"""cuDNN versions next to each other in a private cache: install, list, find, verify, remove."""
+"""The version store: install, list, find, verify and remove several cuDNN versions in the user's cache."""
 
 from .store import *  # noqa: F403

@@ -57,7 +57,7 @@ def _get_pip_command(*arguments: str) -> list[str]:
 
 
 def _find_pip() -> tuple[str, str] | tuple[str]:
-    """Return the command that runs pip: the environment's own, or a borrowed one."""
+    """Return the command that runs pip: the environment's own pip, one bundled with Python, or one from uv."""
     return ("-m", "pip") if _has_pip() else (str((_find_bundled_pip() or _make_pip_folder()) / "pip"),)
 
 
@@ -66,7 +66,7 @@ def _has_pip() -> bool:
 
 
 def _find_bundled_pip() -> Path | None:
-    """Return the wheel of pip that this Python puts into new environments."""
+    """Return the pip wheel that this Python installs into new virtual environments."""
     folders = (sysconfig.get_config_var("WHEEL_PKG_DIR"), f"{sysconfig.get_path('stdlib')}/ensurepip/_bundled")
     return next((wheel for folder in folders if folder for wheel in Path(folder).glob("pip-*.whl")), None)
 
@@ -198,7 +198,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
 
 
 def find_wheel_bytes(requirement: str, staging: Path) -> int | None:
-    """Return the size of a requirement's wheel in bytes, by starting its download and stopping at the announced size.
+    """Return the size of a wheel, by starting its download and stopping once pip announces the size.
 
     None if the index does not report.
     """

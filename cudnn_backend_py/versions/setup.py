@@ -1,6 +1,6 @@
 """The library files and environment variables of a process that judges graphs, as a value.
 
-It is read once, where a question is queried. A judging process is started with exactly this value, and the files
+It is read once, when a query is made. A judging process is started with exactly this value, and the files
 are compared with it again when a process starts and when it has answered. Nothing here loads a library.
 """
 
@@ -51,7 +51,7 @@ _MOST_NAMED = 4  # changed files that an error names
 
 @dataclass(frozen=True, slots=True)
 class JudgingEnvironment:
-    """The library files and environment variables of a judging process, apart from graph and target.
+    """The library files and environment variables with which a process judges graphs, for any graph and target.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class JudgingEnvironment:
         return bool(self.library)
 
     def key(self) -> list[object]:
-        """Return the parts that decide an answer as plain data: file contents and variables.
+        """Return, as plain data, what can change an answer: file contents and environment variables.
 
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
@@ -87,12 +87,12 @@ class JudgingEnvironment:
         return [contents, list_library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment to start a judging process with: this process's, with the setup's variables."""
+        """Return the environment to start a judging process with: this process's, with these variables set."""
         others = {name: value for name, value in os.environ.items() if not _may_change_answers(name)}
         return {**others, **dict(self.variables)}
 
     def check(self) -> None:
-        """Check that the files are unchanged since the query.
+        """Check that the library files have not changed since this value was read.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class JudgingEnvironment:
 
 
 def _may_have_changed(path: str, before: Files, now: Files) -> bool:
-    """Return whether a library file may have changed between two lists of sizes and times; digests decide."""
+    """Return whether a file differs between two lists of signatures, unless its SHA-256 is the same."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
@@ -126,7 +126,7 @@ def _may_have_changed(path: str, before: Files, now: Files) -> bool:
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
-    """Return the judging environment of an installed cuDNN version; None: of the cuDNN that this process would load.
+    """Return the judging environment of an installed version, or (None) of the cuDNN this process would load.
 
     Parameters
     ----------
@@ -159,15 +159,14 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
 
 
 def _may_change_answers(name: str) -> bool:
-    """Return whether a variable is part of a setup."""
+    """Return whether an environment variable can change which libraries are loaded or what cuDNN answers."""
     if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
         return True
     return name.startswith(_DRIVER) or bool(list_library_variables({name: ""}))
 
 
 def _make_absolute(name: str, value: str) -> str:
-    """Return a dynamic loader variable with absolute paths.
-    that a process works in."""
+    """Return a dynamic loader variable with its paths made absolute."""
     if name == "LD_PRELOAD":  # a name without a slash is searched for like any library
         return ":".join(os.path.abspath(one) if "/" in one else one for one in re.split("[: ]", value) if one)
     return ":".join(os.path.abspath(one) for one in re.split("[:;]", value))
@@ -234,7 +233,7 @@ def _get_digest(path: str, signature: Signature) -> str:
 
 
 def _find_digest(path: str, signature: Signature) -> str | None:
-    """Return the SHA-256 of a file with this signature if this or an earlier process has read it."""
+    """Return the cached SHA-256 of a file with this signature; None if no process has computed it yet."""
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only

@@ -1,4 +1,4 @@
-"""cuDNN versions next to each other in a per-user cache: install, list, find, verify, remove.
+"""The version store: install, list, find, verify and remove cuDNN versions in the user's cache.
 
 A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
 
@@ -249,7 +249,7 @@ def find_installed(
 def require_installed(
     version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
 ) -> InstalledCudnn:
-    """Return an installed version, as :func:`find_installed` finds it.
+    """Return an installed version like :func:`find_installed`, but raise an error if there is none.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def require_installed(
 
 
 def find_newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
-    """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
+    """Return the newest installed version, or None; `cuda` is used as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda_major(cuda)
     return _find_newest(one for one in list_installed(root) if cuda in (None, one.cuda))
@@ -378,7 +378,7 @@ class IntegrityReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if intact, 1 if damaged, 2 if it could not be checked."""
+        """Exit code: 0 if intact, 1 if damaged, 2 if it could not be checked."""
         return ("whole", "damaged", "unchecked").index(self.state)
 
     def to_dict(self) -> dict[str, Any]:
@@ -490,7 +490,7 @@ class _Wheel(NamedTuple):
 
 
 def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[_Wheel]:
-    """Return the wheels that a version needs in the store; its own last, so that it appears when it can be used."""
+    """Return the wheels that a version needs; cuDNN's own comes last, so that it is installed only when usable."""
     wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
     there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
     found = _find_newest(one for one in there if flavor is not None or one.can_judge)
@@ -529,7 +529,7 @@ def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
-    """Return (project, version) of the newest match.
+    """Return the project and version of the newest wheel that matches a request.
 
     If no wheel is requested, jit before full for the same version, where it judges anything.
     """
@@ -567,7 +567,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
 
 
 def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a sort key by distance between versions, number by number; the newer of two equally near ones first."""
+    """Return a sort key for the distance of versions, by each number in turn; of two equally near, newer first."""
     have = version_numbers(version)
     return (
         tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
@@ -622,7 +622,7 @@ def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
 
 
 def _check_replaceable(folder: Path, needed: str) -> None:
-    """Refuse a folder that install did not make."""
+    """Raise an error for a folder that `install` did not make, which must not be replaced."""
     if folder.is_symlink() or not folder.is_dir():
         _refuse_foreign_folder(folder, needed)
     names = {path.name for path in folder.iterdir()}
@@ -653,7 +653,7 @@ def _refuse_foreign_folder(folder: Path, needed: str) -> NoReturn:
 
 
 def _choose_folder(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
-    """Return the folder for a wheel: a plain name for a JIT wheel unless a full wheel has it."""
+    """Return the folder for a wheel; its name ends in the kind of wheel, for a full wheel or if the name is taken."""
     plain = root / f"{exact}-cu{cuda}"
     there = _load_installed(plain)
     taken = flavor == "full" or (there is not None and there.flavor != flavor)
@@ -736,7 +736,7 @@ def list_folders(installed: InstalledCudnn) -> list[Path]:
 
 
 def _find_damage(installed: InstalledCudnn, *, full: bool) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield each folder of a version that has changed files; with `full`, also that of a missing cuBLAS."""
+    """Yield each folder of a version with changed files, and the changes; with `full`, also report a missing cuBLAS."""
     for folder in list_folders(installed):
         try:
             differences = find_differences(read_installation(folder), full=full)

@@ -148,7 +148,7 @@ def _iterate_checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[
 
 
 def _find_member_problem(member: zipfile.ZipInfo) -> str:
-    """Return the reason to refuse a member of the archive, from its entry alone."""
+    """Return why a member of the archive must be refused, from its archive entry without reading it."""
     name = member.filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:
@@ -191,7 +191,7 @@ def _check_sizes(wheel: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _read_record(wheel: Path, archive: zipfile.ZipFile) -> dict[str, tuple[str, str]]:
-    """Return hash and size by file name from the RECORD of this project and version."""
+    """Return hash and size of each file by name, from the wheel's RECORD of this project and version."""
     records = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:
         refuse_wheel(wheel, f"it must have one RECORD file, got {len(records)}")

@@ -1,4 +1,4 @@
-"""Why torch did not use cuDNN: each attention call of a program, and the condition that excluded cuDNN.
+"""Why torch did not use cuDNN: the attention calls of a program, and the condition that excluded cuDNN from each.
 
 ``with why_not_cudnn() as report:`` in a program, ``python -m cudnn_backend_py.why program.py`` next to it.
 """

@@ -1,4 +1,4 @@
-"""torch's attention calls as plain data: tensors, switches, machine, place in the program. Needs no torch."""
+"""torch's attention calls as plain data: tensors, settings, machine, and call site. Does not import torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class TorchSwitches:
-    """torch's switches at a call: enabled backends, deterministic algorithms, backend order (None: not set)."""
+    """torch's settings during a call: enabled backends, deterministic algorithms, backend order (None: not set)."""
 
     cudnn: bool = True
     flash: bool = True
@@ -150,5 +150,5 @@ class TorchAnswer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TorchAnswer:
-        """Return the answer stored by :func:`~dataclasses.asdict`."""
+        """Rebuild an answer from the output of :func:`~dataclasses.asdict`."""
         return cls(**{**data, "words": tuple(data.get("words", ()))})

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.why.cost``: measure how much slower a training step is while it is watched.
+"""``python -m cudnn_backend_py.why.cost``: measure how much watching slows down a training step.
 
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
 bounds, tiny ones that a CPU's host bounds (``--device cpu``), eager and compiled. Both steps of a pair come right after
@@ -38,9 +38,10 @@ class StepTime(NamedTuple):
 def _make_training_step(
     sequences: int, length: int, width: int, device: str, compiled: bool
 ) -> tuple[Callable[[], None], list[float]]:
-    """Return a training step of eight layers with 12 heads (float32 on a CPU, else bfloat16), and its attention times.
+    """Return a training step of eight transformer layers, and a list that collects the times of its attention calls.
 
-    To that list each call of attention adds the seconds of the host; where it is compiled, nothing does.
+    The model has 12 heads, in float32 on a CPU, else in bfloat16. Each call of attention adds its seconds on the host
+    to the list, but not in compiled code.
     """
     import torch
     from torch import nn
@@ -100,7 +101,7 @@ def find_median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def judge_overhead(plain: Sequence[StepTime], other: Sequence[StepTime], most: float) -> dict[str, Any]:
-    """Judge whether the overhead over pairs of runs is less than `most`; return its statistics for a record.
+    """Judge whether paired runs show an overhead below `most`; return the statistics for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
     of it is, else ``"not shown"``.
@@ -150,7 +151,7 @@ def measure_step_time(step: Callable[[], Any], steps: int, device: str = "cuda")
 def _measure_model(
     sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int
 ) -> dict[str, Any]:
-    """Measure a model for some seconds in pairs of runs with and without a watch; return the figures."""
+    """Measure a model for some seconds, in pairs of runs with and without watching; return the statistics."""
     import torch
 
     from .look import why_not_cudnn
@@ -189,7 +190,7 @@ def _measure_model(
 
 
 def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> list[float]:
-    """Return the host microseconds that a watch adds to a call: lower bound, median and upper bound."""
+    """Return how many microseconds of host time watching adds to a call: lower bound, median, upper bound."""
     import torch
 
     from .look import why_not_cudnn

@@ -19,7 +19,7 @@ _CUDA_OF_TORCH_WHEELS = (13, 0)  # of torch's newest wheels
 
 
 def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
-    """Return one line for the newest known torch and for cudnn-frontend, by name; empty unless the graph is attention.
+    """Describe what the newest known torch and cudnn-frontend would do, in a line each; empty without attention.
 
     Parameters
     ----------

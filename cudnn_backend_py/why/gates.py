@@ -40,7 +40,7 @@ ENVIRONMENT_VARIABLES = (NESTED_VARIABLE, ENABLED_VARIABLE, PREFERRED_VARIABLE, 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """The first condition that excludes cuDNN from a call: the value found, and the remedy.
+    """A condition that excludes cuDNN from a call: the value found, and the remedy.
 
     ``sure`` is False where torch could not be queried and its source leaves the answer open. ``words`` are torch's own.
     """
@@ -62,7 +62,7 @@ GateCheck = Callable[[TorchCall, Machine, "TorchRelease"], GateResult]
 
 @dataclass(frozen=True, slots=True)
 class TorchRelease:
-    """The conditions of a torch version, known from version ``since`` to ``until``."""
+    """The conditions of a range of torch versions, from ``since`` to ``until``."""
 
     since: tuple[int, int]
     until: tuple[int, int]
@@ -419,7 +419,7 @@ def find_releases(version: tuple[int, ...]) -> tuple[TorchRelease, ...]:
 
 
 def find_default_order(machine: Machine) -> tuple[str, ...]:
-    """Return the default order of torch's backends on a GPU."""
+    """Return the order in which torch tries its attention backends by default."""
     first = ("cudnn", "flash", "efficient", "math")
     version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
     if version == (2, 5, 0):
@@ -441,7 +441,7 @@ def find_default_order(machine: Machine) -> tuple[str, ...]:
 
 
 def find_gate_by_message(words: tuple[str, ...]) -> str | None:
-    """Return the condition that torch's last message reports; None without a message or for an unknown function."""
+    """Return the condition that torch's last warning is about; None without warning or for unknown functions."""
     said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
     return GATES_BY_TORCH_FUNCTION.get(said[1]) if said is not None else None
 
@@ -555,7 +555,7 @@ def _find_first_gate_in_release(call: TorchCall, machine: Machine, release: Torc
 
 
 def _find_earlier_backend(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
-    """Return a blocker if torch's order has a usable backend before cuDNN; None if cuDNN comes first."""
+    """Return a blocker if torch prefers another usable backend to cuDNN; None if cuDNN comes first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
     order = call.switches.order or find_default_order(machine)
@@ -628,7 +628,7 @@ def _find_jagged_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer)
 
 
 def find_other_blockers(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
-    """Return the further conditions that exclude cuDNN from a call once the first is met, in torch's order."""
+    """Return the conditions that would still exclude cuDNN from a call after the first one is fixed."""
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
@@ -668,7 +668,7 @@ def _make_row_major_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
-    """Return a call changed by the remedy of its blocker, and the change as text; the call itself without one."""
+    """Apply a blocker's remedy to a call; return the call and a text of the change; without remedy, the call itself."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}

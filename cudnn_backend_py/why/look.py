@@ -1,4 +1,4 @@
-"""``why_not_cudnn``: watch a program and report. Imports torch on use."""
+"""``why_not_cudnn``: watch a program's attention calls and report on them. Imports torch on use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["make_described_machine", "make_findings", "why_not_cudnn"]
 def why_not_cudnn(
     target: str | None = None, *, run_query: bool = True, measure: bool = False, budget_s: float = 60.0
 ) -> Iterator[WhyReport]:
-    """AttentionCallWatch torch's attention calls in a block: the chosen backend, and what excluded cuDNN.
+    """Watch torch's attention calls during a block; report the chosen backends and what excluded cuDNN.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def why_not_cudnn(
 
 
 def make_described_machine(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
-    """Return the machine for judging calls on a described GPU, with this process's torch and cuDNN."""
+    """Return a machine with a described GPU and this process's torch and cuDNN, to judge calls for."""
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 

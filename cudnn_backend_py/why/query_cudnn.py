@@ -1,4 +1,4 @@
-"""cuDNN's verdict on a call: the graph torch would build, known issues, and the cost of the plan."""
+"""cuDNN's verdict on a torch call: judge the graph that torch would build, and list known issues and plan cost."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def read_backend_order() -> tuple[str, ...] | None:
 
 
 def initialize_backend_order() -> None:
-    """Make torch initialize its backend order, which it does at its first choice of a backend."""
+    """Make torch set its backend order, which it otherwise sets when it first chooses a backend."""
     if torch.cuda.is_available() and torch.cuda.is_initialized() and not _initialized_order:
         with contextlib.suppress(RuntimeError, AttributeError), torch._C.DisableTorchFunction():
             one = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
@@ -118,7 +118,7 @@ def initialize_backend_order() -> None:
 
 
 def read_switches() -> TorchSwitches:
-    """Return torch's current switches."""
+    """Return torch's current attention settings, such as the enabled backends."""
     initialize_backend_order()
     cuda = torch.backends.cuda
     return TorchSwitches(
@@ -175,7 +175,7 @@ def _collect_messages() -> Iterator[list[str]]:
 
 
 def query_cudnn_choice(params: Any) -> tuple[bool, tuple[str, ...]]:
-    """Return whether torch uses cuDNN for a call (``torch.backends.cuda.SDPAParams``), and its message if not.
+    """Return whether torch may use cuDNN for a call (``torch.backends.cuda.SDPAParams``), and its messages if not.
 
     Each of the text ends with the function of torch that said it. Standard error is torch's for that moment.
     """
@@ -222,7 +222,7 @@ def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> T
 
 
 def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
-    """Return torch's report for a call with released tensors, from fake tensors and the recorded switches.
+    """Return torch's report on a call whose tensors no longer exist, from fake tensors and recorded settings.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
     where torch has no GPU, or sizes are unknown.
@@ -253,7 +253,7 @@ def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
 
 @contextlib.contextmanager
 def _use_switches(call: TorchCall) -> Iterator[None]:
-    """Set torch's switches as they were at a call, and restore them."""
+    """During a block, set torch's settings as they were in a call; restore them afterwards."""
     before = read_switches()
     try:
         _set_switches(call.switches)
@@ -282,7 +282,7 @@ def _cast_tensor(tensor: Any, dtype: Any) -> Any:
 
 
 def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
-    """Return, by backend, the median time of a call and the time of the first call with a new shape, in milliseconds.
+    """Return, for each backend, the median milliseconds of a call, and of the first call with a new shape.
 
     The new shape has one batch more: plans of shapes that the program had are kept by torch. Empty where there is no
     GPU, or not the memory for the tensors. The numbers are random.
@@ -299,7 +299,7 @@ def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
 
 
 def _make_arguments(call: TorchCall, more: int) -> tuple[Any, ...]:
-    """Return q, k, v and mask of a call on the GPU with a larger batch."""
+    """Make q, k, v and mask of a call on the GPU with random data, and a batch larger by `more`."""
     tensors = [call.q, call.k, call.v]
     dims = [(one.dims[0] + more, *one.dims[1:]) for one in tensors]
     made = [_make_random_tensor(replace(one, dims=size)) for one, size in zip(tensors, dims, strict=True)]

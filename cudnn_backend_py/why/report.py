@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Attention calls with equal arguments at one line of a program, and why cuDNN did not compute them.
+    """Attention calls with equal arguments at one line of a program, and why cuDNN did or did not compute them.
 
     ``blocker`` is the first thing that kept cuDNN out, None where cuDNN was chosen (or would be, on a described GPU);
     ``also`` are gates after it that would not have let the call pass either. ``side`` is what cuDNN says itself of
@@ -61,7 +61,7 @@ class Finding:
 
 @dataclass(kw_only=True)
 class WhyReport:
-    """The observations of ``why_not_cudnn``, complete when its block ends; ``str`` is the text.
+    """The result of ``why_not_cudnn``, complete when its block ends; ``str`` gives the text report.
 
     ``unseen`` says what it could not see, each a sentence.
     """
@@ -99,12 +99,12 @@ class WhyReport:
         return "\n".join(printable(line) for line in lines) + "\n"
 
     def to_html(self) -> str:
-        """Return the report as a page that needs no network."""
+        """Return the report as an HTML page that loads nothing from the network."""
         return _render_page(self)
 
 
 def _to_strict_json(value: Any) -> Any:
-    """Return plain data with texts for numbers that JSON lacks, such as a scale of nan."""
+    """Replace numbers that JSON does not allow, such as a scale of nan, by texts in plain data."""
     if isinstance(value, Mapping):
         return {name: _to_strict_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

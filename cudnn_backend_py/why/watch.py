@@ -1,4 +1,4 @@
-"""Watch a program's attention calls: torch's functions are wrapped in the meantime and restored afterwards.
+"""Watch a program's attention calls: wrap torch's functions during the watch, and restore them afterwards.
 
 A wrapped function notes its call and passes it on. Under ``torch.compile`` it is as if it were not there, and attention
 is read from the graph when dynamo hands it to a compiler.
@@ -52,7 +52,7 @@ _RecentCall = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", li
 
 
 class _ThreadState(threading.local):
-    """A thread's name and its recent calls by code position; None inside a function that counts as one call."""
+    """A thread's name and recent calls by code position; the calls are None inside an already recorded call."""
 
     def __init__(self) -> None:
         self.name = threading.current_thread().name
@@ -61,7 +61,7 @@ class _ThreadState(threading.local):
 
 @dataclass(slots=True)
 class CallGroup:
-    """Equal attention calls at one line in one thread: their number, and torch's report on the first."""
+    """Equal attention calls at one line in one thread: their count, and torch's report on the first call."""
 
     call: TorchCall
     place: CallSite
@@ -72,7 +72,7 @@ class CallGroup:
 
     @property
     def count(self) -> int:
-        """The number of calls, or for a compiled program of runs of its graph."""
+        """The number of calls; for compiled code, the number of runs of the graph that contains the call."""
         return self.counter[0]
 
 
@@ -132,7 +132,7 @@ class AttentionCallWatch:
     # Wrapping and giving back
 
     def start(self) -> None:
-        """Wrap torch's attention functions, also under the names that modules imported."""
+        """Wrap torch's attention functions, including names under which modules imported them."""
         self._earlier_counts = {id(group): group.count for group in _compiled_groups}
         registry = self._registry
         registry.wrap(torch.nn.functional, "scaled_dot_product_attention", self._make_recorder(self._record_sdpa))
@@ -165,7 +165,7 @@ class AttentionCallWatch:
                 self._registry.wrap(torch, name, record_call, everywhere=False)
 
     def stop(self) -> None:
-        """Restore the wrapped functions, also under names that the program imported."""
+        """Restore the wrapped functions, including names under which the program imported them."""
         self._registry.restore()
         for group in _compiled_groups:
             if (count := group.count - self._earlier_counts.get(id(group), 0)) or id(group) not in self._earlier_counts:
@@ -434,7 +434,7 @@ class AttentionCallWatch:
 
 
 def _make_tensor_key(tensor: Any) -> tuple[Any, ...]:
-    """Return the tensor properties that torch's conditions read."""
+    """Return a key of the tensor properties that torch's conditions check."""
     if not tensor.is_nested:
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.device
     return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)

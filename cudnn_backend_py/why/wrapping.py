@@ -58,7 +58,7 @@ _wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and i
 
 
 def _make_wrapper(original: Any, around: FunctionWrapper) -> Any:
-    """Return a wrapped function; always the same object for one original, as dynamo guards on its identity."""
+    """Return a wrapped function; the same object for each original, as dynamo guards on its identity."""
     if id(original) in _wrappers:
         _, known = _wrappers[id(original)]
         known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
@@ -88,7 +88,7 @@ def make(_original, _around, _is_traced):
 
 
 def _read_signature(original: Any) -> tuple[str, str, str, str]:
-    """Return Python source of a function's parameters, of its call arguments, and of their tuple and dict.
+    """Return Python source text of a function's parameters, call arguments, argument tuple and keyword dict.
 
     A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
     longer than all else. Names of arguments take longer still, where a call gives few of many.
@@ -113,7 +113,7 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
 
 @functools.cache
 def measure_pass_through_time(calls: int = 500) -> float:
-    """Return the seconds that a wrapper adds to a call which it passes to the original, with keyword arguments."""
+    """Return the seconds that a wrapper adds to a call with keyword arguments that it passes to the original."""
     around = FunctionWrapper(_do_nothing)
     around.calls_to_pass = sys.maxsize
     taken = {}
@@ -144,7 +144,7 @@ class WrapperRegistry:
         self._replacements: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
 
     def wrap(self, holder: Any, name: str, around: FunctionWrapper, *, everywhere: bool = True) -> None:
-        """Wrap a function of a module or class; `everywhere` also under names imported into other modules."""
+        """Wrap a function of a module or class; with `everywhere`, also where other modules imported it."""
         original = getattr(holder, name)
         wrapper = _make_wrapper(original, around)
         if isinstance(holder, ModuleType):
@@ -167,12 +167,12 @@ class WrapperRegistry:
         self._cancel_actions.append(call_after_import(module, action))
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
-        """Set an attribute until :meth:`restore`."""
+        """Set an attribute of a module or class until :meth:`restore` is called."""
         self._replacements.append((holder, name, getattr(holder, name), value))
         setattr(holder, name, value)
 
     def restore(self) -> None:
-        """Restore the wrapped functions, also under names that the program imported."""
+        """Restore the wrapped functions, including names under which the program imported them."""
         for forget in self._cancel_actions:
             forget()
         for holder, name, original, wrapper in reversed(self._replacements):

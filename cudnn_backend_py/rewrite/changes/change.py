@@ -70,7 +70,7 @@ class Change(HtmlDisplay):
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """The changed graph, or the parts of a split one; empty if it cannot be made. Made on first use."""
+        """The changed graph, or several graphs if it was split; empty if the change is impossible. Built on demand."""
         make = self.made
         if not callable(make):
             return make
@@ -91,11 +91,11 @@ class Change(HtmlDisplay):
 
     @property
     def advice(self) -> str:
-        """The change, with its effect where the results differ."""
+        """The text of the change for the user: its title, and its effect if the results differ."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the graphs: a forked process returns changes, and what makes the graphs stays there."""
+        """Pickle the finished graphs instead of the function that makes them, which cannot be pickled."""
         return Change, (self.kind, self.title, self.effect, self.tensors, self.graphs)
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ def replace_fields(
 
 
 def join_names(tensors: Iterable[Tensor]) -> str:
-    """Return tensor names for a title; of more than 6, only 5 names and the number of the others."""
+    """Join tensor names for a title; for more than 6 tensors, join 5 names and add how many are left."""
     names = [tensor.name for tensor in tensors]
     return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
 

@@ -1,4 +1,4 @@
-"""Changes to an equivalent form: other operations, other shapes, two graphs."""
+"""Changes to an equivalent graph: with other operations, other tensor shapes, or split into two graphs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _expand_operations(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("flatten")
 def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with leading axes merged to rank 4 (3 for one matmul), or with rows and columns as images."""
+    """Yield the graph with other ranks: leading axes merged, a batch dim added, or a matrix as 1 x 1 images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
     found = merge_leading_axes(graph, rank)
@@ -140,7 +140,7 @@ def _format_image(old: Tensor, new: Tensor) -> str:
 
 @register_change_maker("lengths")
 def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with sequence lengths and ragged offsets of dims (n, 1, 1, 1)."""
+    """Yield the graph with sequence lengths and ragged offsets reshaped to (n, 1, 1, 1)."""
     dims = find_lengths_of_other_rank(graph)
     offsets = [t.ragged_offset for op in iterate_all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
@@ -189,7 +189,7 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("dims")
 def _correct_dims(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with corrected dims: of attention and pooling results, and of block scales in whole tiles."""
+    """Yield the graph with wrong dims corrected: of attention and pooling results, and of tiled block scales."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
@@ -212,7 +212,7 @@ def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect,
 
 @register_change_maker("view")
 def _replace_by_view(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where strides on a tensor in memory replace a transpose or slice."""
+    """Yield the graph where a strided view of a tensor in memory replaces a transpose or slice."""
     for op in graph.ops:
         if not isinstance(op, Operation) or len(graph.ops) < 2:
             continue
@@ -247,7 +247,7 @@ def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("explicit_padding")
 def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a convolution's image padded in memory, where its sides have different padding."""
+    """Yield the graph with a convolution's image padded in memory, if its pre-padding and post-padding differ."""
     for op in graph.ops:
         if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
             continue
@@ -301,7 +301,7 @@ def _count_shared_elements(graph: Graph) -> dict[int, int]:
 
 
 def _split_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
-    """Return the operations before a position, and those from it on, as two graphs."""
+    """Split a graph at a position: return the operations before it, and the others, as two graphs."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
     return _make_part(graph, graph.ops[:position], new, 1), _make_part(graph, graph.ops[position:], new, 2)
 

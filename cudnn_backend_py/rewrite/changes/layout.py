@@ -93,7 +93,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
 
 
 def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
-    """Return the uids of reshapes' inputs and outputs that differ only in the order of their dims and strides."""
+    """Return the uids of reshape inputs and outputs with dims and strides that are equal except for their order."""
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
@@ -128,7 +128,7 @@ def _change_strides(
 
 
 def _has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
-    """Return whether the strides give another layout, ignoring dims of size 1."""
+    """Return whether strides describe a different layout than the tensor's own, ignoring dims of size 1."""
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 

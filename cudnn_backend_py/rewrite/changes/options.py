@@ -60,7 +60,7 @@ _STATISTICS = ("stats", "max", "sum_exp")
 
 
 def _remove_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
-    """Yield the graph with attention without softmax statistics; other softmax inputs, such as a sink, stay."""
+    """Yield the graph where attention writes no softmax statistics; other softmax tensors, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
         yield from _remove_fields_of_operation(graph, op, ("softmax",), "drop_stats", title, "exact")
@@ -89,7 +89,7 @@ def _is_side_output(op: Op, tensor: Tensor) -> bool:
 def _remove_fields_of_operation(
     graph: Graph, op: Operation, names: Collection[str], kind: str, title: str, effect: Effect
 ) -> Iterator[Change]:
-    """Yield the graph where one operation lacks some of its fields."""
+    """Yield the graph with some optional fields of one operation removed."""
     fields = [op.fields[name] for name in names if name in op.fields]
     tensors = [field for field in fields if isinstance(field, Tensor)]
 
@@ -163,7 +163,7 @@ def _remove_operations(graph: Graph, ops: list[Op]) -> Graph | None:
 def _yield_bypass(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
-    """Yield the graph without some operations; other tensors replace their outputs."""
+    """Yield the graph without some operations; readers of their outputs read other tensors instead."""
     return yield_change(kind, title, "idea", tensors, lambda: bypass_ops(graph, leave))
 
 
@@ -188,7 +188,7 @@ def _drop_mask(graph: Graph) -> Iterator[Change]:
 
 
 def _find_masked_scores(op: Op) -> Tensor | None:
-    """Return the scores that an operation masks; None if it is not a mask."""
+    """Return the scores that a mask operation masks; None if the operation is not a mask."""
     if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
         return dict(op.ports())["x"]
     selects = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT
@@ -201,7 +201,7 @@ def _is_mask_value(tensor: Tensor) -> bool:
 
 @register_change_maker("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without one operation, or without all of a kind at the start, to find the one not supported."""
+    """Yield the graph without one operation, or without all leading ones of a kind, to find the unsupported one."""
     yield from _remove_each_operation(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
         yield from _remove_unusual_operations(graph)
@@ -231,7 +231,7 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
 
 
 def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without each unusual operation in turn, also one in the middle."""
+    """Yield, for each unusual operation, the graph without it; also for operations in the middle of the graph."""
     known = {tensor.name for tensor in graph.tensors}
     for one in find_deviations(graph):
         if one.aspect == "operation":

@@ -37,7 +37,7 @@ class AttentionDims:
 
 
 def find_attention_dims(graph: Graph) -> AttentionDims:
-    """Return the dims of an attention graph, read from its matmuls or its SDPA operation."""
+    """Return the dim classes of an attention graph, read from its matmuls or its SDPA operation."""
     classes = find_dim_classes(graph)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION:
@@ -57,7 +57,7 @@ def find_attention_dims(graph: Graph) -> AttentionDims:
 
 @register_change_maker("pad_head_dim")
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a head dim padded with zeros to a multiple of 8 to 128; the scale stays the same."""
+    """Yield the graph with a head dim zero-padded to a multiple of 8, 16, 32, 64 or 128; the scale stays the same."""
     dims = find_attention_dims(graph)
     for classes in _iterate_distinct_dim_classes(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
@@ -69,7 +69,7 @@ _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
 
 @register_change_maker("smaller_head_dim")
 def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a smaller head dim, largest first: of V alone, of Q and K alone, or of both."""
+    """Yield the graph with smaller head dims, largest first: of V only, of Q and K only, or of all three."""
     dims = find_attention_dims(graph)
     d, d_v = dims.d, dims.d_v
     sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
@@ -170,7 +170,7 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
 
 
 def _iterate_distinct_dim_classes(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
-    """Yield dim classes to change: both together if they have the same size, then each alone."""
+    """Yield the dim classes to change: two of equal size together, then each class alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
         yield tuple(given)

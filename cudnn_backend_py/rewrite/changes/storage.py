@@ -45,7 +45,7 @@ def _change_storage(graph: Graph) -> Iterator[Change]:
 
 
 def _write_through_identity(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where an identity operation of a virtual float32 tensor writes a matmul's output."""
+    """Yield the graph where a matmul writes a virtual float32 tensor, and an identity converts it to the output."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue

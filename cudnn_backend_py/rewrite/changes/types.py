@@ -62,7 +62,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
 
 
 def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
-    """Return groups of tensors with this type to change together: all large ones, and each tensor alone."""
+    """Return groups of tensors of this type that change together, such as all large ones, or each tensor alone."""
     scales = {op.fields["scale"].uid for op in graph.ops if isinstance(op, Operation) and op.kind in BLOCK_SCALES}
     same = [tensor for tensor in memory if tensor.data_type is old and tensor.uid not in scales]
     if not same:
@@ -99,12 +99,12 @@ _MULTIPLIED = {"x", "w", "dy", "q", "k", "v", "d_o"}
 
 
 def _is_statistic(tensor: Tensor) -> bool:
-    """Return whether a tensor is a scalar or has one number per row, and so stays float32."""
+    """Return whether a tensor is a scalar or has one number per row; such tensors stay float32."""
     return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
 
 
 def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
-    """Yield the graph where a tensor of another floating-point type gets the most frequent one."""
+    """Yield the graph where tensors of a rarer floating-point type get the most frequent one."""
     floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
     if len(counted) < 2:
@@ -138,7 +138,7 @@ def _change_type(graph: Graph, chosen: list[Tensor], old: DataType, new: DataTyp
 
 
 def _drop_fp8_scales(graph: Graph) -> Graph:
-    """Return the graph without the scale factors, block scales and maxima that only 8-bit floats need."""
+    """Return the graph without the scale factors, block scales and amax outputs that only 8-bit floats need."""
     leave: dict[int, Tensor] = {}
     ops: list[Op] = []
     for op in graph.ops:
@@ -189,7 +189,7 @@ def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
 
 
 def _match_operand_types(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where a matmul's virtual operand gets the type of the other operand."""
+    """Yield the graph where a matmul's virtual operand gets the data type of the matmul's other operand."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.a.data_type is op.b.data_type:
             continue

@@ -37,7 +37,7 @@ _D, _T = DescriptorType, DataType
 
 
 def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield block scales of products in F8_128x4 order, with the packed strides that kernels expect."""
+    """Yield each F8_128x4 block scale of a matmul, with the packed strides that kernels expect."""
     of_product = _find_scales_of_products(graph)
     for op, scale, axis in find_block_scales(graph):
         if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
@@ -46,7 +46,7 @@ def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]
 
 
 def _find_scales_of_products(graph: Graph) -> set[int]:
-    """Return the ids of block scaling operations that feed a matmul or depend on one."""
+    """Return the ids of block scaling operations whose result a matmul reads, or whose input depends on one."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
     made = find_results_of_kind(graph, Matmul) if ops else set()
@@ -54,7 +54,7 @@ def _find_scales_of_products(graph: Graph) -> set[int]:
 
 
 def find_block_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
-    """Yield operations with block scales, the tensor of scales, and the axis of the blocks."""
+    """Yield each operation with block scales, its tensor of scales, and the axis that is divided into blocks."""
     for op in graph.ops:
         if not isinstance(op, Operation) or op.kind not in BLOCK_SCALES:
             continue
@@ -80,12 +80,12 @@ def _get_standard_format(kind: DataType | None) -> tuple[int, DataType] | None:
 
 
 def find_block_scaled_port(op: Op) -> str:
-    """Return the port of the block-scaled (low-precision) tensor."""
+    """Return the port (field name) of the block-scaled, low-precision tensor of an operation."""
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
 
 def find_usual_format(graph: Graph) -> DataType | None:
-    """Return the most frequent type of block-scaled tensors; without one, the type that matches the scales."""
+    """Return the most frequent standard type of block-scaled tensors; else the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
     small = [dict(op.ports())[find_block_scaled_port(op)] for op in ops]
     known = [tensor for tensor in small if _get_standard_format(tensor.data_type)]

@@ -50,9 +50,9 @@ class Deviation:
     Parameters
     ----------
     key
-        Reports it from the others of the graph, and from those of the graph with others undone.
+        Distinguishes it from other deviations of the graph, also after some of them were undone.
     aspect
-        What it is about.
+        Which aspect of the graph it concerns.
     what, usual
         As in a headline: "y has data type int64", and "float16".
     title
@@ -62,7 +62,7 @@ class Deviation:
     names
         Of tensors and operations that it is about.
     undo
-        Returns a graph without it; None where that is no graph.
+        Returns a graph without it; None if that graph would be invalid.
     """
 
     key: str
@@ -84,12 +84,12 @@ def tensors_in_memory(graph: Graph) -> list[Tensor]:
 
 
 def set_tensor_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
-    """Return the graph with fields of one tensor changed; unchanged if the tensor is gone."""
+    """Return the graph with fields of one tensor changed; unchanged if the tensor is not in it."""
     return set_fields_of_tensors(graph, [uid], **fields)
 
 
 def set_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
-    """Return the graph with fields of several tensors changed, of those that are still in it."""
+    """Return the graph with fields of several tensors changed; tensors not in the graph are ignored."""
     new = {
         t.uid: replace(t, **{name: value(t) if callable(value) else value for name, value in fields.items()})
         for t in find_tensors(graph, uids)
@@ -100,7 +100,7 @@ def set_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> G
 def make_shared_deviation(
     tensors: list[Tensor], key: str, aspect: Aspect, old: str, new: str, effect: Any, **fields: Any
 ) -> Deviation:
-    """Return one deviation that several tensors share."""
+    """Return one deviation for several tensors with the same unusual property."""
     names = tuple(tensor.name for tensor in tensors)
     uids = [tensor.uid for tensor in tensors]
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -118,7 +118,7 @@ IMAGE = 4  # dims from which on there are pixels
 
 
 def find_axis_order_name(tensor: Tensor) -> str:
-    """Return the name of a tensor's axis order, such as NHWC; empty if its dims do not show one."""
+    """Return the name of a tensor's axis order, such as NHWC; empty if its dims allow several orders."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
     rows = not has_other_layout(tensor, packed_strides(tensor.dims))
@@ -179,7 +179,7 @@ def make_operation_change(op: Op, change: Callable[[Any], Op]) -> Callable[[Grap
 
 
 def set_fields(op: Operation, inner: str, **fields: Any) -> Op:
-    """Return the operation with other fields: its own, or those of the parameter named `inner`."""
+    """Return the operation with fields set: its own, or those of its nested parameters named `inner`."""
     if not inner:
         return Operation(op.type, op.name, {**op.fields, **fields})
     given = op.fields[inner]

@@ -40,7 +40,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _AxisOrders:
-    """Facts of a graph for the layout rules: strides for scales, second operands of matmuls, axis orders by name."""
+    """Facts for the layout rules: strides of scales, second operands of matmuls, and each tensor's axis order."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]
@@ -69,7 +69,7 @@ def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
 
 
 def _make_packed_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
-    """Return packed strides in the tensor's axis order or, for images, in the usual one."""
+    """Return packed strides in the tensor's own axis order or, for images, in the order of most images."""
     operand = tensor.uid in orders.operands
     wanted = make_packed_tensor(tensor, tensor.dims).strides
     if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
@@ -136,7 +136,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
 
 
 def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Deviation]:
-    """Yield the deviation that all images of a convolution are row-major, while kernels prefer channels last."""
+    """Yield one deviation if all images of a convolution are row-major, as kernels prefer channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return
@@ -149,7 +149,7 @@ def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterat
 
 
 def _find_dequantized(graph: Graph) -> set[int]:
-    """Return the uids of block-scaled tensors that become the second operand of a matmul."""
+    """Return the uids of block-scaled tensors that are dequantized to the second operand of a matmul."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
     return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and get_operation_key(op) in operands}
 

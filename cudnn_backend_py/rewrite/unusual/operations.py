@@ -1,4 +1,4 @@
-"""Unusual operations: those next to a product or a norm, and tensors stored in memory between operations."""
+"""Unusual operations: extra ones next to a product or a norm, and intermediate tensors stored in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def format_kind(op: Op) -> str:
 
 
 def format_removal(op: Op, *, is_bypassed: bool) -> str:
-    """Return the text for a graph without an operation, with what that means for the result.
+    """Return the text for removing an operation from a graph, with the effect of this on the result.
 
     Bypassed, an operation passes on an input instead. Then the caller can do the first operation of a graph before it
     and the last one after it, but none in the middle.
@@ -69,7 +69,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
 
 
 def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
-    """Yield the operations other than the first product, norm or similar."""
+    """Yield each operation except the graph's main one, such as its first product or norm."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
     for op in reversed(graph.ops):
@@ -90,7 +90,7 @@ def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
 
 
 def _remove_operation(graph: Graph, key: int) -> Graph | None:
-    """Return the graph without an operation: bypassed, or left to the caller before or after it."""
+    """Return the graph without an operation: bypassed, or done by the caller before or after the graph."""
     op = next((one for one in graph.ops if get_operation_key(one) == key), None)
     if op is None or len(graph.ops) == 1:
         return graph

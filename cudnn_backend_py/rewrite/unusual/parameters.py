@@ -54,7 +54,7 @@ def _make_parameter_deviation(
 
 
 def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
-    """Yield factors, modes and similar parameters that kernels rarely support."""
+    """Yield factors, modes and other parameters of operations with values that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
             scaled = op.operator is ReduceTensorOp.AVG
@@ -114,7 +114,7 @@ def _find_unusual_resampling(op: Operation) -> Iterator[Deviation]:
 
 
 def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
-    """Yield groups, strides and padding of a convolution, and its mathematical mode."""
+    """Yield unusual parameters of a convolution: groups, strides, padding, and its mathematical mode."""
     given = op.fields["convolution"].fields
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     spatial, how = image.rank - 2, {"inner": "convolution"}

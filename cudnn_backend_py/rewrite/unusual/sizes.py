@@ -1,4 +1,4 @@
-"""Unusual sizes: dims that differ from those other tensors imply, odd or very large dims, broadcasts."""
+"""Unusual sizes: dims that contradict other tensors, odd or very large dims, broadcasts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
-    """Return by uid the types of tensors that their ports determine."""
+    """Return, by uid, the types of the tensors whose role in an operation (port) requires one type."""
     small = find_usual_format(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:
@@ -69,7 +69,7 @@ def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
 
 
 def _find_type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
-    """Return the type that a port requires; None for ports of ordinary numbers; `small` is the type of scales."""
+    """Return the type that a port requires; None if it accepts any; `small` is the type of block-scaled tensors."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
@@ -82,7 +82,7 @@ def _find_type_of_port(op: Op, port: str, small: DataType | None) -> DataType | 
 
 
 def _find_most_frequent_type(tensors: list[Tensor]) -> DataType | None:
-    """Return the most frequent type of tensors; in a tie a float type, then the one read first."""
+    """Return the most frequent type of tensors; in a tie a float type, then the one that occurs first."""
     counted = Counter(tensor.data_type for tensor in tensors)
     order = {kind: place for place, kind in enumerate(reversed(list(dict.fromkeys(t.data_type for t in tensors))))}
     plain = {kind: kind in (_T.HALF, _T.BFLOAT16, _T.FLOAT) for kind in counted}
@@ -117,7 +117,7 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 
 def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
-    """Return the deviation of a tensor that has another type than needed; `name` names it in texts."""
+    """Return the deviation of a tensor that has another type than `needed`; texts call the tensor `name`."""
     found, uid = format_type(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
@@ -132,7 +132,7 @@ def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others:
 
 
 def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types that a result may have for operands of this type; reductions may widen more."""
+    """Return the types wider than this operand type that a result may have; reductions allow float32 only."""
     if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:
@@ -176,7 +176,7 @@ def _find_usual_type_between(users: Sequence[Op], tensor: Tensor, given: Collect
 
 
 def _find_type_of_other_operand(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the other operand of a matmul that reads the tensor; its own if that is virtual too."""
+    """Return the type of the operand that a matmul multiplies the tensor with; the tensor's own if it is virtual."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
     other = op.b if op.a.uid == tensor.uid else op.a
@@ -184,7 +184,7 @@ def _find_type_of_other_operand(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _find_type_of_norm_input(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of a norm's input for the other tensors of the norm, which may also be float32."""
+    """Return the usual type of a norm's tensor: the type of the norm's input, or float32 if it already is."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
         return None
@@ -192,7 +192,7 @@ def _find_type_of_norm_input(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _find_type_of_other_input(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the other input of a convolution that reads the tensor."""
+    """Return the type of a convolution's other input, if the tensor is one of its inputs."""
     inputs = op.inputs() if op.kind in CONVOLUTIONS else {}
     if all(one.uid != tensor.uid for one in inputs.values()):
         return None

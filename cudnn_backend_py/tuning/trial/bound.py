@@ -1,4 +1,4 @@
-"""Error bounds of correct results against the interpreter, for each element of each output.
+"""Error bounds for correct results, per output element, derived from the interpreter's results.
 
 The interpreter runs with cuDNN's roundings (``center``), and eight times more with its arithmetic shaken: whatever may
 be rounded otherwise, or summed in another order, is moved by a random amount about as large as that can be. How far the
@@ -88,7 +88,7 @@ MIN_ELEMENTS = 64  # elements, for that to mean something
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An output compared with its expected values.
+    """The result of comparing one output with its expected values.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether no element exceeds its bound, and the errors together are within what rounding allows."""
+        """Whether no element exceeds its error bound, and the errors as a whole are explained by rounding."""
         return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= MAX_DRIFT)
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class Expected:
         return self._compute_value_range()[3]
 
     def _compute_value_range(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return center, minimum and maximum of the result in its type, and the allowed error."""
+        """Return the center, minimum and maximum of the result, rounded to its type, and the allowed error."""
         kind = self.tensor.data_type
         with np.errstate(all="ignore"):
             least, most = self.center - self.spread, self.center + self.spread
@@ -184,7 +184,7 @@ class Expected:
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
     def compare(self, got: ArrayLike) -> Comparison:
-        """Compare an output's values, given with its dims, or as a flat buffer if the output is ragged."""
+        """Compare an output with the expected values; `got` has its dims, or is flat if the output is ragged."""
         found = np.asarray(got, dtype=np.float64)
         if found.ndim == 1 and self.tensor.ragged_offset is not None:
             found = found[: self.center.size]
@@ -217,7 +217,7 @@ class Expected:
         )
 
     def _measure_common_error(self, found: FloatArray, middle: FloatArray) -> tuple[float | None, float | None]:
-        """Return the systematic error, and the factor common to all elements."""
+        """Return the systematic error of an output, and the factor by which all elements are off, if any."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None, None
@@ -246,7 +246,7 @@ def compute_expected_outputs(
     arithmetic: Arithmetic | None = None,
     seed: int = 0,
 ) -> dict[str, Expected]:
-    """Return the possible values of a graph's outputs by name, without those that cannot be bounded.
+    """Return the expected values of a graph's outputs by name, without outputs that have no error bound.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def compute_expected_outputs(
 def _find_largest_statistic(
     graph: Graph, inputs: Mapping[str | int, ArrayLike], stored: Mapping[int, FloatArray]
 ) -> float:
-    """Return the largest log-sum-exp in attention: its rounding acts as a factor of P."""
+    """Return the largest log-sum-exp of attention, as its rounding error multiplies all probabilities."""
     found = 0.0
     for tensor in graph.tensors:
         if tensor.name == "stats":
@@ -331,7 +331,7 @@ def _find_largest_statistic(
 
 
 def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
-    """Return the possible bias of a whole result: sums and operands may be truncated, as for TF32."""
+    """Return the relative error that a whole result may have, as sums and operands may be truncated (as in TF32)."""
     copied = find_copied_types(graph)
     rules = [make_perturbation_rule(op, arithmetic, copied) for op in graph.ops]
     found = sum(rule.output_change for rule in rules)
@@ -347,9 +347,10 @@ def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
 
 
 def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
-    """Return the possible common bias of all scores, relative to the largest subtracted statistic.
+    """Return the relative error that all attention scores may have in common.
 
-    Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
+    It is relative to the largest subtracted statistic. Tensor cores truncate sums; in the forward pass the maximum is
+    off by as much as the scores, so that nothing of the error is left.
     """
     if use is None or not use.backward:
         return 2.0**-22
@@ -361,13 +362,13 @@ def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse
 def _find_defined_elements(
     graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return the elements with a defined expectation: not where runs disagree about NaN, nor unwritten ones."""
+    """Return a mask of elements whose expected value is known: runs agree about NaN, and kernels write them."""
     unwritten = tensor.ragged_offset is not None or _may_leave_gaps(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
 def _find_unwritten_elements(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
-    """Return elements that may be unwritten: padding of a product, gaps of an in-place concatenation."""
+    """Return a mask of elements that may stay unwritten: padding of a product, gaps of an in-place concatenation."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)
@@ -417,7 +418,7 @@ def _get_uids(tensors: Mapping[str, Tensor]) -> set[int]:
 
 
 def _may_leave_gaps(graph: Graph, tensor: Tensor) -> bool:
-    """Return whether rows outside all experts may be unwritten: they are NaN in the interpreter."""
+    """Return whether rows that belong to no expert may stay unwritten; the interpreter marks these with NaN."""
     return any(
         op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
         and tensor.uid in {item.uid for item in op.outputs().values()}

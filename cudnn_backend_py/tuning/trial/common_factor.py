@@ -1,4 +1,4 @@
-"""Detect a common factor of all elements of a result, even if it is smaller than each element's rounding.
+"""Detect that all elements of a result are off by a common factor, even one smaller than each element's rounding.
 
 A scale wrong by 1 % is less than one rounding to an 8-bit float, but it moves one element in six to the next number,
 always away from zero. So the factor is estimated from all elements, by least squares, where roundings, which are
@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 
 
 def compute_relative_excess(moved: FloatArray, center: FloatArray) -> float:
-    """Return the relative amount by which one result is larger than another as a whole."""
+    """Return by what fraction one result is larger than another, fitted over all elements."""
     with np.errstate(all="ignore"):
         usable = np.isfinite(moved) & np.isfinite(center)
         right = np.where(usable, center, 0.0).reshape(-1)

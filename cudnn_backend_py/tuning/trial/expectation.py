@@ -1,4 +1,4 @@
-"""The accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
+"""The accuracy to expect from a run on random data, with special rules for attention and for extreme data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE_BOUND_FACTOR = 8.0  # how many times wider the bound of hostile data is:
 def compute_expectation(
     graph: Graph, kind: str, inputs: Mapping[str | int, NumberArray], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
-    """Return the expected accuracy of a graph.
+    """Return the expected values of a graph's outputs, with error bounds for this kind of data.
 
     Of hostile data nothing is said where the exact result is none that is allowed, as where an operation between the
     others overflows, or numbers that cancel each other are large: what is right there hangs on every rounding. Outside
@@ -56,7 +56,7 @@ _OUTPUTS_WITH_LENGTH = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "se
 def _compute_attention_expectation(
     graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
-    """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.
+    """Adapt the expected values to attention: no values beyond sequence lengths, gradients are rounded twice.
 
     dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
     probabilities below the least normal float32 may be 0, each of them.

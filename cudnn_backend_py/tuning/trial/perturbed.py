@@ -53,13 +53,13 @@ def _truncate_to_tf32(values: FloatArray) -> FloatArray:
 
 @cache
 def _make_random_pool() -> FloatArray:
-    """Return a pool of random numbers between 0.5 and 1 with random sign, of prime length for reuse."""
+    """Return random numbers with magnitudes between 0.5 and 1 and random sign; a prime count, to be reused."""
     drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
     return np.asarray(drawn + np.copysign(0.5, drawn))
 
 
 class PerturbedRun(Run):
-    """A run that rounds, and perturbs values as another correct run might; without noise it only rounds.
+    """An interpreter run with rounding, and random errors as another correct kernel may make; optionally no errors.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class PerturbedRun(Run):
         return super().round_to_type(values, data_type)
 
     def round_numerators(self, values: FloatArray, sums: FloatArray, data_type: DataType) -> FloatArray:
-        """Return quotients rounded as if scores had small errors, which change the rounding of exponentials."""
+        """Round softmax results as if scores had small errors, which change how exponentials are rounded."""
         if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
             values = self._perturb_rounding(values * sums, data_type) / sums
@@ -308,7 +308,7 @@ class PerturbedRun(Run):
         return values if rule.output_change >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
 
     def _perturb_float32_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
-        """Return values with random changes as large as their rounding error in float32."""
+        """Change values at random by as much as their float32 rounding error."""
         inexact = values.astype(np.float32) != values
         if data_type is DataType.DOUBLE or not inexact.any():
             return values
@@ -318,7 +318,7 @@ class PerturbedRun(Run):
         return np.where(inexact & np.isfinite(values), values + shift, values)
 
     def _perturb_rounding(self, values: FloatArray, data_type: DataType) -> FloatArray:
-        """Return values with random changes as large as their rounding error in a type."""
+        """Change values at random by as much as their rounding error in the given type."""
         inexact = np.isfinite(values) & (round_to_data_type(values, data_type) != values)
         if not inexact.any():
             return values
@@ -353,7 +353,7 @@ class _Float32Run(Run):
 
 
 def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, FloatArray]]:
-    """Return outputs by name as computed with float32 elementwise operations, and with denormals flushed to 0."""
+    """Run elementwise operations in float32, once as usual and once with denormals flushed to 0; return the outputs."""
     found = []
     for flushes in (False, True):
         run = _Float32Run(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
@@ -366,7 +366,7 @@ def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[
 
 
 def run_perturbed(run: PerturbedRun) -> dict[int, FloatArray]:
-    """Return the outputs of a graph before rounding, by uid, as float64."""
+    """Run the graph with perturbations; return the outputs before rounding, by uid, as float64."""
     found: dict[int, FloatArray] = {}
     with np.errstate(all="ignore"):
         for op in run.graph.ops:

@@ -14,7 +14,7 @@ _LIBRARY_VARIABLE = "CUDNN_BACKEND_LIBRARY"
 
 
 def make_command_line(source: str | None, graph: Graph, *options: str) -> str:
-    """Return the command that runs a graph, from a file with options, or from one word.
+    """Return the command line that runs a graph again, from its file or from its encoded text.
 
     A library that the environment names is named in the line, unless its options name a version.
     """

@@ -38,7 +38,7 @@ ROUNDING_FACTOR = 2.0  # how many unit roundoffs a written number moves
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Properties of an engine's arithmetic that differ from float32's.
+    """How an engine's arithmetic differs from float32, such as TF32 or float16 accumulation.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Arithmetic:
 
     @classmethod
     def from_notes(cls, notes: Iterable[str] | None) -> Arithmetic:
-        """Return the properties from an engine's numerical notes; empty without an engine."""
+        """Derive the properties from an engine's numerical notes; return the defaults if there is no engine."""
         if notes is None:
             return cls()
         held = set(notes)
@@ -234,7 +234,7 @@ FACTOR_PORTS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k"
 
 
 def find_copied_types(graph: Graph) -> dict[int, DataType]:
-    """Return by uid the narrower types of tensors that float32 tensors copy."""
+    """Return, by uid, the half or FP8 types of values that were copied unchanged into float32 tensors."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if op.kind not in DATA_MOVEMENT_KINDS:

@@ -26,7 +26,7 @@ _MAX_CRASHES = 16  # of one graph, before the rest of its configs is given up
 
 
 class Runner:
-    """A child process that runs graphs one by one, started on demand and restarted after a crash.
+    """Runs graphs one by one in a child process, which is started on demand and restarted after a crash.
 
     A context manager. Not for several threads.
 
@@ -71,7 +71,7 @@ class Runner:
         source: str | None = None,
         step: Callable[[str], object] = str,
     ) -> Trial:
-        """Return the trial of a graph, as :func:`~cudnn_backend_py.tuning.trial.run_graph` does.
+        """Run the trial of a graph in the child process, like :func:`~cudnn_backend_py.tuning.trial.run_graph`.
 
         A config in which the process dies, runs out of time, or loses the GPU has failed, in its last words; those
         after it are run by a new process.
@@ -124,7 +124,7 @@ class Runner:
     def _query_child(
         self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
     ) -> tuple[Trial | None, tuple[str, str] | None]:
-        """Return the trial; if the process ended, None and the config at which it did, with its output."""
+        """Return the trial; if the process ended first, return None, the config it was running, and its last output."""
         child, at = self._child, ""
         for said in child.run_query(asked, self._limit_s):
             if "step" in said:
@@ -147,7 +147,7 @@ class Runner:
     def _make_unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
-        """Return the trial of a graph during which the process ended, not while it ran an engine config."""
+        """Return the trial of a graph whose process ended while it was not running an engine config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
         line = make_command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))

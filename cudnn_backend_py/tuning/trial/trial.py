@@ -101,7 +101,7 @@ class ConfigTrial:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """Facts about an output known before the run: its elements, the compared elements, error bounds.
+    """Facts about an output known before the run: numbers of elements and compared elements, error bounds.
 
     The last three are None on a described GPU: nothing is compared there, and to work them out takes seconds.
     """
@@ -165,7 +165,7 @@ class Trial:
 
     @property
     def exit_code(self) -> int:
-        """0 if every result that was obtained is right, 1 for wrong or not supported, 2 if undecided."""
+        """Exit code: 0 if all obtained results are right, 1 if wrong or not supported, 2 if undecided."""
         return {"right": 0, "wrong": 1, "refused": 1}.get(self.state, 2)
 
     @property
@@ -300,7 +300,7 @@ def _check_configs(configs: int | str) -> None:
 
 
 def _get_cudnn_message(error: CudnnBackendError) -> str:
-    """Return cuDNN's message verbatim, if it gave one."""
+    """Return the headline of an error, followed by cuDNN's own message if there is one."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
 
@@ -328,14 +328,14 @@ class _GraphRun:
         self._expected: dict[Arithmetic, dict[str, Expected]] = {}
 
     def reproduce_command(self, configs: str) -> str:
-        """Return the command line for some of the configs."""
+        """Return the command line that runs some of the configs again."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
             options.append(f"--target={self.named}")
         return make_command_line(self.source, self.graph, *options)
 
     def set_inputs(self, data: str, given: Mapping[str, ArrayLike]) -> None:
-        """Make the inputs from a kind of data, or from a file with missing ones `uniform`; `given` has precedence."""
+        """Make the inputs: those `given`, then from a data file if `data` names one, the rest at random."""
         if data in DATA_KINDS:
             self.inputs = make_inputs(self.graph, data, self.seed, given)
         else:
@@ -388,7 +388,7 @@ class _GraphRun:
         return tuple(map(self._make_config_trial, configs))
 
     def _make_config_trial(self, config: EngineConfig) -> ConfigTrial:
-        """Return the trial of a config that has not run."""
+        """Return the initial trial of a config, before it runs."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,
