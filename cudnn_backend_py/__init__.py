@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # The public surface: name -> (module, name there), None for the module itself. Type checkers read the imports below
-# instead, which tests/pure/test_import_is_free.py holds equal; the rest is derived from this table.
+# instead, which tests/pure/test_lazy_imports.py holds equal; the rest is derived from this table.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "__version__": ("system.version", "__version__"),
     "Attr": ("generated.enums", "AttributeName"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError, UsageError
-from cudnn_backend_py.system.typed import read_as
+from cudnn_backend_py.system.typed_data import convert_to_type
 from cudnn_backend_py.verification.contribution import Contribution
 from tools.repository import ROOT
 
@@ -95,7 +95,7 @@ def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
         ``evidence-damaged``.
     """
     rows: Any = json.loads(path.read_text(encoding="utf-8"))
-    return [read_as(EvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
+    return [convert_to_type(EvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
 
 
 def add_evidence_rows(rows: list[EvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:

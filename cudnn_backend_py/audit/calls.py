@@ -19,7 +19,7 @@ from ..system.version import version_numbers
 from ..torch_ops.arguments import TENSORS, OperatorOptions, get_data_type, has_supported_strides
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
-from ..torch_ops.reading import TOKEN_TENSORS, describe_problem, read_call
+from ..torch_ops.sequence_view import TOKEN_TENSORS, describe_problem, read_call
 
 __all__ = [
     "READERS",

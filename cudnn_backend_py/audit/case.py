@@ -28,8 +28,8 @@ from ..interpreter.data import from_memory
 from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import shown
 from ..system.private_folder import PrivateFolder, user_folder
-from ..system.strict import parse_json
-from ..system.typed import read_fields
+from ..system.typed_data import read_fields
+from ..system.untrusted_files import parse_json
 from ..tuning.agreement import is_one_numpy_element
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_case_folder", "load_case"]

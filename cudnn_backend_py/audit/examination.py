@@ -11,14 +11,14 @@ from typing import Any
 
 from ..errors import CudnnBackendError
 from ..graph import Graph
-from ..known_issues import find_reported_issues, name_failure
+from ..known_issues import find_issues_explaining_failure, find_reported_issues
 from ..native.find import find_cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
-from ..versions.store import list_installed, list_judging, make_version_environment
+from ..versions.store import list_installed, list_judging_versions, make_version_environment
 from .case import Case, load_case
 from .judging import judge_part
 from .look import VARIABLE
@@ -283,7 +283,11 @@ class _Examination:
         own = self.run_with_version(self._find_own_library_name())
         if own is None:
             return
-        others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own_version(name)]
+        others = [
+            name
+            for name in (named or [item.name for item in list_judging_versions()])
+            if not self._is_own_version(name)
+        ]
         numbers = leading_numbers(own.version)
         known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:
@@ -365,7 +369,9 @@ class _Examination:
         self.tag, found.engine = own, EngineChoice.parse(own).engine
         numbers = leading_numbers(bad.version) or (9, 0, 0)
         version: VersionTuple = (numbers[0], numbers[1], numbers[2])
-        met = name_failure(self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm)
+        met = find_issues_explaining_failure(
+            self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm
+        )
         found.faults = tuple(fault.code for fault in met)
 
     # the reproduction

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, AnswerWriter, LastingChild, serve
+from ..system.child import ONE_THREAD, AnswerWriter, RestartingChild, serve
 from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
 from .part import CasePart, select_part
@@ -52,7 +52,7 @@ class BackgroundJudge:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child = LastingChild(f"{__name__}:{serve_checks.__name__}", _make_environment)
+        self._child = RestartingChild(f"{__name__}:{serve_checks.__name__}", _make_environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}

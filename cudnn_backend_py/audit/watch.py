@@ -23,7 +23,7 @@ import torch
 from ..graph import Graph
 from ..native.cuda import is_capturing, query_pointer, relaxed_capture
 from ..native.find import find_loaded
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import Version, __version__
 from ..why.wrapping import FunctionWrapper, WrapperRegistry, is_compiling, measure_pass_through_time
 from .budget import Budget, SampleCost
@@ -223,7 +223,7 @@ class RunningAudit:
                 entry_point.tried += 1
                 found = read(original, args, kwargs)
         except Exception as error:  # whatever it is, the program goes on
-            pass_interruption(error)
+            reraise_interruption(error)
             self._count_failure(error)
         spent = time.perf_counter() - began
         if found is not None:
@@ -240,7 +240,7 @@ class RunningAudit:
             try:
                 found.check_result(result)
             except Exception as error:
-                pass_interruption(error)
+                reraise_interruption(error)
                 self._count_failure(error)
         account = self._budget if found is None else found.account
         account.add_seconds(spent + time.perf_counter() - began)
@@ -307,7 +307,7 @@ class RunningAudit:
                 if any(x[0] for x in facts.values()):
                     self._store_case(one.case(facts))
             except Exception as error:
-                pass_interruption(error)
+                reraise_interruption(error)
                 self._count_failure(error)
 
     # Keeping
@@ -393,7 +393,7 @@ class _SampledAttention:
             make = partial(check_backward, call.named, call.options, d_o, found)
             watch.check_on_gpu(account, make, d_o.device.index, tensors, partial(self._make_case, True, tensors))
         except Exception as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             watch._count_failure(error)
         finally:
             account.add_seconds(time.perf_counter() - began)

@@ -20,7 +20,7 @@ from ..command_line import Command
 from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
-from ..system.strict import read_text
+from ..system.untrusted_files import read_text
 from ..terminal import progress_bar
 from .graph_file import read_any_graphs
 from .options import GRAPH_FILE_PARAMETER, add_format_options, add_target_option, make_seconds_option
@@ -292,7 +292,7 @@ def _run_graph_trials(
 
 def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> Iterator[Trial]:
     """Yield the trials of a case with another cuDNN, run in a process that loads it."""
-    from ..system.child import describe_ending, make_call_command, run_command
+    from ..system.child import describe_exit_status, make_call_command, run_command
     from ..tuning.trial import Trial
     from ..versions.store import make_version_environment
 
@@ -307,7 +307,7 @@ def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> It
     try:
         told = json.loads(done.stdout)["trials"]
     except (ValueError, KeyError, TypeError):
-        said = done.stderr.decode(errors="replace").strip()[-2000:] or describe_ending(done.returncode)
+        said = done.stderr.decode(errors="replace").strip()[-2000:] or describe_exit_status(done.returncode)
         yield _make_failed_trial(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
         return
     yield from map(Trial.from_dict, told)

@@ -16,7 +16,7 @@ import click
 from ..command_line import Command
 from ..errors import GraphError
 from ..system.child import make_loading_program
-from ..system.strict import read_text
+from ..system.untrusted_files import read_text
 from ..terminal import open_console
 from .graph_file import load_graph_file, read_any_graphs
 from .options import (
@@ -673,10 +673,10 @@ def _compare_versions_on_files(
         between,
     )
     if timed:
-        from ..tuning.upgrade import time_changes
+        from ..tuning.upgrade import time_changed_graphs
 
         with show_progress_line("timing") as step:
-            found = time_changes(found, graphs, step=step, until=until, keep=save_upgrade)
+            found = time_changed_graphs(found, graphs, step=step, until=until, keep=save_upgrade)
     for line in found.unfinished_work:
         print_warning(line)
     _write_check_report(

@@ -14,7 +14,7 @@ import click
 
 from ..errors import EnvironmentNotReady
 from ..printable import printable
-from ..system.child import describe_ending, make_call_command, run_command
+from ..system.child import describe_exit_status, make_call_command, run_command
 from .options import InstalledVersionParameter
 from .output import NOT_JUDGED_EXIT_CODE, print_warning
 
@@ -92,9 +92,8 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
         raise SystemExit(child.returncode)
     from ..target.environment import find_crash_problem
 
-    print_warning(
-        f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}"
-    )
+    ending = describe_exit_status(child.returncode)
+    print_warning(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {ending}")
     if (fault := find_crash_problem(str(installed.library), str(installed.nvrtc or ""))) is not None:
         print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED_EXIT_CODE)

@@ -17,7 +17,7 @@ from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
 from ..graph.ir import check_graph
-from ..known_issues import find_ending_problems, find_known_issues
+from ..known_issues import find_issues_before_execution, find_known_issues
 from ..native import loaded_library
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -25,7 +25,7 @@ from ..plans.lower import find_newer_features
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..plans.select import Selection, select
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, use_target
 from ..target.environment import EnvironmentProblem, check_environment
@@ -156,7 +156,7 @@ def explain(
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             headline = describe_failure("the judging", error)
             fault = EnvironmentProblem("judging-failed", headline, "this says nothing about the graph", "", True)
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found)
@@ -387,7 +387,7 @@ class _Judgement:
 
     def _may_fail_to_build(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
-        problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
+        problems = find_issues_before_execution(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.is_measured and issue.step == "build" for issue in problems)
         return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
 

@@ -18,7 +18,7 @@ from io import FileIO
 from typing import NoReturn, TypeVar
 
 from ..graph.guard import report_line
-from ..system.child import run_undisturbed
+from ..system.child import run_uninterrupted
 
 __all__ = ["TIMEOUT_REMARK", "run_in_fork"]
 
@@ -69,7 +69,7 @@ def run_in_fork(
     fork = _ForkedProcess(lambda writing, before: _write_result(function, writing, before))
     try:
         try:
-            run_undisturbed(fork.start_process)
+            run_uninterrupted(fork.start_process)
             fork.read_result(_CPU_LIMIT_S * _WALL_SECONDS_PER_CPU_SECOND)
         finally:
             fork.end_process()

@@ -20,7 +20,7 @@ from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.version import Version
 from ..target import Profile, open_target
 from ..target.environment import find_crash_problem
-from ..versions.setup import JudgingEnvironment
+from ..versions.judging_environment import JudgingEnvironment
 from .causes.find import list_suspicious_properties
 from .explanation import CRASH_CODE, control_graph, explain, make_environment_cause
 from .query import GPU, Query, read_device

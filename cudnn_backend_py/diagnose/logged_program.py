@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import EnvironmentNotReady
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 
 __all__ = ["run_logged"]
 
@@ -57,7 +57,7 @@ def _run_and_forward_signals(program: Sequence[str], environment: dict[str, str]
     try:
         child = subprocess.Popen(program, env=environment)
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         raise EnvironmentNotReady(
             f"{program[0]} cannot be started: {error.strerror or error}",
             code="program-not-started",

@@ -11,7 +11,7 @@ from typing import Any
 from ..graph import Graph, graph_to_json
 from ..plans.engine import heur_mode
 from ..target import Profile, find_profile
-from ..versions.setup import JudgingEnvironment, read_judging_environment
+from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
 from .verdict import SCHEMA_VERSION
 
 __all__ = ["GPU", "Query", "describe_device", "graph_text", "read_device", "read_target"]

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..known_issues import find_objections
+from ..known_issues import find_issues_against_version_change
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
+from ..rewrite.change_sequence import EFFECTS, ChangeSequence, find_change_sequence
 from ..rewrite.changes import Change, Effect, iterate_changes
-from ..rewrite.solution import EFFECTS, ChangeSequence, find_change_sequence
 from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.notebook import HtmlDisplay
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
-from ..versions.setup import JudgingEnvironment, read_judging_environment
-from ..versions.store import list_judging
+from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
+from ..versions.store import list_judging_versions
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
 from .causes.claims import compare_solution_results
@@ -368,7 +368,9 @@ def _judge_versions(
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
         verdict = judge.run_query(asked.question(graph, asked.target, name))
-        if verdict.supported and find_objections(graph, verdict.sm, _parse_version(name), _parse_version(used)):
+        if verdict.supported and find_issues_against_version_change(
+            graph, verdict.sm, _parse_version(name), _parse_version(used)
+        ):
             answers.refusing.append(name)
         elif verdict.supported:
             title = f"cuDNN {name} instead of {used}"
@@ -488,7 +490,7 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
 def _order_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.version_with_cuda for item in list_judging()}
+    names = {item.version_with_cuda for item in list_judging_versions()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]

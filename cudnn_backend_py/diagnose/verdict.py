@@ -13,7 +13,7 @@ from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
 from ..printable import brief, shown, without_addresses
 from ..system.notebook import HtmlDisplay
-from ..system.typed import read_as
+from ..system.typed_data import convert_to_type
 from ..target.environment import DRIVER_STUB_HEADLINE
 
 __all__ = [
@@ -261,4 +261,4 @@ class Verdict(HtmlDisplay):
                 code="verdict-schema",
             )
         rest = {key: value for key, value in data.items() if key not in ("schema", "version")}
-        return read_as(cls, rest, "the verdict", code="verdict-schema")
+        return convert_to_type(cls, rest, "the verdict", code="verdict-schema")

@@ -40,20 +40,20 @@ from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
 from .buffers import read_dims_and_strides
-from .class_plan import ClassPlan, Sequences
 from .executable import Executable, find_stream_getter
 from .plan_pool import PlanPool, Slot, get_shared_pool
-from .returning import CALLS_IN_A_ROW, RecurringShapes
+from .recurring_shapes import CALLS_IN_A_ROW, RecurringShapes
+from .shape_class_plan import Sequences, ShapeClassPlan
 
 __all__ = [
     "CALLS_IN_A_ROW",
     "POLICIES",
     "AnyShape",
-    "RelatedPlans",
+    "ShapeClassPlanFinder",
     "Shapes",
     "explain_exact_plans_only",
     "find_shape_class",
-    "is_lasting_refusal",
+    "is_permanent_refusal",
 ]
 
 Shapes = Literal["exact", "any", "adaptive"]
@@ -66,7 +66,7 @@ _TOKEN_TENSORS = (*_Q_TENSORS, "k", "v", "dk", "dv")
 _DimsAndStrides = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
-class RelatedPlans:
+class ShapeClassPlanFinder:
     """Finds or builds the shape-class plans of calls that differ only in batch size and sequence lengths.
 
     Parameters
@@ -74,7 +74,7 @@ class RelatedPlans:
     problem
         That of one of the calls: how far tokens and heads are apart, and everything else.
     workspace
-        As for :class:`~cudnn_backend_py.execution.class_plan.ClassPlan`.
+        As for :class:`~cudnn_backend_py.execution.shape_class_plan.ShapeClassPlan`.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class RelatedPlans:
         key = (f"exact {self._make_family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
-    def build(self, bounds: ShapeClassBounds) -> ClassPlan:
+    def build(self, bounds: ShapeClassBounds) -> ShapeClassPlan:
         """Build the shape-class plan for these bounds on batch and lengths."""
         whole = make_class_problem(self.problem, bounds, backward=self.backward)
-        return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
+        return ShapeClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
     def _make_family_key(self, *, decoding: bool) -> str:
         found = self._family_keys.get(decoding)
@@ -159,14 +159,14 @@ def find_shape_class(
     allow_larger: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Slot, Any]:
-    """Return a shape-class plan for a problem, and the best one's pool key; see :meth:`RelatedPlans.find`."""
-    related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
+    """Return a shape-class plan for a problem, and the best one's pool key; see :meth:`ShapeClassPlanFinder.find`."""
+    related_plans = ShapeClassPlanFinder(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
         ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
     )
 
 
-def is_lasting_refusal(error: CudnnBackendError) -> bool:
+def is_permanent_refusal(error: CudnnBackendError) -> bool:
     """Return whether an error shows that a problem can never have a shape-class plan, unlike a lack of memory.
 
     Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
@@ -272,14 +272,14 @@ class AnyShape:
             return strategy
 
     def _choose_strategy(self, facts: Mapping[str, _DimsAndStrides], stream: int) -> _Strategy:
-        problem = _make_call_problem(self.problem, facts)
+        problem = _make_problem_from_tensors(self.problem, facts)
         if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
             try:
-                return _ClassStrategy(self, problem, facts, stream)
+                return _ShapeClassStrategy(self, problem, facts, stream)
             except CudnnBackendError as error:
-                if not is_lasting_refusal(error):
+                if not is_permanent_refusal(error):
                     raise
-        return _ExactStrategy(self, problem, stream)
+        return _ExactShapeStrategy(self, problem, stream)
 
 
 class _Strategy(Protocol):
@@ -288,7 +288,7 @@ class _Strategy(Protocol):
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 
 
-class _ExactStrategy:
+class _ExactShapeStrategy:
     """Runs calls of one shape by a plan built for exactly this shape."""
 
     def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
@@ -315,7 +315,7 @@ class _ExactStrategy:
         plan(**by_name)
 
 
-class _ClassStrategy:
+class _ShapeClassStrategy:
     """Runs calls by a plan for many shapes; if adaptive, recurring shapes get a plan of their own."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
@@ -324,7 +324,7 @@ class _ClassStrategy:
         self._multipliers = {name: _compute_sequence_stride(name, *fact) for name, fact in facts.items()}
         self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
         self._slot, self._best = self._find_plan(stream)
-        self._exact = _ExactStrategy(owner, problem, None) if self._is_adaptive else None
+        self._exact = _ExactShapeStrategy(owner, problem, None) if self._is_adaptive else None
         self._is_requested = False
         self._uses_exact = False
 
@@ -362,7 +362,7 @@ class _ClassStrategy:
         if self._exact is not None:
             self._request_exact_plan(self._exact, stream)
 
-    def _request_exact_plan(self, exact: _ExactStrategy, stream: int) -> None:
+    def _request_exact_plan(self, exact: _ExactShapeStrategy, stream: int) -> None:
         """Request a plan for exactly this shape if it recurs; use it once built, except in a stream capture."""
         if self._is_requested:
             self._uses_exact = exact.is_built() and not is_capturing(stream)
@@ -407,7 +407,7 @@ def _build_exact_plan(owner: AnyShape, problem: Attention) -> Executable:
 # tensors of a call
 
 
-def _make_call_problem(problem: Attention, facts: Mapping[str, _DimsAndStrides]) -> Attention:
+def _make_problem_from_tensors(problem: Attention, facts: Mapping[str, _DimsAndStrides]) -> Attention:
     """Return the attention problem with the batch, lengths and strides of a call's tensors.
 
     Raises

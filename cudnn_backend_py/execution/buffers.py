@@ -21,7 +21,7 @@ __all__ = [
     "read_device_buffer",
     "read_dims_and_strides",
     "read_dlpack_facts",
-    "use_reader",
+    "register_compiled_reader",
 ]
 
 DL_LEGACY_STREAM = 1
@@ -78,7 +78,7 @@ _INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": 
 DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 
-class _ExchangeApi(ctypes.Structure):
+class _DLPackExchangeApi(ctypes.Structure):
     """``DLPackExchangeAPI`` of DLPack 1.3: the C functions that a framework offers."""
 
     _fields_ = (
@@ -98,7 +98,9 @@ def find_dlpack_exchange(kind: type) -> DlpackExchange | None:
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:
         return None
-    found = ctypes.cast(_get_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
+    found = ctypes.cast(
+        _get_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_DLPackExchangeApi)
+    ).contents
     if found.major != 1 or not found.read or not found.current_stream:
         return None
     read, fetch = _compiled_readers.get(kind, (found.read, None))
@@ -108,7 +110,7 @@ def find_dlpack_exchange(kind: type) -> DlpackExchange | None:
 _compiled_readers: dict[type, tuple[int, int]] = {}
 
 
-def use_reader(kind: type, read: int, fetch: int) -> None:
+def register_compiled_reader(kind: type, read: int, fetch: int) -> None:
     """Register C functions that read objects of a Python type faster than its framework's DLPack functions."""
     _compiled_readers[kind] = read, fetch
 

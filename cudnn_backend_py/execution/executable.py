@@ -361,7 +361,7 @@ class Executable(HtmlDisplay):
         )
 
     @property
-    def allocates(self) -> bool:
+    def allocates_workspace(self) -> bool:
         """Whether a workspace is allocated for each call."""
         return self._allocate is not None
 

@@ -52,7 +52,7 @@ class Slot:
         self.plan: Any = plan
 
 
-class Watcher(Protocol):
+class DirectRunner(Protocol):
     """Interface of an object that runs plans of a pool without a lookup; the pool queries which ones ran."""
 
     def has_run(self, plan: Any) -> bool:
@@ -83,7 +83,7 @@ class PlanPool:
         self._slots: dict[Hashable, Slot] = {}
         self._building: dict[Hashable, threading.Lock] = {}
         self._evicted: list[_EvictedPlan] = []
-        self._watchers: list[Watcher] = []
+        self._direct_runners: list[DirectRunner] = []
         self._background = _BackgroundBuilder(self)
 
     def __len__(self) -> int:
@@ -143,10 +143,10 @@ class PlanPool:
         """Return whether building a plan in the background failed."""
         return self._background.has_failed(key)
 
-    def add_watcher(self, watcher: Watcher) -> None:
+    def add_direct_runner(self, direct_runner: DirectRunner) -> None:
         """Register an object that runs plans without a lookup here: it reports the plans it ran, drops evicted ones."""
         with self._lock:
-            self._watchers.append(watcher)
+            self._direct_runners.append(direct_runner)
 
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait for the background builds; return whether all have finished."""
@@ -167,7 +167,7 @@ class PlanPool:
             mine = [held for held in self._slots.values() if not held.plan.captured]
             if len(mine) > self._max_plans:
                 for held in mine:
-                    if any(watcher.has_run(held.plan) for watcher in self._watchers):
+                    if any(direct_runner.has_run(held.plan) for direct_runner in self._direct_runners):
                         held.used = self.now
             for held in sorted(mine, key=_get_last_use_time)[: max(0, len(mine) - self._max_plans)]:
                 self._evict(held)
@@ -176,8 +176,8 @@ class PlanPool:
 
     def _evict(self, held: Slot) -> None:
         del self._slots[held.key]
-        for watcher in self._watchers:
-            watcher.forget(held.plan)
+        for direct_runner in self._direct_runners:
+            direct_runner.forget(held.plan)
         self._evicted.append(_EvictedPlan(held))
 
     def _destroy_finished(self) -> None:
@@ -217,11 +217,11 @@ class _EvictedPlan:
 def _count_references() -> int:
     """Return ``sys.getrefcount`` of an unshared attribute value, which differs between Python versions."""
 
-    class Holder:
+    class RefcountProbe:
         value = None
 
-    Holder.value = object()  # type: ignore[assignment]
-    return getrefcount(Holder.value)
+    RefcountProbe.value = object()  # type: ignore[assignment]
+    return getrefcount(RefcountProbe.value)
 
 
 _UNSHARED_REFCOUNT = _count_references()

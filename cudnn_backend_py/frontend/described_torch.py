@@ -23,7 +23,7 @@ from torch.fx.experimental import _config as sizes
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from .described_autocast import select_autocast_type
 from .described_cuda import CUDA_DEVICE, Profile, check_ordinal, describe_cuda, make_no_op
 
@@ -373,7 +373,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
                 *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
             )
         except Exception as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             return _UNKNOWN_VALUE
 
     @staticmethod

@@ -13,7 +13,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph, Tensor
-from ..known_issues import KnownIssue, Sharing, find_known_issues, warn_of
+from ..known_issues import KnownIssue, Sharing, find_known_issues, warn_about_issues
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
@@ -325,7 +325,7 @@ class pygraph(
         overridden = self._override_shapes and version >= MIN_OVERRIDE_SHAPE_VERSION
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_of(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
+            warn_about_issues(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)

@@ -14,7 +14,7 @@ from ..generated.enums import DescriptorType
 from ..known_issues import KnownIssue
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
-from ..system.strict import parse_json
+from ..system.untrusted_files import parse_json
 from ..target import Profile, Target, find_profile, open_target, read_device, read_device_profile
 from .arguments import check_instance, to_int
 from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value_error, wrong_results_error

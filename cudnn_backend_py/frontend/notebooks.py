@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import GraphError
-from ..system.strict import parse_json
+from ..system.untrusted_files import parse_json
 from .errors import FrontendUsageError
 
 _ALLOW_TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

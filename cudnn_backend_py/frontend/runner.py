@@ -15,7 +15,13 @@ from ..execution.checks import compute_scratch_offsets, make_scalar_array
 from ..execution.stream_state import get_live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
-from ..native.cuda import Memory, get_captured_graph, keep_for_cuda_graph, make_current, release_for_destroyed_graphs
+from ..native.cuda import (
+    Memory,
+    get_captured_graph,
+    keep_for_cuda_graph,
+    make_stream_context_current,
+    release_for_destroyed_graphs,
+)
 from ..native.fast_call import NEEDS_PYTHON, DictCall, load_compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
@@ -164,7 +170,7 @@ class Runner:
         """Launch in the context of the handle's stream, and keep the plan alive if that is captured."""
         stream = self.launcher.query_stream(handle)
         if stream is not None:  # else cuDNN says what is wrong with the handle
-            make_current(stream, handle.device or 0)
+            make_stream_context_current(stream, handle.device or 0)
             if self._retains and (captured := get_captured_graph(stream)) is not None:
                 self._keep_plan_alive(*captured)
         self._run(handle, made)

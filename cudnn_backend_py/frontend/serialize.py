@@ -23,8 +23,8 @@ from ..importers.cudnn_json import graph_from_log_json
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
-from ..system.strict import parse_json
-from ..system.typed import read_fields
+from ..system.typed_data import read_fields
+from ..system.untrusted_files import parse_json
 from ..system.version import Version
 from ..target import Target
 from .runner import Placement

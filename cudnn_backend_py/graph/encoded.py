@@ -8,7 +8,7 @@ import json
 import zlib
 
 from ..errors import GraphError
-from ..system.strict import parse_json
+from ..system.untrusted_files import parse_json
 from .ir import Graph
 from .serial import graph_from_json, graph_to_json
 

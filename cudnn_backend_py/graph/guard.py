@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ..errors import CudnnBackendError
 from ..printable import without_addresses
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 
 __all__ = [
     "MISTAKES",
@@ -76,7 +76,7 @@ def call_and_report_errors(what: str, otherwise: Result, function: Callable[...,
     try:
         return function(*given)
     except MISTAKES as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         report_line(describe_failure(what, error))
         return otherwise
 
@@ -86,5 +86,5 @@ def iterate_and_report_errors(what: str, function: Callable[..., Iterable[Result
     try:
         yield from function(*given)
     except MISTAKES as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         report_line(describe_failure(what, error))

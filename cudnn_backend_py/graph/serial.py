@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..system.atomic_file import write_atomically
-from ..system.strict import read_json
+from ..system.untrusted_files import read_json
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]

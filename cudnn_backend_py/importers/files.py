@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..errors import GraphError
 from ..graph.ir import Graph
-from ..system.interruption import pass_interruption
-from ..system.strict import MAX_BYTES, parse_json, read_text
+from ..system.interruption import reraise_interruption
+from ..system.untrusted_files import MAX_BYTES, parse_json, read_text
 from .graphs import GraphSource, read_graphs
 from .records import ForeignJson
 
@@ -66,7 +66,7 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
     try:
         exists, is_folder = place.exists(), place.is_dir()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        pass_interruption(error)
+        reraise_interruption(error)
         exists = is_folder = False
     if is_folder:
         raise GraphError(f"{path} is a folder, but a file is needed", code="graph-file")

@@ -19,7 +19,7 @@ from ..graph.serial import graph_from_json, graph_to_json
 from ..native.log import LogRecord
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
-from ..system.strict import parse_json
+from ..system.untrusted_files import parse_json
 from ..system.version import Version
 from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, DescriptorCalls, read_dump
 from .cudnn_json import graph_from_log_json, is_subgraph

@@ -96,15 +96,15 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
     seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
     diagonal = 0 if seq_q is None or seq_kv is None else seq_kv - seq_q
 
-    def read_bound(name: str) -> Numbers | int:
+    def read_diagonal_bound(name: str) -> Numbers | int:
         tensor = op.fields.get(name)
         return 0 if tensor is None else append_dims(run.read_value(tensor), x.ndim)
 
     mode = op.fields["comparison_mode"]
     if mode is PointwiseMode.CMP_GE:
-        keep = rows + diagonal + read_bound("shift_right_bound") >= columns
+        keep = rows + diagonal + read_diagonal_bound("shift_right_bound") >= columns
     elif mode is PointwiseMode.CMP_GT:
-        keep = columns + read_bound("left_bound") - diagonal > rows
+        keep = columns + read_diagonal_bound("left_bound") - diagonal > rows
     else:
         raise GraphError(
             f"a diagonal band by {mode!r} cannot be interpreted",
@@ -326,7 +326,7 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
     factor = np.ones(1) if mask is None else mask
     small, full = op.fields["q"].data_type, DataType.FLOAT
 
-    def write_product(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
+    def write_matmul_summed_over_heads(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
         """Write a @ b summed over the query heads that share a key head; 0 beyond the sequence lengths."""
         whole = run.round_to_type(matmul(a, b), full)
         batch, heads, *rest = op.fields[name].dims
@@ -337,9 +337,9 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
     d_masked = run.round_to_type(probabilities * (d_p - rows), full)
     d_score = run.round_to_type(d_masked * _compute_subgraph_derivative(run, op, s.raw) * s.factor, small)
     dropped = run.round_to_type(probabilities * factor, small)
-    write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
-    write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
-    write_product("dq", d_score, s.k, s.inside_q)
+    write_matmul_summed_over_heads("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
+    write_matmul_summed_over_heads("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
+    write_matmul_summed_over_heads("dq", d_score, s.k, s.inside_q)
     for name, values in (("dbias", d_masked), ("dsink", _compute_sink_gradient(run, op, stats, rows))):
         if name in op.fields:
             dims = op.fields[name].dims

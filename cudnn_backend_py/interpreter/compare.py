@@ -21,9 +21,9 @@ from ..graph.data_types import DATA_TYPES
 from ..graph.formats import is_integer, make_strided_view
 from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
+from ..rewrite.change_sequence import ChangeSequence
 from ..rewrite.changes import Change
 from ..rewrite.shapes import find_equivalent_view
-from ..rewrite.solution import ChangeSequence
 from . import interpret
 from .data import make_inputs
 
@@ -85,16 +85,16 @@ def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bo
         Whether large dims become small ones, where the graph as it is costs more than some milliseconds.
     """
     try:
-        states = _replay(graph, solution)
-        _check_random(states)
-        return _compare_first(_shrink_graphs(states) if shrink else [states], solution, seed)
+        states = _list_graphs_after_each_change(graph, solution)
+        _refuse_incomparable_random_graphs(states)
+        return _compare_at_first_usable_sizes(_shrink_graphs(states) if shrink else [states], solution, seed)
     except _NotComparableError as error:
         return Comparison("not compared", str(error))
     except CudnnBackendError as error:
         return Comparison("not compared", error.headline)
 
 
-def _replay(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
+def _list_graphs_after_each_change(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
     """Return the original graph, and the graphs after each change."""
     states: list[GraphSequence] = [(graph,)]
     found = ChangeSequence.from_change(solution.steps[0])
@@ -107,7 +107,7 @@ def _replay(graph: Graph, solution: ChangeSequence) -> list[GraphSequence]:
     return states
 
 
-def _check_random(states: list[GraphSequence]) -> None:
+def _refuse_incomparable_random_graphs(states: list[GraphSequence]) -> None:
     """Refuse graphs with random numbers if dims or operations change: the numbers depend on positions."""
     ops = list(iterate_all_ops(states[0][0]))
     if not any(op.kind is DescriptorType.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
@@ -118,7 +118,9 @@ def _check_random(states: list[GraphSequence]) -> None:
         raise _NotComparableError("the graph draws random numbers, which depend on the positions of the elements")
 
 
-def _compare_first(sizes: Iterable[list[GraphSequence]], solution: ChangeSequence, seed: int) -> Comparison:
+def _compare_at_first_usable_sizes(
+    sizes: Iterable[list[GraphSequence]], solution: ChangeSequence, seed: int
+) -> Comparison:
     """Compare the graphs at the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
@@ -127,21 +129,25 @@ def _compare_first(sizes: Iterable[list[GraphSequence]], solution: ChangeSequenc
         if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MAX_COST:
             continue
         try:
-            wanted = [_run_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
+            wanted = [
+                _run_original_graph(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)
+            ]
         except GraphError as error:  # these sizes do not fit each other
             last = error
             continue
         for (kind, rounding), (inputs, results) in zip(runs, wanted, strict=True):
-            found = _run_changed(small, solution, inputs, rounding)
-            words = _find_omitted(solution, results.keys() - found.keys())
-            words = words or _find_difference(small[0][0], results, found, kind, rounding)
+            found = _run_changed_graphs(small, solution, inputs, rounding)
+            words = _describe_omitted_outputs(solution, results.keys() - found.keys())
+            words = words or _describe_output_difference(small[0][0], results, found, kind, rounding)
             if words:
                 return Comparison("different", f"{words}, with {kind} data")
         return Comparison("same")
     raise last or _NotComparableError("the graph is too large for the interpreter")
 
 
-def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[ValuesByUid, Mapping[str, Numbers]]:
+def _run_original_graph(
+    graph: Graph, kind: str, rounding: bool, seed: int
+) -> tuple[ValuesByUid, Mapping[str, Numbers]]:
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
@@ -150,7 +156,7 @@ def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[V
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _run_changed(
+def _run_changed_graphs(
     states: list[GraphSequence], solution: ChangeSequence, inputs: ValuesByUid, rounding: bool
 ) -> dict[str, Numbers]:
     """Run the changed graphs; return their results by name, converted to the dims of the original graph."""
@@ -419,14 +425,14 @@ _CHANGES_THAT_OMIT_OUTPUTS = (
 )  # kinds of changes with titles that say that outputs are no longer written
 
 
-def _find_omitted(solution: ChangeSequence, missing: Collection[str]) -> str:
+def _describe_omitted_outputs(solution: ChangeSequence, missing: Collection[str]) -> str:
     """Describe outputs that are no longer written; empty if there are none, or if the changes announce it."""
     if not missing or any(step.kind in _CHANGES_THAT_OMIT_OUTPUTS for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
 
 
-def _find_difference(
+def _describe_output_difference(
     graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
 ) -> str:
     """Describe the first output that differs, and by how much; empty if none does. Omitted outputs are ignored."""

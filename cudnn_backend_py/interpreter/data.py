@@ -54,12 +54,12 @@ __all__ = [
     "DATA_KINDS",
     "check_arrays",
     "check_given_inputs",
-    "find_known_values",
     "from_memory",
-    "is_unordered",
+    "has_unknown_element_order",
     "load_arrays",
     "make_inputs",
     "make_memory",
+    "make_nonrandom_values",
     "read_tensors",
     "to_memory",
 ]
@@ -128,7 +128,7 @@ def _is_transposed(tensor: Tensor) -> bool:
     return tensor.strides[-2] == 1 < tensor.strides[-1]
 
 
-def is_unordered(tensor: Tensor) -> bool:
+def has_unknown_element_order(tensor: Tensor) -> bool:
     """Return whether a tensor's memory order is unknown; test data must then have equal elements."""
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
@@ -304,16 +304,16 @@ def _round_to_type(tensor: Tensor, numbers: ArrayLike) -> Numbers:
     return codes.astype(np.int64) if is_integer(tensor.data_type) else decode(codes, tensor.data_type)
 
 
-def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
+def _iterate_operation_tensors(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
     """Yield each operation with each of its tensors and the tensor's attribute, also in sub-graphs."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
         for inner in op.subgraphs():
-            yield from _iterate_ports(inner)
+            yield from _iterate_operation_tensors(inner)
 
 
-def find_known_values(graph: Graph) -> dict[int, Any]:
+def make_nonrandom_values(graph: Graph) -> dict[int, Any]:
     """Return valid values for inputs that must not be random: ragged offsets, attention's lengths and tables."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
@@ -348,15 +348,17 @@ class _InputMaker:
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
         self._roles: dict[int, tuple[Op, str]] = {}
-        for op, port, tensor in _iterate_ports(graph):
+        for op, port, tensor in _iterate_operation_tensors(graph):
             if port in _VALUE_MAKERS and not op.is_output(port):
                 self._roles.setdefault(tensor.uid, (op, port))
         self._known = {
             uid: from_memory(graph.tensor(uid), value) if isinstance(value, np.ndarray) else np.asarray(value)
-            for uid, value in find_known_values(graph).items()
+            for uid, value in make_nonrandom_values(graph).items()
             if uid not in self._roles
         }
-        self._by_zero = {tensor.uid for op, port, tensor in _iterate_ports(graph) if _is_multiplied_by_zeros(op, port)}
+        self._by_zero = {
+            tensor.uid for op, port, tensor in _iterate_operation_tensors(graph) if _is_multiplied_by_zeros(op, port)
+        }
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
         self.use = use
@@ -386,7 +388,7 @@ class _InputMaker:
             if tensor.ragged_offset is not None and known.size == 1:
                 known = np.full(int(self._known[tensor.ragged_offset.uid].max()), known.item())
             return known
-        if is_unordered(tensor):
+        if has_unknown_element_order(tensor):
             return np.full(tensor.dims, 1.0 / tensor.dims[-1])
         if tensor.uid in self._roles:
             op, port = self._roles[tensor.uid]
@@ -493,11 +495,11 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: RandomGenerator
 # roles by port
 
 
-def _make_random_positive(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_positive_numbers(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(0.5, 1.5, tensor.dims)
 
 
-def _make_random_small(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_small_numbers(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-0.1, 0.1, tensor.dims)
 
 
@@ -506,10 +508,10 @@ def _make_constant(value: float) -> ValueMaker:
 
 
 def _make_random_length_values(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
-    return _make_random_lengths(random, tensor.dims, _get_limited_size(op, port), kind)
+    return _make_random_lengths(random, tensor.dims, _get_size_limited_by_length(op, port), kind)
 
 
-def _get_limited_size(op: Op, port: str) -> int:
+def _get_size_limited_by_length(op: Op, port: str) -> int:
     """Return the size of the axis that a length tensor limits."""
     fields = dict(op.ports())
     if port in _OVERRIDDEN_AXES:
@@ -610,11 +612,11 @@ def _make_random_scales(op: Op, port: str, tensor: Tensor, random: RandomGenerat
 
 
 _VALUE_MAKERS: dict[str, ValueMaker] = {
-    "inv_variance": _make_random_positive,
-    "invstd": _make_random_positive,
-    "input_running_var": _make_random_positive,
-    "prev_running_var": _make_random_positive,
-    "mean": _make_random_small,
+    "inv_variance": _make_random_positive_numbers,
+    "invstd": _make_random_positive_numbers,
+    "input_running_var": _make_random_positive_numbers,
+    "prev_running_var": _make_random_positive_numbers,
+    "mean": _make_random_small_numbers,
     "epsilon": _make_constant(1e-5),
     "exp_avg_factor": _make_constant(0.1),
     "exp_average_factor": _make_constant(0.1),

@@ -38,7 +38,7 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
     o, stats = tensors["o"], tensors["stats"]
     with np.errstate(all="ignore"):
         try:
-            found = _run_single_operation(graph, held) or _run_composite(graph, held, stats)
+            found = _run_single_operation(graph, held) or _run_composite_graph(graph, held, stats)
         except GraphError:
             return {}
         if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
@@ -55,7 +55,7 @@ def _make_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
     return Run(graph, held, OPERATIONS, rounding=False, rng=dropout_mask)
 
 
-def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
+def _run_up_to_operation(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
     """Run a graph up to and including one operation; return the run with all values so far."""
     run = _make_run(graph, held)
     for op in graph.ops[: graph.ops.index(last) + 1]:
@@ -73,7 +73,9 @@ def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tu
     return None
 
 
-def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
+def _run_composite_graph(
+    graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor
+) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a composite graph.
 
     With statistics of 0, the input of the exponential is the masked scores; with the right statistics, the matmul
@@ -93,7 +95,7 @@ def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tenso
     dp = next((op for op in products if op.a.name == "do"), None)
     if exponential is None or exponential.x is None or exponential.y is None or dv is None or dp is None:
         return None
-    run = _run_until(exponential, graph, {**held, stats.uid: np.zeros_like(held[stats.uid], np.float64)})
+    run = _run_up_to_operation(exponential, graph, {**held, stats.uid: np.zeros_like(held[stats.uid], np.float64)})
     masked = run.read_floats(exponential.x)
     top = masked.max(axis=3, keepdims=True)
     sums = top + np.log(np.exp(masked - top).sum(axis=3, keepdims=True))
@@ -102,7 +104,7 @@ def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tenso
         sums = np.logaddexp(np.nan_to_num(sums, nan=-np.inf, posinf=np.inf, neginf=-np.inf), run.read_floats(sink))
     held_sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
     run.write_value(stats, held_sums)
-    run = _run_until(dv, graph, {**held, stats.uid: run.get_result(stats)})
+    run = _run_up_to_operation(dv, graph, {**held, stats.uid: run.get_result(stats)})
     values = run.read_floats(dp.b).swapaxes(2, 3)
     descale = next((tensor for tensor in graph.tensors if tensor.name == "descale_v"), None)
     if descale is None:

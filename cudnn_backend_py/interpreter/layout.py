@@ -14,7 +14,7 @@ from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
 from ..graph.shapes import find_block_sizes
 from .arithmetic import append_dims, make_length_mask
-from .run import Handler, Numbers, Run, find_positions
+from .run import Handler, Numbers, Run, find_memory_positions
 
 __all__ = ["OPERATIONS", "dequantize", "read_pages"]
 
@@ -53,8 +53,8 @@ def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) ->
         if left != right:
             break
         same += 1
-    source = find_positions(values.shape[same:], strides[same:]).reshape(-1)
-    target = find_positions(y.dims[same:], y.strides[same:]).reshape(-1)
+    source = find_memory_positions(values.shape[same:], strides[same:]).reshape(-1)
+    target = find_memory_positions(y.dims[same:], y.strides[same:]).reshape(-1)
     from_order, to_order = np.argsort(source, kind="stable"), np.argsort(target, kind="stable")
     places = source[from_order]
     if not np.array_equal(places, target[to_order]) or (np.diff(places) == 0).any():

@@ -36,16 +36,16 @@ def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
-def _compute_set_means(x: Floats, sets: tuple[int, ...]) -> Floats:
+def _compute_mean_per_set(x: Floats, sets: tuple[int, ...]) -> Floats:
     """Return the mean of each set of elements that is normalized together."""
-    return np.asarray(_compute_set_sums(x, sets) / (x.size // math.prod(sets)))
+    return np.asarray(_compute_sum_per_set(x, sets) / (x.size // math.prod(sets)))
 
 
-def _compute_set_sums(x: Floats, sets: tuple[int, ...]) -> Floats:
+def _compute_sum_per_set(x: Floats, sets: tuple[int, ...]) -> Floats:
     return np.asarray(x.reshape(_split_dims(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
 
 
-def _broadcast_sets(values: Floats, dims: tuple[int, ...]) -> Floats:
+def _broadcast_statistics(values: Floats, dims: tuple[int, ...]) -> Floats:
     """Repeat one number per normalized set for all elements of the set."""
     for axis, (few, size) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < few < size:
@@ -89,8 +89,8 @@ def _compute_statistics(
     run: Run, x: Floats, sets: tuple[int, ...], epsilon: float, centered: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; the mean is 0 for RMS."""
-    mean = _round_to_float32(run, _compute_set_means(x, sets)) if centered else np.zeros(sets)
-    variance = _compute_set_means((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
+    mean = _round_to_float32(run, _compute_mean_per_set(x, sets)) if centered else np.zeros(sets)
+    variance = _compute_mean_per_set((x - _broadcast_statistics(mean, x.shape)) ** 2, sets)
     return mean, variance, _round_to_float32(run, 1 / np.sqrt(variance + epsilon))
 
 
@@ -124,7 +124,7 @@ def run_norm_forward(run: Run, op: Operation) -> None:
             if f"output_running_{name}" in fields and f"input_running_{name}" in fields:
                 before = run.read_floats(fields[f"input_running_{name}"])
                 run.write_value(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
-    normal = (x - _broadcast_sets(mean, x.shape)) * _broadcast_sets(inverse, x.shape)
+    normal = (x - _broadcast_statistics(mean, x.shape)) * _broadcast_statistics(inverse, x.shape)
     shift = run.read_floats(fields["bias"]) if "bias" in fields else 0.0
     run.write_value(y, normal * _read_scale(run, op) + shift)
 
@@ -152,16 +152,16 @@ def run_norm_backward(run: Run, op: Operation) -> None:
         mean = run.read_floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
         mean, _, inverse = _compute_statistics(run, x, sets, _read_scalar(run, op, "epsilon"), centered)
-    inverse = _broadcast_sets(inverse, x.shape)
-    normal = (x - _broadcast_sets(mean, x.shape)) * inverse
+    inverse = _broadcast_statistics(inverse, x.shape)
+    normal = (x - _broadcast_statistics(mean, x.shape)) * inverse
     g = dy * scale
-    slope = g - normal * _broadcast_sets(_compute_set_means(g * normal, sets), x.shape)
+    slope = g - normal * _broadcast_statistics(_compute_mean_per_set(g * normal, sets), x.shape)
     if centered:
-        slope = slope - _broadcast_sets(_compute_set_means(g, sets), x.shape)
+        slope = slope - _broadcast_statistics(_compute_mean_per_set(g, sets), x.shape)
     run.write_value(fields["dx"], inverse * slope)
     for name, values in (("dscale", dy * normal), ("dbias", dy)):
         if name in fields:
-            run.write_value(fields[name], _round_to_float32(run, _compute_set_sums(values, fields[name].dims)))
+            run.write_value(fields[name], _round_to_float32(run, _compute_sum_per_set(values, fields[name].dims)))
 
 
 def run_gen_stats(run: Run, op: Operation) -> None:
@@ -169,7 +169,7 @@ def run_gen_stats(run: Run, op: Operation) -> None:
     x = run.read_floats(op.fields["x"])
     for name, values in (("sum", x), ("sqsum", x * x)):
         y = op.fields[name]
-        run.write_value(y, run.round_to_type(_compute_set_sums(values, y.dims), op.fields["math_prec"]))
+        run.write_value(y, run.round_to_type(_compute_sum_per_set(values, y.dims), op.fields["math_prec"]))
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
@@ -213,8 +213,8 @@ def run_bn_backward_weights(run: Run, op: Operation) -> None:
     x, dy, mean, inverse, scale = (run.read_floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
     sets = make_per_channel_dims(x.shape)
     members = x.size // math.prod(sets)
-    bias = run.round_to_type(_compute_set_sums(dy, sets), kind)
-    slope = run.round_to_type(_compute_set_sums(dy * (x - mean) * inverse, sets), kind)
+    bias = run.round_to_type(_compute_sum_per_set(dy, sets), kind)
+    slope = run.round_to_type(_compute_sum_per_set(dy * (x - mean) * inverse, sets), kind)
     of_dy = run.round_to_type(scale * inverse, kind)
     of_x = run.round_to_type(-of_dy * inverse * slope / members, kind)
     run.write_value(fields["dbn_bias"], bias)

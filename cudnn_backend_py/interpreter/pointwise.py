@@ -234,7 +234,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
     if run.rounding:
         exact = run.adjust_result(op, np.asarray(computed, np.float64))
         computed = _convert_like_cudnn(
-            _round_to_compute_type(run, exact, op), out.data_type, holds=_has_product(run.graph)
+            _round_to_compute_type(run, exact, op), out.data_type, holds=_has_matmul_or_convolution(run.graph)
         )
         _record_row_sums(run, op, out, computed)
     run.write_value(out, np.broadcast_to(computed, out.dims))
@@ -250,12 +250,12 @@ def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> 
         op.mode is PointwiseMode.DIV
         and not op.b.by_value
         and op.b.dims == (*op.x.dims[:-1], 1)
-        and _has_product(run.graph)
+        and _has_matmul_or_convolution(run.graph)
     ):
         run.row_sums[out.uid] = run.compute_row_sum_factors(computed, run.read_floats(op.b))
 
 
-def _has_product(graph: Graph) -> bool:
+def _has_matmul_or_convolution(graph: Graph) -> bool:
     """Return whether a graph has a matmul or convolution; other engines then run its pointwise operations."""
     return any(op.kind in _PRODUCT_OPERATIONS for op in graph.ops)
 

@@ -79,7 +79,7 @@ class _PoolingWindow:
                 weight = weight * (part if i else 1 - part).reshape(shape)
             yield number, places, weight
 
-    def find_results_inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    def find_windows_with_tap_inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
         """Return a mask of the output elements for which a tap is inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
@@ -98,7 +98,7 @@ class _PoolingWindow:
         if self.padding_mode is PaddingMode.EDGE_VAL_PAD:
             return np.asarray(found)
         outside = -np.inf if self.padding_mode is PaddingMode.NEG_INF_PAD else 0.0
-        return np.where(self.find_results_inside(places), found, outside)
+        return np.where(self.find_windows_with_tap_inside(places), found, outside)
 
     def compute_divisor(self) -> Floats | float:
         """Return the divisor of each window's sum."""
@@ -106,10 +106,10 @@ class _PoolingWindow:
             return 1.0 if self.mode is ResampleMode.BILINEAR else float(prod(self.window))
         count = np.zeros(self.out)
         for _, places, _ in self.iterate_taps():
-            count += self.find_results_inside(places)
+            count += self.find_windows_with_tap_inside(places)
         return count
 
-    def find_largest(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    def find_window_maximum(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
         """Return the largest element of each window and the number of its tap."""
         best = index = None
         for number, places, _ in self.iterate_taps():
@@ -133,7 +133,7 @@ def run_resample_forward(run: Run, op: Operation) -> None:
     alpha, x = refuse_nonzero_beta(op), run.read_floats(op.fields["x"])
     pool = _PoolingWindow(op, x.shape, op.fields["y"].dims)
     if pool.mode is ResampleMode.MAXPOOL:
-        made, index = pool.find_largest(x)
+        made, index = pool.find_window_maximum(x)
         if run.rounding and not is_integer(op.fields["y"].data_type):
             made = np.maximum(made, -get_largest_finite(op.fields["y"].data_type))
         if "idx" in op.fields:
@@ -159,7 +159,7 @@ def run_resample_backward(run: Run, op: Operation) -> None:
         if "idx" in op.fields:
             index = run.read_value(op.fields["idx"])
         elif "x" in op.fields:
-            index = pool.find_largest(run.read_floats(op.fields["x"]))[1]
+            index = pool.find_window_maximum(run.read_floats(op.fields["x"]))[1]
         else:
             raise GraphError(
                 "the gradient of MAXPOOL needs idx, or x", code="interpret-operation", where=f"operation {op.name!r}"
@@ -172,7 +172,7 @@ def run_resample_backward(run: Run, op: Operation) -> None:
             kept = (
                 part
                 if pool.padding_mode is PaddingMode.EDGE_VAL_PAD
-                else np.where(pool.find_results_inside(places), part, 0.0)
+                else np.where(pool.find_windows_with_tap_inside(places), part, 0.0)
             )
             np.add.at(made, pool.clip_indices(places), kept)  # results share elements
             continue

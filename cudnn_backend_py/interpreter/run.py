@@ -17,7 +17,7 @@ from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, is_integer, round_to_data_type
 from ..graph.ir import Graph, Op, Tensor
 
-__all__ = ["Handler", "Numbers", "RandomMaskFunction", "Run", "find_positions", "refuse_generic_operation"]
+__all__ = ["Handler", "Numbers", "RandomMaskFunction", "Run", "find_memory_positions", "refuse_generic_operation"]
 
 Numbers = NDArray[Any]
 """float64, or int64 and bool where the tensor's data type says so."""
@@ -290,7 +290,7 @@ class Run:
     def _find_ragged_positions(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return the position of each element of a ragged tensor in its buffer."""
         starts = self._read_offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
-        return starts + find_positions(tensor.dims[1:], tensor.strides[1:])
+        return starts + find_memory_positions(tensor.dims[1:], tensor.strides[1:])
 
     def _mask_tokens(self, tensor: Tensor) -> NDArray[np.bool_]:
         """Return which elements of a ragged tensor belong to a token within its entry's length."""
@@ -313,7 +313,7 @@ def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
         )
 
 
-def find_positions(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
+def find_memory_positions(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the memory position of every element of a tensor with these dims and strides."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):

@@ -7,7 +7,7 @@ from ..graph.attention.known_issue import AttentionUse, Form, KnownIssue, Sharin
 from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
-from .find import KnownIssueWarning, find_reported_issues, name_failure, warn_of, warn_once
+from .find import KnownIssueWarning, find_issues_explaining_failure, find_reported_issues, warn_about_issues, warn_once
 from .table import FAULTS, FAULTS_BY_OPERATION, MEASURED
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
     "KnownIssueWarning",
     "Sharing",
     "check_measured_issues",
-    "find_ending_problems",
+    "find_issues_against_version_change",
+    "find_issues_before_execution",
+    "find_issues_explaining_failure",
     "find_known_issues",
     "find_measured_issues",
-    "find_objections",
     "find_reported_issues",
-    "name_failure",
-    "warn_of",
+    "warn_about_issues",
     "warn_once",
 ]
 
@@ -57,7 +57,9 @@ def find_known_issues(
     )
 
 
-def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionTuple) -> list[KnownIssue]:
+def find_issues_against_version_change(
+    graph: Graph, sm: int, version: VersionTuple, used: VersionTuple
+) -> list[KnownIssue]:
     """Return the known issues of a graph that argue against changing from the used cuDNN version to `version`.
 
     These are the issues that certainly apply with `version`, and those that may apply with it but not with `used`.
@@ -66,6 +68,6 @@ def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionT
     return [issue for issue in there if not issue.depends_on or issue not in here]
 
 
-def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
+def find_issues_before_execution(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
     """Return the known issues that make cuDNN fail or end the process before the graph runs."""
     return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

@@ -10,14 +10,14 @@ from ..graph.attention.known_issues import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KE
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import VersionRange
-from . import look
-from .look import has_unpacked_stats, is_half_attention
+from . import graph_queries
+from .graph_queries import has_unpacked_stats, is_half_attention
 from .sources import BLACKWELL, MEASURED_ON_GPU, ON_SM90
 
 __all__ = ["ATTENTION_BACKWARD"]
 
 
-def _is_backward_with_key_tail(use: AttentionUse) -> bool:
+def _is_backward_with_partial_key_tile(use: AttentionUse) -> bool:
     """Whether the keys of a backward pass without padding mask do not fill whole tiles of 128."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
@@ -48,25 +48,27 @@ def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
 
 def _masks_padding_before_stats(graph: Graph) -> bool:
     """Whether a backward pass masks padding only before, not after, it subtracts the statistics from the scores."""
-    selects = {op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None}
-    exponents = {op.x.uid for op in look.pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
-    padding = any(look.pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
+    selects = {
+        op.y.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None
+    }
+    exponents = {op.x.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
+    padding = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
     return (
-        len(look.find_matmuls(graph)) == 5
+        len(graph_queries.find_matmuls(graph)) == 5
         and padding
         and any(
             op.x is not None and op.x.uid in selects and op.y is not None and op.y.uid in exponents
-            for op in look.pointwise_of_mode(graph, PointwiseMode.SUB)
+            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.SUB)
         )
     )
 
 
 def _query_gradient_has_own_layout(graph: Graph) -> bool:
     """Whether a backward pass writes a ragged float32 dQ with other ragged offsets and strides than those of Q."""
-    products = look.find_matmuls(graph)
+    products = graph_queries.find_matmuls(graph)
     if len(products) != 5:
         return False
-    turned = {op.fields["y"].uid for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
+    turned = {op.fields["y"].uid for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
     q = products[0].a
     return any(
         op.a.uid not in turned
@@ -81,10 +83,12 @@ def _query_gradient_has_own_layout(graph: Graph) -> bool:
 
 def find_row_sums(graph: Graph) -> Tensor | None:
     """Return rowsum(dO * O) of a composite backward pass; None for other graphs."""
-    if len(look.find_matmuls(graph)) != 5:
+    if len(graph_queries.find_matmuls(graph)) != 5:
         return None
     products = {
-        op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.MUL) if op.y is not None and op.y.dims[3] > 1
+        op.y.uid
+        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+        if op.y is not None and op.y.dims[3] > 1
     }
     sums = (op for op in graph.ops if isinstance(op, Reduction) and op.operator is ReduceTensorOp.ADD)
     return next((op.y for op in sums if op.y.dims[3] == 1 and op.x.uid in products), None)
@@ -97,10 +101,10 @@ def _has_unscaled_row_sums(graph: Graph) -> bool:
         return False
     factors = [
         op.b.value
-        for op in look.pointwise_of_mode(graph, PointwiseMode.MUL)
+        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
         if op.x is not None and op.b is not None and op.x.uid == sums.uid and op.b.by_value
     ]
-    dropped = any(look.operations_of_kind(graph, DescriptorType.OPERATION_RNG))
+    dropped = any(graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RNG))
     return not sums.virtual or (not dropped and any(value not in (None, 1.0) for value in factors))
 
 
@@ -123,7 +127,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.15.1 or later, or padding (seq_len_q, seq_len_kv)",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0",
         versions=VersionRange(until=(9, 15, 1)),
-        attention=_is_backward_with_key_tail,
+        attention=_is_backward_with_partial_key_tile,
     ),
     KnownIssue(
         "backward-key-tail",
@@ -137,7 +141,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         sm=(90,),
         versions=VersionRange(since=(9, 19, 0), until=(9, 26, 0)),
         attention=lambda use: (
-            _is_backward_with_key_tail(use)
+            _is_backward_with_partial_key_tile(use)
             and use.problem.seq_kv % 128 == 64
             and use.problem.right_bound != 0
             and is_half_attention(use)

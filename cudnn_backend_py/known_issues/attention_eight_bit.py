@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..generated.enums import DataType
 from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..system.version import VersionRange
-from .look import is_decoding
+from .graph_queries import is_decoding
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["ATTENTION_EIGHT_BIT"]
@@ -36,7 +36,7 @@ def _is_ragged_fp8_forward(use: AttentionUse) -> bool:
     return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
-def _is_fp8_backward_with_key_tail(use: AttentionUse) -> bool:
+def _is_fp8_backward_with_partial_key_tile(use: AttentionUse) -> bool:
     """Whether the keys of an 8-bit backward pass without lengths and mask do not fill whole tiles of 128."""
     p = use.problem
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
@@ -192,7 +192,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         versions=VersionRange(until=(9, 28, 0)),
-        attention=_is_fp8_backward_with_key_tail,
+        attention=_is_fp8_backward_with_partial_key_tile,
         depends_on="stats far below 0",
     ),
 )

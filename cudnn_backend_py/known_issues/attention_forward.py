@@ -10,8 +10,8 @@ from ..graph.attention.known_issues import FRONTEND_NODE
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import VersionRange
-from . import look
-from .look import has_unpacked_stats, is_decoding, is_half_attention
+from . import graph_queries
+from .graph_queries import has_unpacked_stats, is_decoding, is_half_attention
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["ATTENTION_FORWARD"]
@@ -53,27 +53,37 @@ def _find_written_stats(graph: Graph) -> list[Tensor]:
     """Return the log-sum-exp tensors that a forward pass writes to memory."""
     found = [
         tensor
-        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
+        for op in graph_queries.operations_of_kind(
+            graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX
+        )
         for port, tensor in op.ports()
         if port.rpartition(".")[2] == "stats"
     ]
-    logs = {op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.LOG) if op.y is not None}
-    sums = [op for op in look.pointwise_of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs]
+    logs = {op.y.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.LOG) if op.y is not None}
+    sums = [
+        op for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs
+    ]
     return found + [op.y for op in sums if op.y is not None and not op.y.virtual]
 
 
 def _find_score_dims(graph: Graph) -> tuple[int, ...]:
     """Return the dims of Q @ K^T of composite attention; an empty tuple for other graphs."""
-    found = look.find_matmuls(graph)
+    found = graph_queries.find_matmuls(graph)
     return found[0].c.dims if len(found) in (2, 5) else ()
 
 
 def _find_biases(graph: Graph) -> list[Tensor]:
     """Return the tensors in memory that attention adds to its scores."""
     scores = _find_score_dims(graph)
-    adds = [op for op in look.pointwise_of_mode(graph, PointwiseMode.ADD) if op.y is not None and op.y.dims == scores]
-    for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
-        adds += [add for part in op.subgraphs() for add in look.pointwise_of_mode(part, PointwiseMode.ADD)]
+    adds = [
+        op
+        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD)
+        if op.y is not None and op.y.dims == scores
+    ]
+    for op in graph_queries.operations_of_kind(
+        graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD
+    ):
+        adds += [add for part in op.subgraphs() for add in graph_queries.pointwise_of_mode(part, PointwiseMode.ADD)]
     ports = [tensor for op in adds for tensor in op.inputs().values()]
     return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
 
@@ -114,13 +124,13 @@ def _has_infinite_mask(graph: Graph) -> bool:
     """Whether a mask puts -inf into the scores of attention."""
     if not _find_score_dims(graph):
         return False
-    selects = look.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT)
+    selects = graph_queries.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT)
     return any(op.b is not None and op.b.value == -math.inf for op in selects)
 
 
 def _has_8_bit_bias(graph: Graph) -> bool:
     """Whether the bias has an 8-bit type, but Q has a type other than FP8."""
-    products = look.find_matmuls(graph)
+    products = graph_queries.find_matmuls(graph)
     short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
     whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
     return whole and any(tensor.data_type in short for tensor in _find_biases(graph))
@@ -130,16 +140,18 @@ def _has_scale_of_0_or_less(graph: Graph) -> bool:
     """Whether a forward pass multiplies the scores by zero or a negative number."""
     factors = [
         op.fields["scale"]
-        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD)
+        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD)
         if "scale" in op.fields
     ]
-    products = look.find_matmuls(graph)
-    softmax = any(look.pointwise_of_mode(graph, PointwiseMode.EXP)) or any(
-        look.operations_of_kind(graph, DescriptorType.OPERATION_SOFTMAX)
+    products = graph_queries.find_matmuls(graph)
+    softmax = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.EXP)) or any(
+        graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_SOFTMAX)
     )
     if softmax and len(products) == 2:
         scaled = (
-            op for op in look.pointwise_of_mode(graph, PointwiseMode.MUL) if op.x is not None and op.b is not None
+            op
+            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+            if op.x is not None and op.b is not None
         )
         factors += [op.b for op in scaled if op.x is not None and op.x.uid == products[0].c.uid]
     return any(factor.by_value and factor.value is not None and factor.value <= 0 for factor in factors)
@@ -147,9 +159,9 @@ def _has_scale_of_0_or_less(graph: Graph) -> bool:
 
 def _has_non_binary_random_mask(graph: Graph) -> bool:
     """Whether attention uses random numbers other than zeros and ones."""
-    return len(look.find_matmuls(graph)) > 1 and any(
+    return len(graph_queries.find_matmuls(graph)) > 1 and any(
         op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
-        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RNG)
+        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RNG)
     )
 
 

@@ -14,7 +14,7 @@ from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import ELEMENT_BITS, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Op, Pointwise, Reduction, Tensor
 from ..system.version import VersionRange
-from . import look
+from . import graph_queries
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["CONVOLUTION"]
@@ -26,9 +26,9 @@ def _has_half_convolution_3d(graph: Graph) -> bool:
         item.forward
         and item.image.rank == 5
         and item.image.data_type in HALF_TYPES
-        and look.is_row_major(item.image)
+        and graph_queries.is_row_major(item.image)
         and max(item.weights.dims[2:], default=1) > 1
-        for item in look.find_convolutions(graph)
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
@@ -36,23 +36,25 @@ def _has_float_convolution_3d(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of [n, c, d, h, w] in float32."""
     return any(
         item.forward and item.image.rank == 5 and item.image.data_type is DataType.FLOAT
-        for item in look.find_convolutions(graph)
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
 def _has_large_depthwise_convolution(graph: Graph) -> bool:
     """Whether a graph has a depthwise convolution of an image with 2^31 elements or more."""
-    return any(item.depthwise and math.prod(item.image.dims) >= 1 << 31 for item in look.find_convolutions(graph))
+    return any(
+        item.depthwise and math.prod(item.image.dims) >= 1 << 31 for item in graph_queries.find_convolutions(graph)
+    )
 
 
 def _has_int8_convolution_with_relu(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of int8, channels last, an addition and a ReLU."""
     convolved = any(
         item.forward and item.image.data_type is DataType.INT8 and item.image.strides[1] == 1
-        for item in look.find_convolutions(graph)
+        for item in graph_queries.find_convolutions(graph)
     )
-    added = any(look.pointwise_of_mode(graph, PointwiseMode.ADD))
-    return convolved and added and any(look.pointwise_of_mode(graph, PointwiseMode.RELU_FWD))
+    added = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD))
+    return convolved and added and any(graph_queries.pointwise_of_mode(graph, PointwiseMode.RELU_FWD))
 
 
 _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
@@ -65,7 +67,7 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
         if isinstance(op, Pointwise) and op.y is not None:
             before = [] if op.x is None else first.get(op.x.uid, [])
             first[op.y.uid] = [*before, op.mode][:2]
-    for op in look.operations_of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
+    for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
         yield first.get(op.fields["x"].uid, [])
 
 
@@ -81,7 +83,7 @@ def _has_weight_gradient_after_scale_and_bias(graph: Graph) -> bool:
 
 def _has_8_bit_result_with_product(graph: Graph) -> bool:
     """Whether pointwise operations in a graph with a matmul or convolution write an 8-bit float result."""
-    product = any(look.find_matmuls(graph)) or any(look.find_convolutions(graph))
+    product = any(graph_queries.find_matmuls(graph)) or any(graph_queries.find_convolutions(graph))
     return product and any(
         isinstance(op, Pointwise) and tensor.data_type in FP8_TYPES and not tensor.virtual
         for op in graph.ops
@@ -96,7 +98,7 @@ def _has_int8_convolution_into_int32(graph: Graph) -> bool:
         and item.forward
         and item.op.fields["y"].data_type is DataType.INT32
         and not item.op.fields["y"].virtual
-        for item in look.find_convolutions(graph)
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
@@ -115,11 +117,11 @@ def _find_computing_operations(elementwise: Sequence[Pointwise]) -> dict[int, in
     return makers
 
 
-def _convolution_parameters(item: look.Convolution) -> dict[str, Any]:
+def _get_convolution_parameters(item: graph_queries.Convolution) -> dict[str, Any]:
     return dict(item.op.parameters()["convolution"].fields)
 
 
-def _find_response(item: look.Convolution) -> Tensor:
+def _get_output_or_its_gradient(item: graph_queries.Convolution) -> Tensor:
     found: Tensor = item.op.fields.get("y") or item.op.fields["dy"]
     return found
 
@@ -133,12 +135,14 @@ def _has_operand_along_part_of_rows(graph: Graph) -> bool:
     elementwise = [op for op in graph.ops if isinstance(op, Pointwise)]
     makers: dict[int, int] | None = None
     partly: dict[tuple[int, tuple[int, ...]], int] = {}  # a bit for each operation with such an operand
-    for item in look.find_convolutions(graph):
+    for item in graph_queries.find_convolutions(graph):
         result = next(iter(item.op.outputs().values()))
         together = range(1, result.rank) if item.op.kind is _FILTER else (0, *range(2, result.rank))
         rank, wide = result.rank, tuple(axis for axis in together if result.dims[axis] > 1)
         if (rank, wide) not in partly:
-            found = [any(_varies_along_part(one, rank, wide) for one in op.inputs().values()) for op in elementwise]
+            found = [
+                any(_varies_along_some_axes_only(one, rank, wide) for one in op.inputs().values()) for op in elementwise
+            ]
             partly[rank, wide] = sum(1 << number for number, yes in enumerate(found) if yes)
         if not partly[rank, wide]:
             continue
@@ -149,7 +153,7 @@ def _has_operand_along_part_of_rows(graph: Graph) -> bool:
     return False
 
 
-def _varies_along_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
+def _varies_along_some_axes_only(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
     """Return whether a tensor has more than one element along some, but not all, of these axes."""
     return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
@@ -165,9 +169,9 @@ def _has_row_operand_after_strided_gradient(graph: Graph) -> bool:
     }
     return any(
         item.image.rank in ranks
-        for item in look.find_convolutions(graph)
+        for item in graph_queries.find_convolutions(graph)
         if item.op.kind is DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA
-        and max(_convolution_parameters(item)["filter_strides"]) > 1
+        and max(_get_convolution_parameters(item)["filter_strides"]) > 1
     )
 
 
@@ -175,9 +179,9 @@ def _has_unequal_padding(graph: Graph) -> bool:
     """Whether a gradient of a convolution has unequal padding before and after."""
     return any(
         not item.forward
-        and tuple(_convolution_parameters(item)["pre_paddings"])
-        != tuple(_convolution_parameters(item)["post_paddings"])
-        for item in look.find_convolutions(graph)
+        and tuple(_get_convolution_parameters(item)["pre_paddings"])
+        != tuple(_get_convolution_parameters(item)["post_paddings"])
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
@@ -187,12 +191,13 @@ def _has_unaligned_second_tensor(graph: Graph) -> bool:
     The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
     filter or, of the filter's gradient, the image, begins where the first ends, and is read from the 128 bytes before.
     """
-    for item in look.find_convolutions(graph):
-        first = item.image if item.forward else _find_response(item)
+    for item in graph_queries.find_convolutions(graph):
+        first = item.image if item.forward else _get_output_or_its_gradient(item)
         second = item.image if item.op.kind is _FILTER else item.weights
         size = math.prod(first.dims) * ELEMENT_BITS[first.data_type] // 8
         moved = all(
-            look.is_row_major_only(one) and one.dims[1] > 1 < math.prod(one.dims[2:]) for one in (first, second)
+            graph_queries.is_row_major_only(one) and one.dims[1] > 1 < math.prod(one.dims[2:])
+            for one in (first, second)
         )
         if moved and size % 128:
             return True
@@ -201,24 +206,32 @@ def _has_unaligned_second_tensor(graph: Graph) -> bool:
 
 def _has_row_major_forward(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of row-major images."""
-    return any(item.forward and look.is_row_major_only(item.image) for item in look.find_convolutions(graph))
+    return any(
+        item.forward and graph_queries.is_row_major_only(item.image) for item in graph_queries.find_convolutions(graph)
+    )
 
 
 def _is_single_forward_into_half(graph: Graph) -> bool:
     """Whether the graph is a single forward convolution into float16."""
     return len(graph.ops) == 1 and any(
-        item.forward and item.op.fields["y"].data_type is DataType.HALF for item in look.find_convolutions(graph)
+        item.forward and item.op.fields["y"].data_type is DataType.HALF
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
 def _has_computed_row_major_image(graph: Graph) -> bool:
     """Whether a convolution's row-major image is computed by operations in the graph."""
-    return any(item.image.virtual and look.is_row_major_only(item.image) for item in look.find_convolutions(graph))
+    return any(
+        item.image.virtual and graph_queries.is_row_major_only(item.image)
+        for item in graph_queries.find_convolutions(graph)
+    )
 
 
 def _has_filter_gradient_fused_on_both_sides(graph: Graph) -> bool:
     """Whether a filter gradient has fused operations both before and after it."""
-    return any(op.fields["x"].virtual and op.fields["dw"].virtual for op in look.operations_of_kind(graph, _FILTER))
+    return any(
+        op.fields["x"].virtual and op.fields["dw"].virtual for op in graph_queries.operations_of_kind(graph, _FILTER)
+    )
 
 
 def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
@@ -226,22 +239,22 @@ def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
     return any(
         item.op.kind is _FILTER
         and set(item.weights.dims[2:]) == {3}
-        and set(_convolution_parameters(item)["filter_strides"]) == {1}
-        for item in look.find_convolutions(graph)
+        and set(_get_convolution_parameters(item)["filter_strides"]) == {1}
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
 def _is_single_filter_gradient_in_bfloat16(graph: Graph) -> bool:
     """Whether the graph is a single filter gradient in bfloat16."""
     return len(graph.ops) == 1 and any(
-        op.fields["dw"].data_type is DataType.BFLOAT16 for op in look.operations_of_kind(graph, _FILTER)
+        op.fields["dw"].data_type is DataType.BFLOAT16 for op in graph_queries.operations_of_kind(graph, _FILTER)
     )
 
 
 _NORMED = [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.RELU_FWD]
 
 
-def _find_modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
+def _iterate_producer_modes(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
     """Yield the modes of the pointwise operations that compute a tensor, the last operation first."""
     op = writers.get(tensor.uid)
     while isinstance(op, Pointwise):
@@ -267,8 +280,8 @@ def _has_reduced_convolution_of_normed_image(graph: Graph) -> bool:
     return any(
         item.forward
         and item.image.data_type is DataType.HALF
-        and list(islice(_find_modes_before(writers, item.image), len(_NORMED) + 1)) == _NORMED[::-1]
-        for item in look.find_convolutions(graph)
+        and list(islice(_iterate_producer_modes(writers, item.image), len(_NORMED) + 1)) == _NORMED[::-1]
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
@@ -307,7 +320,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.24.0 or later",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=VersionRange(until=(9, 24, 0)),
-        graph=lambda graph: any(item.depthwise for item in look.find_convolutions(graph)),
+        graph=lambda graph: any(item.depthwise for item in graph_queries.find_convolutions(graph)),
         depends_on="what ran before in the process",
     ),
     KnownIssue(
@@ -318,7 +331,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source="https://github.com/pytorch/pytorch/pull/188318",
         sm=(86,),
         versions=VersionRange(since=(9, 23, 1), until=(9, 24, 0)),
-        graph=lambda graph: any(item.depthwise and item.forward for item in look.find_convolutions(graph)),
+        graph=lambda graph: any(item.depthwise and item.forward for item in graph_queries.find_convolutions(graph)),
     ),
     KnownIssue(
         "convolution-large-filter",
@@ -328,7 +341,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=VersionRange(until=(9, 24, 0)),
         graph=lambda graph: any(
-            item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in look.find_convolutions(graph)
+            item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in graph_queries.find_convolutions(graph)
         ),
     ),
     KnownIssue(

@@ -11,7 +11,7 @@ from ..native.crashing_graphs import CRASHING_GRAPHS, NestedDescriptor
 from ..plans.lower import lower
 from ..system.version import VersionRange
 
-__all__ = ["make_crash_predicate", "versions_of_crash"]
+__all__ = ["get_crash_versions", "make_crash_predicate"]
 
 _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
@@ -24,17 +24,17 @@ def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
         if not crash.kinds([op.kind for op in graph.ops]):  # which costs less than to lower it
             return False
         made: dict[int, NestedDescriptor] = {}
-        return crash.condition([_make_part(value, made) for value in lower(graph)])
+        return crash.condition([_make_nested_descriptor(value, made) for value in lower(graph)])
 
     return would_crash
 
 
-def versions_of_crash(issue: str) -> VersionRange:
+def get_crash_versions(issue: str) -> VersionRange:
     """Return the cuDNN versions in which the crash guard of this known issue refuses graphs."""
     return _BY_CODE[issue].versions
 
 
-def _make_part(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
+def _make_nested_descriptor(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
     """Convert a descriptor value to the form that crash guards read; `made` caches nested ones by identity."""
     if id(value) not in made:
         given = {}
@@ -51,4 +51,4 @@ def _as_tuple(content: Any) -> tuple[Any, ...]:
 
 
 def _convert_element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
-    return _make_part(item, made) if isinstance(item, DescriptorValue) else item
+    return _make_nested_descriptor(item, made) if isinstance(item, DescriptorValue) else item

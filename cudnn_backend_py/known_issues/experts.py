@@ -7,8 +7,8 @@ from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph
 from ..system.version import VersionRange
-from . import look
-from .crashes import make_crash_predicate, versions_of_crash
+from . import graph_queries
+from .crashes import get_crash_versions, make_crash_predicate
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["EXPERTS"]
@@ -16,7 +16,7 @@ __all__ = ["EXPERTS"]
 
 def _has_gather_by_32_bit_indices(graph: Graph) -> bool:
     """Whether an expert matmul gathers its rows by 32-bit indices."""
-    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         op.fields["mode"] is MoeGroupedMatmulMode.GATHER and op.fields["token_index"].data_type is DataType.INT32
         for op in experts
@@ -25,16 +25,16 @@ def _has_gather_by_32_bit_indices(graph: Graph) -> bool:
 
 def _has_fp8_expert_matmul(graph: Graph) -> bool:
     """Whether an expert matmul reads tokens in 8-bit floats."""
-    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["token"].data_type in FP8_TYPES for op in experts)
 
 
 def _has_operand_after_expert_matmul(graph: Graph) -> bool:
     """Whether an expert matmul is followed by an operand in memory that does not vary along the rows only."""
-    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
-        for op in look.pointwise_after(graph, (one.fields["output"] for one in experts))
+        for op in graph_queries.find_dependent_pointwise(graph, (one.fields["output"] for one in experts))
         for operand in op.inputs().values()
         if operand.rank == 3
     )
@@ -42,7 +42,7 @@ def _has_operand_after_expert_matmul(graph: Graph) -> bool:
 
 def _has_scattered_rows(graph: Graph) -> bool:
     """Whether an expert matmul scatters its rows."""
-    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 
 
@@ -74,7 +74,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         fix="move the other matmul to a separate graph",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.18.0 to 9.28.0 on sm_90: before it, after it, and after an activation",
-        versions=versions_of_crash("experts-and-matmul"),
+        versions=get_crash_versions("experts-and-matmul"),
         graph=make_crash_predicate("experts-and-matmul"),
         step="check",
     ),

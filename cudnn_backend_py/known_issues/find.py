@@ -16,9 +16,9 @@ from .table import FAULTS
 __all__ = [
     "KnownIssueWarning",
     "check_reported_issues",
+    "find_issues_explaining_failure",
     "find_reported_issues",
-    "name_failure",
-    "warn_of",
+    "warn_about_issues",
     "warn_once",
 ]
 
@@ -46,7 +46,7 @@ def find_reported_issues(
     return find_matching_issues(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
 
 
-def name_failure(
+def find_issues_explaining_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
 ) -> list[KnownIssue]:
     """Return the known issues that explain the wrong outputs of a run; empty unless they explain all of them.
@@ -83,7 +83,7 @@ def _find_upstream_graph(graph: Graph, name: str) -> Graph | None:
     return try_to_make_graph(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
-def warn_of(issues: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
+def warn_about_issues(issues: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
     """Warn about known issues, once per issue and process."""
     for issue in issues:
         said = issue.evidence or issue.source
@@ -118,7 +118,7 @@ def check_reported_issues(use: AttentionUse) -> None:
             refuse_use(issue, use)
     if use.version is not None:
         certain = (issue for issue in found if issue.evidence or not issue.depends_on)
-        warn_of(issue for issue in certain if use.sm is not None or not issue.sm)
+        warn_about_issues(issue for issue in certain if use.sm is not None or not issue.sm)
 
 
 FURTHER_CHECKS.append(check_reported_issues)

@@ -7,8 +7,8 @@ from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
 from ..system.version import VersionRange
-from . import look
-from .crashes import make_crash_predicate, versions_of_crash
+from . import graph_queries
+from .crashes import get_crash_versions, make_crash_predicate
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["MATMUL"]
@@ -16,30 +16,33 @@ __all__ = ["MATMUL"]
 
 def _is_fused_matmul_with_gaps(graph: Graph) -> bool:
     """Whether a graph with one matmul and other operations has a tensor in memory with gaps."""
-    fused = look.find_only_matmul(graph) is not None and len(graph.ops) > 1
-    return fused and any(look.has_gaps(tensor) for tensor in look.tensors_in_memory(graph))
+    fused = graph_queries.find_only_matmul(graph) is not None and len(graph.ops) > 1
+    return fused and any(graph_queries.has_gaps(tensor) for tensor in graph_queries.tensors_in_memory(graph))
 
 
 def _is_fp8_matmul_of_few_rows(graph: Graph) -> bool:
     """Whether a graph has an 8-bit matmul with at most 64 rows per batch."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return op is not None and op.a.data_type in FP8_TYPES and op.a.rank > 2 and op.a.dims[-2] <= 64
 
 
 def _is_block_scaled_matmul(graph: Graph) -> bool:
     """Whether a graph has a matmul of two dequantized block-scaled tensors."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     scaled = {
-        item.fields["y"].uid for item in look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        item.fields["y"].uid
+        for item in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
     }
     return op is not None and {op.a.uid, op.b.uid} <= scaled
 
 
 def _is_half_matmul(graph: Graph) -> bool:
     """Whether a graph has a matmul of 16-bit floats and writes a 16-bit result."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     outputs = (
-        tensor for tensor in look.tensors_in_memory(graph) if any(tensor in one.outputs().values() for one in graph.ops)
+        tensor
+        for tensor in graph_queries.tensors_in_memory(graph)
+        if any(tensor in one.outputs().values() for one in graph.ops)
     )
     return (
         op is not None
@@ -56,10 +59,10 @@ def _has_scales_of_partial_tiles(graph: Graph) -> bool:
     """Whether a matmul's block scales are stored in tiles, but do not fill a whole number of them."""
     scales = [
         op.fields["scale"]
-        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
         if op.fields["scale"].reordering is TensorReordering.F8_128x4
     ]
-    return look.find_only_matmul(graph) is not None and any(
+    return graph_queries.find_only_matmul(graph) is not None and any(
         not any(
             one % four == 0 and other % rows == 0
             for (one, other), (four, rows) in _pair_dims_with_tile(scale.dims[-2:])
@@ -74,21 +77,21 @@ def _pair_dims_with_tile(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], 
 
 def _is_block_scaled_matmul_with_factor(graph: Graph) -> bool:
     """Whether the result of a block-scaled matmul is multiplied by a one-element tensor."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return (
         op is not None
         and _is_block_scaled_matmul(graph)
         and any(
             {op.c.uid} < {tensor.uid for tensor in (by.x, by.b) if tensor is not None}
             and any(tensor is not None and set(tensor.dims) == {1} for tensor in (by.x, by.b))
-            for by in look.pointwise_of_mode(graph, PointwiseMode.MUL)
+            for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
         )
     )
 
 
 def _is_float32_matmul_of_unusual_rank(graph: Graph) -> bool:
     """Whether a float32 matmul into memory has tensors with a rank other than 3 or 4."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return (
         op is not None
         and op.c.rank not in (3, 4)
@@ -100,41 +103,42 @@ def _is_float32_matmul_of_unusual_rank(graph: Graph) -> bool:
 
 def _is_float32_matmul(graph: Graph) -> bool:
     """Whether a graph has a matmul of float32."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return op is not None and op.a.data_type is op.b.data_type is DataType.FLOAT and op.compute_type is DataType.FLOAT
 
 
 def _is_single_float32_matmul_into_half(graph: Graph) -> bool:
     """Whether the graph is a single matmul of float32 into 16 bits."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return op is not None and len(graph.ops) == 1 and op.a.data_type is DataType.FLOAT and op.c.data_type in HALF_TYPES
 
 
 def _has_gelu_of_matmul(graph: Graph) -> bool:
     """Whether a GELU follows a matmul directly."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return op is not None and any(
-        by.x is not None and by.x.uid == op.c.uid for by in look.pointwise_of_mode(graph, PointwiseMode.GELU_FWD)
+        by.x is not None and by.x.uid == op.c.uid
+        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.GELU_FWD)
     )
 
 
 def _has_clipped_relu_of_matmul(graph: Graph) -> bool:
     """Whether a ReLU with a clip or a slope follows a matmul directly."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     return op is not None and any(
         by.x is not None
         and by.x.uid == op.c.uid
         and bool(by.relu_lower_clip or by.relu_lower_clip_slope or by.relu_upper_clip is not None)
-        for by in look.pointwise_of_mode(graph, PointwiseMode.RELU_FWD)
+        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.RELU_FWD)
     )
 
 
 def _reads_matmul_and_its_copy(graph: Graph) -> bool:
     """Whether a pointwise operation reads both a matmul's result and an IDENTITY copy of it."""
-    op = look.find_only_matmul(graph)
+    op = graph_queries.find_only_matmul(graph)
     copies = {
         by.y.uid
-        for by in look.pointwise_of_mode(graph, PointwiseMode.IDENTITY)
+        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.IDENTITY)
         if op and by.x and by.y and by.x.uid == op.c.uid
     }
     read = ({tensor.uid for tensor in by.inputs().values()} for by in graph.ops if isinstance(by, Pointwise))
@@ -143,8 +147,8 @@ def _reads_matmul_and_its_copy(graph: Graph) -> bool:
 
 def _multiplies_row_by_tensor_with_gaps(graph: Graph) -> bool:
     """Whether a matmul's first operand has one row, and its second operand has gaps."""
-    op = look.find_only_matmul(graph)
-    return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and look.has_gaps(op.b)
+    op = graph_queries.find_only_matmul(graph)
+    return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and graph_queries.has_gaps(op.b)
 
 
 _selects_vector_product = make_crash_predicate("vector-product-select")
@@ -178,7 +182,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.10.1 or later, or a plan for each GPU",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
         versions=VersionRange(until=(9, 10, 1)),
-        graph=lambda graph: look.find_only_matmul(graph) is not None,
+        graph=lambda graph: graph_queries.find_only_matmul(graph) is not None,
         depends_on="the GPUs that the plan runs on",
     ),
     KnownIssue(
@@ -339,7 +343,7 @@ MATMUL: tuple[KnownIssue, ...] = (
             "and 32 bits and INT8, rows and columns, masks of all types; booleans only by the eight; 9.16.0 to 9.20.0 "
             "and 9.28.0 answer"
         ),
-        versions=versions_of_crash("vector-product-select"),
+        versions=get_crash_versions("vector-product-select"),
         graph=_selects_vector_product,
         step="check",
     ),

@@ -7,8 +7,8 @@ from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import VersionRange
-from . import look
-from .crashes import make_crash_predicate, versions_of_crash
+from . import graph_queries
+from .crashes import get_crash_versions, make_crash_predicate
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["NORM"]
@@ -16,17 +16,19 @@ __all__ = ["NORM"]
 
 def _has_block_scaled_norm(graph: Graph) -> bool:
     """Whether the result of a norm is block-scaled in the same graph."""
-    written = {op.fields["y"].uid for op in look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
-    quantized = look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
+    written = {
+        op.fields["y"].uid for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+    }
+    quantized = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
     return any(op.fields["x"].uid in written for op in quantized)
 
 
 def _has_unusual_addition_after_batch_norm(graph: Graph) -> bool:
     """Whether a training batch norm is followed by the addition of a broadcast, repeated or shorter-type operand."""
-    for norm in look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
+    for norm in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
         if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
-            for op in look.pointwise_of_mode(graph, PointwiseMode.ADD):
+            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD):
                 if op.x is not None and op.b is not None and y.uid in (op.x.uid, op.b.uid):
                     operand = op.b if op.x.uid == y.uid else op.x
                     shorter = x.data_type is DataType.FLOAT and operand.data_type in HALF_TYPES
@@ -40,7 +42,7 @@ _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 def _find_row_norm_results(graph: Graph) -> list[Tensor]:
     """Return the results of norms that normalize rows: layer, RMS and adaptive layer norm."""
-    norms = look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+    norms = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
@@ -48,13 +50,13 @@ def _has_row_norm_before_double_read(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
-        for op in look.pointwise_after(graph, _find_row_norm_results(graph))
+        for op in graph_queries.find_dependent_pointwise(graph, _find_row_norm_results(graph))
     )
 
 
 def _has_row_norm_before_operand(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation with a further input of the graph."""
-    following = list(look.pointwise_after(graph, _find_row_norm_results(graph)))
+    following = list(graph_queries.find_dependent_pointwise(graph, _find_row_norm_results(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if following else set()
     return any(tensor.uid not in made for op in following for tensor in op.inputs().values())
 
@@ -102,7 +104,7 @@ NORM: tuple[KnownIssue, ...] = (
             "measured deviceless with 9.16.0 to 9.22.0 on sm_90, layer, RMS and ada-layer norms, and on sm_80, sm_89, "
             "sm_100 and sm_120 with 9.19.0; 9.24.0 to 9.28.0 refuse it"
         ),
-        versions=versions_of_crash("norm-activation-gradient"),
+        versions=get_crash_versions("norm-activation-gradient"),
         graph=make_crash_predicate("norm-activation-gradient"),
         step="check",
     ),

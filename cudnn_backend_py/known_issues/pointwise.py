@@ -9,7 +9,7 @@ from ..generated.enums import PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph, Pointwise, Reduction, Tensor
 from ..system.version import VersionRange
-from . import look
+from . import graph_queries
 from .sources import MEASURED_ON_GPU, ON_SM90
 
 __all__ = ["POINTWISE"]
@@ -18,7 +18,7 @@ __all__ = ["POINTWISE"]
 def _is_elementwise(graph: Graph, rank: int) -> bool:
     """Return whether a graph has pointwise operations only, and only tensors of this rank in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and all(
-        tensor.rank == rank for tensor in look.tensors_in_memory(graph)
+        tensor.rank == rank for tensor in graph_queries.tensors_in_memory(graph)
     )
 
 
@@ -36,7 +36,9 @@ def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
         yield from (
-            tensor for tensor in look.tensors_in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1
+            tensor
+            for tensor in graph_queries.tensors_in_memory(graph)
+            if tensor.dims != whole and math.prod(tensor.dims) > 1
         )
 
 
@@ -53,7 +55,7 @@ def _has_number_per_matrix(graph: Graph) -> bool:
 def _has_strided_row_or_column(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read a row or column per matrix that is not row-major."""
     return any(
-        part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not look.is_row_major(part)
+        part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not graph_queries.is_row_major(part)
         for part in _find_partial_operands(graph)
     )
 
@@ -61,7 +63,8 @@ def _has_strided_row_or_column(graph: Graph) -> bool:
 def _has_non_contiguous_columns(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices have columns that are not contiguous in memory."""
     return _is_elementwise(graph, 3) and any(
-        tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.tensors_in_memory(graph)
+        tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1
+        for tensor in graph_queries.tensors_in_memory(graph)
     )
 
 
@@ -69,7 +72,7 @@ def _generates_index_of_matrices(graph: Graph) -> bool:
     """Whether a pointwise graph generates the index along the first of three dims."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         op.axis == 0 and op.x is not None and op.x.rank == 3 and op.x.dims[0] > 1
-        for op in look.pointwise_of_mode(graph, PointwiseMode.GEN_INDEX)
+        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.GEN_INDEX)
     )
 
 

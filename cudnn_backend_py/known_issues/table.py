@@ -14,9 +14,9 @@ from .convolution import CONVOLUTION
 from .experts import EXPERTS
 from .matmul import MATMUL
 from .norm import NORM
-from .others import OTHERS
 from .pointwise import POINTWISE
 from .resampling import RESAMPLING
+from .signals_and_concatenations import OTHERS
 
 __all__ = ["FAULTS", "FAULTS_BY_OPERATION", "MEASURED"]
 

@@ -7,8 +7,8 @@ from ..system.lazy_import import make_lazy_getattr
 if TYPE_CHECKING:
     from . import capi
     from .descriptor import Descriptor, Handle
+    from .descriptors_from_values import build
     from .driver import Driver, current_device, load_driver
-    from .from_values import build
     from .libcudnn import ErrorText, Library, library, loaded_library
     from .log import Log, LogRecord, capture_log
 
@@ -38,7 +38,7 @@ __getattr__ = make_lazy_getattr(
     Library="libcudnn",
     Log="log",
     LogRecord="log",
-    build="from_values",
+    build="descriptors_from_values",
     capi="capi",
     capture_log="log",
     current_device="driver",

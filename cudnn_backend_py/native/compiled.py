@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from .find import find_compiled_libraries
 
 __all__ = [
@@ -92,7 +92,7 @@ def load_compiled_library() -> Any:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
         except (OSError, ValueError) as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             continue
         if version == STRUCT_VERSION and _pointer.from_address(id(None) + _TYPE_OFFSET).value == id(type(None)):
             library.cudnn_backend_py_connect(ctypes.byref(_python_api))

@@ -30,8 +30,8 @@ __all__ = [
     "keep_for_cuda_graph",
     "load_context_functions",
     "load_driver_function",
-    "make_current",
     "make_driver_error",
+    "make_stream_context_current",
     "on_device",
     "query_device_limits",
     "query_device_name",
@@ -172,7 +172,7 @@ def on_device(ordinal: int) -> Iterator[None]:
         yield
 
 
-def make_current(stream: int, device: int) -> None:
+def make_stream_context_current(stream: int, device: int) -> None:
     """Make the CUDA context of a stream current in this thread, as the CUDA runtime would.
 
     A default stream belongs to the current context: if there is none, or it is another GPU's, the primary context of

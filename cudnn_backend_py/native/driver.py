@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ..errors import EnvironmentNotReady
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from .find import find_compiled_libraries, find_loaded
 
 __all__ = ["Driver", "current_device", "load_driver", "prefer_stub"]
@@ -85,7 +85,7 @@ def _load_real_or_stub() -> Driver:
     try:
         library = ctypes.CDLL(SONAME)
     except OSError as absent:
-        pass_interruption(absent)
+        reraise_interruption(absent)
         return _load_stub(str(absent))
     if hasattr(library, STUB_SYMBOL):
         return Driver("stub", SONAME, _query_version(library), 0, "found on the loader path")
@@ -106,7 +106,7 @@ def _load_stub(why: str) -> Driver:
     try:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return Driver("missing", None, None, 0, f"{why}; the driver stub cannot be loaded: {error}")
     return Driver("stub", str(path), _query_version(library), 0, why)
 

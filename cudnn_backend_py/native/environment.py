@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import version_numbers
 from .driver import SONAME, load_driver
 from .find import find_loaded
@@ -118,7 +118,7 @@ def get_loader_error(path: str) -> str:
     try:
         ctypes.CDLL(path)
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return str(error)
     return ""
 
@@ -132,7 +132,7 @@ def find_sublibraries(folder: Path) -> dict[str, list[Path]]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.startswith("libcudnn_"))
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return {}
     for name in names:
         match = _SUBLIBRARY_PATTERN.fullmatch(name)
@@ -195,7 +195,7 @@ def _read_variable_at_start(name: str) -> str:
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return os.environ.get(name, "")
     found = (value for key, _, value in (item.partition(b"=") for item in variables) if key == os.fsencode(name))
     return os.fsdecode(next(found, b""))

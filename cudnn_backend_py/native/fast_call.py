@@ -336,7 +336,7 @@ class TupleCall:
         if wanted is not None:
             table = (_RequirementStruct * given)(
                 *(
-                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _make_code_mask(item.codes))
+                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _make_type_code_mask(item.codes))
                     for item in wanted
                 )
             )
@@ -469,5 +469,5 @@ class DictCall:
         return self._library.make_status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
-def _make_code_mask(codes: frozenset[int]) -> int:
+def _make_type_code_mask(codes: frozenset[int]) -> int:
     return sum(1 << code for code in {min(code, 31) for code in codes})

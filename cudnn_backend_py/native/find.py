@@ -15,7 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import version_numbers
 from .version_store import (
     StoredLibrary,
@@ -85,7 +85,7 @@ def find_loaded(stem: str) -> list[str]:
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return []
     paths = {line.split(maxsplit=5)[5] for line in lines if f"/{stem}" in line}
     return sorted(path for path in paths if Path(path).name.startswith(stem))

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import Version, version_text
 from .callbacks import LogCallback, get_stored_exceptions
 from .destructors import DestructorFactory, make_destructor_type
@@ -268,11 +268,11 @@ class Library:
         """
         function = self._unchecked.get((name, brief))
         if function is None:
-            function = self._unchecked[name, brief] = self.get_bare_function(name, brief=brief)
+            function = self._unchecked[name, brief] = self.get_function_without_errcheck(name, brief=brief)
             self._add_errcheck(function)
         return function
 
-    def get_bare_function(self, name: str, *, brief: bool = False) -> Any:
+    def get_function_without_errcheck(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function like :meth:`get_unchecked_function`, but without raising exceptions of callbacks.
 
         The caller must call :meth:`raise_stored_exception` afterwards.
@@ -456,7 +456,7 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
         try:
             cdll = ctypes.CDLL(place.path)
         except OSError as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             places.append(SearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
         return Library(cdll, place, driver)
@@ -478,7 +478,7 @@ def _load_first_found(name: str, places: Iterator[SearchResult]) -> SearchResult
             try:
                 ctypes.CDLL(place.path, mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
-                pass_interruption(error)
+                reraise_interruption(error)
                 looked.append(f"{place.path} cannot be loaded: {error}")
                 continue
             return place

@@ -25,8 +25,8 @@ from typing import Any
 from ..errors import REASON_LINE, GraphError
 from ..generated.enums import Severity
 from ..printable import printable
-from ..system.interruption import CALLED_BY_C, pass_interruption
-from ..system.strict import parse_json
+from ..system.interruption import CALLED_BY_C, reraise_interruption
+from ..system.untrusted_files import parse_json
 from .callbacks import LogCallback, get_stored_exceptions
 from .libcudnn import Library, library
 
@@ -160,8 +160,8 @@ class _LogHub:
         self._library = lib
         # What these make cuDNN say may raise, and must not leave the work half done.
         self._get_callback, self._set_callback = (
-            lib.get_bare_function("cudnnGetCallback"),
-            lib.get_bare_function("cudnnSetCallback"),
+            lib.get_function_without_errcheck("cudnnGetCallback"),
+            lib.get_function_without_errcheck("cudnnSetCallback"),
         )
         self._lock = threading.RLock()
         # Weakly: one whose block was left by an exception before it could be removed is gone, too.
@@ -183,7 +183,7 @@ class _LogHub:
         """Set the function that receives messages of the severities in `mask`; None removes it, but not captures."""
         with self._lock:
             if function is None:
-                self._set_and_listen(mask, user_data, LogCallback())
+                self._set_callback_and_active_flag(mask, user_data, LogCallback())
                 self._former = self._query_listener()
             else:
                 self._former = _Listener(mask, user_data, None, function)
@@ -206,7 +206,7 @@ class _LogHub:
             if self._query_listener().address == self._address:  # no one else has taken over since
                 former = self._former
                 if former.address and not self._captures:
-                    self._set_and_listen(former.mask, former.user_data, LogCallback(former.address))
+                    self._set_callback_and_active_flag(former.mask, former.user_data, LogCallback(former.address))
                 else:
                     self._install_callback()
         self._library.raise_stored_exception()
@@ -222,9 +222,9 @@ class _LogHub:
         mask = self._former.mask
         for capture in self._captures:
             mask |= sum(1 << level for level in range(1, capture.level + 1))
-        self._set_and_listen(mask, self._former.user_data, self._callback)
+        self._set_callback_and_active_flag(mask, self._former.user_data, self._callback)
 
-    def _set_and_listen(self, mask: int, user_data: int | None, callback: Any) -> None:
+    def _set_callback_and_active_flag(self, mask: int, user_data: int | None, callback: Any) -> None:
         is_ours = callback is self._callback and mask != 0
         if is_ours:
             self._library.set_callback_active(True)
@@ -238,7 +238,7 @@ class _LogHub:
             former = self._former
             environment = former.function is None and former.mask
             if not environment and self._query_listener().address == self._address:
-                self._set_and_listen(former.mask, former.user_data, LogCallback(former.address or 0))
+                self._set_callback_and_active_flag(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
         """Receive a message from cuDNN. Exceptions are stored and raised again when the C function has returned."""
@@ -288,7 +288,7 @@ def _write_to_destination(record: LogRecord) -> None:
             with open(destination.replace("%i", str(os.getpid())), "a", encoding="utf-8") as stream:
                 stream.write(text + "\n")
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         _unwritable_destinations.add(destination)
         logging.getLogger(__name__).warning(
             "CUDNN_LOGDEST_DBG=%s cannot be written (%s): cuDNN's log is not written there any more",

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import UsageError
 from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, CudnnEnum
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, NativeObject
 
 __all__ = [
@@ -84,7 +84,7 @@ def format_value(value: object) -> str:
     try:
         text = str.__str__(_short_repr.repr(value))
     except Exception as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         text = f"<{_get_type_name(value)}>"
     return _shorten_to_one_line(text)
 
@@ -156,7 +156,7 @@ def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | N
                 return items
             count = len(items)  # it is another one now
     except Exception as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         raise UsageError(
             f"{format_value_with_type(value)} given to {_format_name_for_message(what)} cannot be read: "
             f"{format_value(error)}",
@@ -177,7 +177,7 @@ def is_one_dimensional(value: Any) -> bool:
     try:
         return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
     except Exception as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return False
 
 
@@ -207,7 +207,7 @@ def _read_plain_value(value: Any) -> Any:
     try:
         return _to_plain_value(value, kind)
     except Exception as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         raise UsageError(
             f"{format_value_with_type(value)} cannot be read: {format_value(error)}", code="wrong-element-type"
         ) from error
@@ -231,7 +231,7 @@ def _to_plain_value(value: Any, kind: type) -> Any:
         try:
             return operator.index(value)
         except Exception as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             if not real:
                 raise
     return float(value) if real else value

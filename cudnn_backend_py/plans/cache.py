@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
 from ..native.variables import list_library_variables
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
 from ..target import Target
 from .plan import Plan, restore_plan
@@ -182,7 +182,7 @@ class PlanCache:
             record = PlanRecord.from_dict(entry, source)
             return restore_plan(record, graph or record.read_graph(), target, source)
         except _UNUSABLE_ENTRY_ERRORS as error:  # the hash is right, so another program wrote it
-            pass_interruption(error)
+            reraise_interruption(error)
             self._files.warn(f"{source} is ignored: {error!s}")
         return None
 

@@ -71,7 +71,7 @@ class Candidate:
         )
 
     @classmethod
-    def from_deselected(cls, config: EngineConfig, why: str) -> Candidate:
+    def from_excluded_config(cls, config: EngineConfig, why: str) -> Candidate:
         """Return the candidate for a config that the selection excludes."""
         return cls(config.origin, config.engine, config.choice.c_knobs, DESELECTED, (Reason("", why),))
 
@@ -95,7 +95,7 @@ class Candidate:
         )
 
     @property
-    def by_cudnn(self) -> bool:
+    def refused_by_cudnn(self) -> bool:
         """Whether cuDNN, rather than the selection, refused the config."""
         return self.state in ("refused", "build failed")
 
@@ -107,13 +107,14 @@ class Candidate:
     @property
     def words(self) -> str:
         """cuDNN's chain of reasons, one per line; empty if it gave none or did not refuse the config."""
-        return "\n".join(map(str, self.reasons)) if self.by_cudnn else ""
+        return "\n".join(map(str, self.reasons)) if self.refused_by_cudnn else ""
 
     def __repr__(self) -> str:
         return brief(f"Candidate {self}")
 
     def __str__(self) -> str:
-        return f"{self.mode}: {self.tag or 'an engine'}: {self.reason if self.reasons or self.by_cudnn else self.state}"
+        result = self.reason if self.reasons or self.refused_by_cudnn else self.state
+        return f"{self.mode}: {self.tag or 'an engine'}: {result}"
 
 
 def read_candidates(mode: str, text: str) -> list[Candidate]:

@@ -1,7 +1,7 @@
 """Convert graph values to descriptor values, without loading a library.
 
 One :class:`~cudnn_backend_py.graph.ir.Tensor` becomes one descriptor value, whichever operations share it, and that
-identity is what :func:`cudnn_backend_py.native.from_values.build` keeps.
+identity is what :func:`cudnn_backend_py.native.descriptors_from_values.build` keeps.
 """
 
 from __future__ import annotations

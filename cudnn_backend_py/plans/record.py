@@ -14,7 +14,7 @@ from ..graph import Graph, graph_from_json
 from ..native import Library
 from ..printable import brief
 from ..system.atomic_file import write_atomically
-from ..system.strict import read_json
+from ..system.untrusted_files import read_json
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 

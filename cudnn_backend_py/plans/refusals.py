@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..errors import REASON_LINE, CudnnStatusError, GraphError
 from ..printable import without_addresses
-from ..system.strict import parse_json
+from ..system.untrusted_files import parse_json
 from .choice import EngineChoice, read_logged_choice
 
 __all__ = ["Reason", "Refusal", "find_furthest_reason", "read_error", "read_refusals"]

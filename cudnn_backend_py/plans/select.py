@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NothingSelected",
-    "Selected",
     "Selection",
+    "SelectionResult",
     "candidates",
     "find_exceeded_limit",
     "make_filter",
@@ -199,7 +199,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectionResult:
     """The selected engine config, the alternatives, and the refused configs with their reasons."""
 
     config: EngineConfig
@@ -217,7 +217,7 @@ def select(
     target: Target | str | None = None,
     selection: Selection | None = None,
     **options: Any,
-) -> Selected:
+) -> SelectionResult:
     """Select the engine config of a graph.
 
     Parameters
@@ -250,7 +250,7 @@ def select(
     if not found.configs:
         raise make_nothing_selected_error(question, wanted, found)
     first, *others = found.configs
-    return Selected(first, tuple(others), found)
+    return SelectionResult(first, tuple(others), found)
 
 
 def make_tuned_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
         else:
             from .candidate import Candidate
 
-            found.deselected.append(Candidate.from_deselected(config, reason))
+            found.deselected.append(Candidate.from_excluded_config(config, reason))
     return found
 
 
@@ -368,7 +368,7 @@ def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_F
 
 
 def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Filter:
-    def find_objection(config: EngineConfig) -> str | None:
+    def find_exclusion_reason(config: EngineConfig) -> str | None:
         held = getattr(config, f"{kind}_notes")
         notes = ", ".join(getattr(note, "name", str(note)) for note in held) or "none"
         missing = [note.name for note in wanted if note not in held]
@@ -377,7 +377,7 @@ def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable
         extra = [note.name for note in unwanted if note in held]
         return f"its {kind} notes are {notes}; {', '.join(extra)} is not wanted" if extra else None
 
-    return find_objection
+    return find_exclusion_reason
 
 
 def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | None:
@@ -399,7 +399,7 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
     whole = _explain_nondeterminism(question)
     known = _find_selection(question)
 
-    def find_objection(config: EngineConfig) -> str | None:
+    def find_exclusion_reason(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
             return whole
         if config.engine == known.engine and config.knobs.items() >= dict(known.knobs).items():
@@ -410,7 +410,7 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
             f"engine {known.engine}, {values}"
         )
 
-    return find_objection
+    return find_exclusion_reason
 
 
 def _is_attention_backward(graph: Graph) -> bool:

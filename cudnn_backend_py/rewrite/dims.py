@@ -11,7 +11,7 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tenso
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors, try_to_make_graph
 from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_relation
 
-__all__ = ["DimClass", "find_dim_classes", "is_exact", "resize_dims"]
+__all__ = ["DimClass", "find_dim_classes", "keeps_results_when_padded", "resize_dims"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
@@ -104,7 +104,7 @@ class _PaddingAffectsResultsError(Exception):
     """Raised if the padded part of a tensor affects the results."""
 
 
-def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
+def keeps_results_when_padded(graph: Graph, classes: Iterable[DimClass]) -> bool:
     """Return whether zero-padding the inputs leaves the unpadded part of the outputs unchanged.
 
     A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of

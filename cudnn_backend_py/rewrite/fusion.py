@@ -80,7 +80,7 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
     if (
         any(tensor.virtual for tensor in (q, k, v, o))
         or q.rank != 4
-        or _has_rounding_between(fused)
+        or _has_non_float_intermediates(fused)
         or not _is_score_modifier(inner)
     ):
         return None
@@ -91,7 +91,7 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
     names = _TensorMaker(graph)
     fields: dict[str, Any] = {
         "q": q,
-        "k": _swap_last_two(k),
+        "k": _swap_last_two_axes(k),
         "v": v,
         "o": o,
         "scale": _get_scale_tensor(scaling, names),
@@ -112,7 +112,7 @@ def _has_sequence_lengths(op: Matmul) -> bool:
     return (op.m_override, op.n_override, op.k_override) != (None, None, None)
 
 
-def _has_rounding_between(ops: list[Op]) -> bool:
+def _has_non_float_intermediates(ops: list[Op]) -> bool:
     """Return whether intermediate results have types other than float32 and shorter floats."""
     kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
     kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
@@ -152,7 +152,7 @@ def _get_scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
-def _swap_last_two(tensor: Tensor) -> Tensor:
+def _swap_last_two_axes(tensor: Tensor) -> Tensor:
     dims, strides = ((*values[:-2], values[-1], values[-2]) for values in (tensor.dims, tensor.strides))
     return dataclasses.replace(tensor, dims=dims, strides=strides)
 
@@ -280,7 +280,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
         statistics["stats"] = fields["stats"]
     scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
     ops: list[Op] = [
-        Matmul(name=raw.name, a=q, b=_swap_last_two(k), c=raw),
+        Matmul(name=raw.name, a=q, b=_swap_last_two_axes(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
         *_make_softmax_chain(masked or score, p, statistics, names),
@@ -307,11 +307,11 @@ def add_row_statistics(graph: Graph) -> Graph | None:
         if op is found.ops[0]:
             ops += _make_softmax_chain(found.x, p, found.statistics, _TensorMaker(graph))
         elif not any(op is one for one in found.ops):
-            ops.append(_scale_by_product(op, found.x))
+            ops.append(_replace_division_by_product(op, found.x))
     return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
 
 
-def _scale_by_product(op: Op, scores: Tensor) -> Op:
+def _replace_division_by_product(op: Op, scores: Tensor) -> Op:
     """Turn a division of the scores by a known number into a multiplication; return other operations unchanged."""
     if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
         return op
@@ -398,7 +398,7 @@ def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the original tensor with the dims of `tensor`; None if their numbers of elements differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
-    kept = _swap_last_two(mine) if tensor.name in ("k", "v") else mine
+    kept = _swap_last_two_axes(mine) if tensor.name in ("k", "v") else mine
     if math.prod(kept.dims) != math.prod(tensor.dims):
         return None
     strides = kept.strides if kept.dims == tensor.dims else tensor.strides

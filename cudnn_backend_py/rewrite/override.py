@@ -391,7 +391,7 @@ def _read_integer_or_none(text: str) -> int | None:
     return None if text in ("none", "") else _read_integer(text)
 
 
-def _refuse_modifier(text: str) -> None:
+def _refuse_score_modifier(text: str) -> None:
     raise _make_error("a score modifier cannot be given as text: build the graph in Python")
 
 
@@ -403,7 +403,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "bias": _read_bias_dims,
     "scale": _read_scale,
     "dropout": _read_number,
-    "score_modifier": _refuse_modifier,
+    "score_modifier": _refuse_score_modifier,
 }
 _FOLLOWERS = {  # options that stay equal to another one where they were
     "heads": ("kv_heads", "v_heads"),
@@ -466,7 +466,7 @@ def describe_scale(graph: Graph) -> Any:
     """Return the scale factor of the scores as a number; ``tensor`` if it is in memory, ``none`` without one."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-            return _read_factor(op.fields.get("scale"))
+            return _describe_scale_factor(op.fields.get("scale"))
     score = next((op.c for op in graph.ops if isinstance(op, Matmul)), None)
     for op in graph.ops:
         if (
@@ -479,11 +479,11 @@ def describe_scale(graph: Graph) -> Any:
         ):
             other = op.b if op.x.uid == score.uid else op.x
             if math.prod(other.dims) == 1:
-                return _read_factor(other)
+                return _describe_scale_factor(other)
     return "none"
 
 
-def _read_factor(tensor: Tensor | None) -> Any:
+def _describe_scale_factor(tensor: Tensor | None) -> Any:
     if tensor is None:
         return "none"
     return float(tensor.value) if tensor.by_value and tensor.value is not None else "tensor"

@@ -23,16 +23,16 @@ from .relations import BLOCK_SCALES, Dims, find_relation, name_operation_in_erro
 
 __all__ = [
     "add_batch_dim",
-    "add_missing_ports",
+    "add_missing_norm_tensors",
     "find_biases",
     "find_equivalent_view",
-    "find_lengths_of_other_rank",
-    "find_whole_scale_dims",
+    "find_lengths_to_reshape",
     "find_wrong_dims",
     "insert_relu_before",
     "merge_leading_axes",
     "pad_image",
     "reshape_reduction_to_matrix",
+    "round_scale_dims_to_tiles",
     "set_channels",
     "set_dims",
     "widen_groups",
@@ -136,7 +136,7 @@ def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tenso
 # lengths and offsets of sequences
 
 
-def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
+def find_lengths_to_reshape(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Return, by uid, the dims (n, 1, 1, 1) for sequence lengths and ragged offsets that have other dims."""
     found: dict[int, tuple[int, ...]] = {}
     for op in iterate_all_ops(graph):
@@ -150,7 +150,7 @@ def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
-    """Return the graph with the given dims, by uid; tensors whose rank changes become row-major."""
+    """Return the graph with the given dims, by uid; tensors of another rank become row-major."""
     new = {}
     for tensor in (
         tensor for op in iterate_all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)
@@ -265,7 +265,7 @@ def find_wrong_dims(op: Op) -> dict[int, Dims]:
     return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}
 
 
-def find_whole_scale_dims(graph: Graph) -> dict[int, tuple[int, ...]]:
+def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Return by uid the dims of block scales in F8_128x4 order, rounded up to whole tiles."""
     found = {}
     for op in graph.ops:
@@ -325,7 +325,7 @@ def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
 # tensors that an operation lacks
 
 
-def add_missing_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
+def add_missing_norm_tensors(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
     """Return the graph with missing tensors of a norm added: epsilon, statistics, scale, bias; None if impossible."""
     uids, x = iterate_unused_uids(graph), op.fields.get("x")
     pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}

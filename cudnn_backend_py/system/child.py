@@ -36,8 +36,8 @@ __all__ = [
     "TIMED_OUT",
     "AnswerWriter",
     "Child",
-    "LastingChild",
-    "describe_ending",
+    "RestartingChild",
+    "describe_exit_status",
     "end_with_parent",
     "make_call_command",
     "make_loading_program",
@@ -45,7 +45,7 @@ __all__ = [
     "make_script_command",
     "poll_process",
     "run_command",
-    "run_undisturbed",
+    "run_uninterrupted",
     "serve",
 ]
 
@@ -137,7 +137,7 @@ def run_script() -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def describe_ending(code: int) -> str:
+def describe_exit_status(code: int) -> str:
     """Describe a process's exit status: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
     if code >= 0:
         return f"exit code {code}"
@@ -167,7 +167,7 @@ def poll_process(process: subprocess.Popen[bytes]) -> int | None:
 _LIFELINE = "CUDNN_BACKEND_LIFELINE"
 
 
-class _Lifeline:
+class _ParentExitPipe:
     """A pipe shared with the child: when this process closes its end or dies, the system kills the child.
 
     So it ends with this process, however that ended, and not with the thread that started it.
@@ -185,7 +185,7 @@ class _Lifeline:
 
 
 def end_with_parent() -> None:
-    """In a child started with a :class:`_Lifeline`: let the system kill this process when its parent ends."""
+    """In a child started with a :class:`_ParentExitPipe`: let the system kill this process when its parent ends."""
     named = os.environ.pop(_LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)
@@ -209,17 +209,17 @@ def run_command(
     """
     passed: list[int] = []
     streams = subprocess.PIPE if captured else None
-    lifeline = _Lifeline()
+    lifeline = _ParentExitPipe()
     with lifeline.ours, lifeline.start(command, environment, stdout=streams, stderr=streams) as process:
 
-        def pass_on(number: int, _frame: object) -> None:
+        def forward_signal(number: int, _frame: object) -> None:
             passed.append(number)
             process.send_signal(number)
 
         ours = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
         try:
             for one in ours:
-                signal.signal(one, pass_on)
+                signal.signal(one, forward_signal)
             output, errors = process.communicate()
         except BaseException:
             process.kill()
@@ -238,7 +238,7 @@ _numbers = itertools.count(1)
 _children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
-def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
+def _redirect_cudnn_log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
     """Redirect cuDNN's log to stderr in a child's environment; return it, and whether cuDNN logs there.
 
     A log on standard output goes there too: that is for reports.
@@ -286,8 +286,8 @@ class Child:
                 self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by end()
                 undo.callback(self._errors.close)
                 fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied while it is written
-                environment, is_logged = _log_to_stderr(environment)
-                lifeline = _Lifeline()
+                environment, is_logged = _redirect_cudnn_log_to_stderr(environment)
+                lifeline = _ParentExitPipe()
                 self._lifeline = lifeline.ours
                 undo.callback(self._lifeline.close)
                 self._process = lifeline.start(
@@ -302,7 +302,7 @@ class Child:
         held = (self._socket, self._errors, self._lifeline)
         release = functools.partial(_release_child, os.getpid(), self._process, held)
         self._release_child = weakref.finalize(
-            self, run_undisturbed, release
+            self, run_uninterrupted, release
         )  # also where no end() but the collector asks
         _children.difference_update([one for one in list(_children) if one() is None])
         _children.add(weakref.ref(self))
@@ -316,7 +316,7 @@ class Child:
         EnvironmentNotReady
             ``child-not-started``: no process, file or socket could be had.
         """
-        return run_undisturbed(lambda: cls(function, environment))
+        return run_uninterrupted(lambda: cls(function, environment))
 
     def __enter__(self) -> Self:
         return self
@@ -334,7 +334,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and release its resources; harmless when repeated."""
-        run_undisturbed(self._release_child)
+        run_uninterrupted(self._release_child)
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield the messages of the process for a query until it answers, ends or times out; see ``ending``.
@@ -371,17 +371,17 @@ class Child:
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
         self.last_words = self._read_last_output()
-        self.ending = self._describe_ending_until(deadline)
+        self.ending = self._await_exit_status(deadline)
 
     def _read_last_output(self) -> str:
         errors = self._errors.fileno()
         text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
         return text[-_SAID:].strip()
 
-    def _describe_ending_until(self, deadline: float) -> str:
+    def _await_exit_status(self, deadline: float) -> str:
         while time.monotonic() < deadline:
             if (code := poll_process(self._process)) is not None:
-                return describe_ending(code)
+                return describe_exit_status(code)
             time.sleep(_PAUSE_S)
         return TIMED_OUT
 
@@ -430,7 +430,7 @@ class Child:
         self._process.returncode = 0  # so that Popen does not look for it
 
 
-class LastingChild:
+class RestartingChild:
     """A child process that is started on the first query, and restarted if it ended or a query was interrupted.
 
     A context manager. Not for several threads.
@@ -512,7 +512,7 @@ def _release_children_in_fork() -> None:
 os.register_at_fork(after_in_child=_release_children_in_fork)
 
 
-def run_undisturbed(function: Callable[[], Result]) -> Result:
+def run_uninterrupted(function: Callable[[], Result]) -> Result:
     """Call a function in another thread, where no Python signal handler can interrupt it.
 
     What a handler raises here meanwhile is raised when the function is done, or before it begins. One of ``threading``
@@ -620,7 +620,7 @@ def serve(
             signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
             try:
                 if wants_fork(question["asked"], say) and (forked := os.fork()):
-                    _end_like_forked(forked)
+                    _exit_like_forked_process(forked)
                     continue
                 if forked == 0:  # which has no timer of its own
                     signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
@@ -640,7 +640,7 @@ def serve(
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _end_like_forked(forked: int) -> None:
+def _exit_like_forked_process(forked: int) -> None:
     """Wait for a forked process; if it failed, end this process with the same signal or exit code."""
     code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
     if code < 0:

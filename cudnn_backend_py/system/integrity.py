@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .interruption import pass_interruption
+from .interruption import reraise_interruption
 
 __all__ = [
     "METADATA",
@@ -31,9 +31,9 @@ __all__ = [
     "find_damage",
     "find_differences",
     "find_sha256",
-    "make_signature",
+    "make_file_signature",
     "read_installation",
-    "read_installations_of",
+    "read_installations_of_library",
     "read_sha256",
     "remember_sha256",
 ]
@@ -132,7 +132,7 @@ def _resolve_inside(name: str) -> str:
     return name
 
 
-def read_installations_of(library: Path) -> list[WheelInstallation]:
+def read_installations_of_library(library: Path) -> list[WheelInstallation]:
     """Return the records of the wheels that contain a library; empty if no wheel does.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
@@ -147,7 +147,7 @@ def read_installations_of(library: Path) -> list[WheelInstallation]:
         found = (_read_record(path) for path in folder.glob("nvidia_*.dist-info/RECORD"))
         return [one for one in found if one is not None and name in one.files]
     except (OSError, ValueError) as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return []
 
 
@@ -157,7 +157,7 @@ def _read_record(path: Path) -> WheelInstallation | None:
     try:
         files = dict(_parse_record_lines(_read_small_file(path)))
     except (OSError, ValueError, csv.Error) as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return None
     project = project.replace("_", "-")
     repair = f"pip install --force-reinstall --no-deps {project}=={version}"
@@ -210,19 +210,19 @@ def _describe_difference(
             return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
-        signature = make_signature(status) if remembered else None
+        signature = make_file_signature(status) if remembered else None
         sha256 = (signature and find_sha256(path, signature)) or read_sha256(path, signature)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return f"unreadable: {name}: {error}"
     if sha256 != record.sha256:
         return f"changed: {name} has SHA-256 {sha256}, {record.sha256} was installed"
     return None
 
 
-def make_signature(status: os.stat_result) -> Signature:
+def make_file_signature(status: os.stat_result) -> Signature:
     """Return the signature of a file: inode, size and times, which change with every change of its content.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
@@ -260,9 +260,9 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
         It has another signature than the one given.
     """
     with open(path, "rb") as file:
-        before = make_signature(os.fstat(file.fileno()))
+        before = make_file_signature(os.fstat(file.fileno()))
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        after = make_signature(os.fstat(file.fileno()))
+        after = make_file_signature(os.fstat(file.fileno()))
     if signature is None:
         return sha256
     if not before == after == signature:
@@ -284,13 +284,13 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> FileDamage | 
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """
-    for installation in read_installations_of(Path(library)):
+    for installation in read_installations_of_library(Path(library)):
         if differences := find_differences(installation, full=full, remembered=True):
-            return make_damage(installation, differences)
+            return describe_installation_damage(installation, differences)
     return None
 
 
-def make_damage(installation: WheelInstallation, differences: tuple[str, ...]) -> FileDamage:
+def describe_installation_damage(installation: WheelInstallation, differences: tuple[str, ...]) -> FileDamage:
     """Return the FileDamage for an installation with these differences."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from opcode import opmap
 from types import CodeType, FrameType, TracebackType
 
-__all__ = ["CALLED_BY_C", "is_interruption", "pass_interruption", "suppress_errors"]
+__all__ = ["CALLED_BY_C", "is_interruption", "reraise_interruption", "suppress_errors"]
 
 _RAISING = {opmap["RAISE_VARARGS"], opmap["RERAISE"]}
 _VARARGS = 0x04  # CO_VARARGS
@@ -33,12 +33,12 @@ def is_interruption(error: BaseException) -> bool:
         return True
     last: TracebackType | None = None
     for last in _iterate_traceback_entries(error.__traceback__):
-        if last.tb_frame.f_code in CALLED_BY_C or _is_given_frame(last.tb_frame):
+        if last.tb_frame.f_code in CALLED_BY_C or _has_frame_argument(last.tb_frame):
             return True
     return last is not None and _is_foreign_class(type(error)) and not _is_at_raise_instruction(last)
 
 
-def pass_interruption(error: BaseException) -> None:
+def reraise_interruption(error: BaseException) -> None:
     """Raise the exception again if it is an interruption, raised from outside the running code."""
     if is_interruption(error):
         raise error
@@ -63,7 +63,7 @@ def _iterate_traceback_entries(traceback: TracebackType | None) -> Iterator[Trac
         traceback = traceback.tb_next
 
 
-def _is_given_frame(frame: FrameType) -> bool:
+def _has_frame_argument(frame: FrameType) -> bool:
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
     given = frame.f_locals

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .interruption import pass_interruption
+from .interruption import reraise_interruption
 from .user_folder import user_folder
 
 __all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "user_folder"]
@@ -72,7 +72,7 @@ class PrivateFolder:
             if b"\0" in os.fsencode(self.path):
                 raise ValueError("it contains a null character")
         except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, no such text, no working folder
-            pass_interruption(error)
+            reraise_interruption(error)
             raise UsageError(
                 f"{path!r} cannot be the {title}: {error}",
                 code="cache-folder-name",
@@ -97,7 +97,7 @@ class PrivateFolder:
         try:
             descriptor = os.open(self.path, _READ | os.O_DIRECTORY)
         except OSError as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             if self.path.is_symlink():
                 raise self._make_not_private_error(
                     "is a symbolic link, a folder is needed", "name the folder it points to"
@@ -139,7 +139,7 @@ class PrivateFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             raise EnvironmentNotReady(
                 f"the {self.title} {self.path} cannot be used: {error}",
                 code="cache-folder-unusable",
@@ -338,7 +338,7 @@ class KeyedRecordFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             self.warn(f"{self.folder / name} is ignored: {error}")
         return None
 
@@ -377,7 +377,7 @@ class KeyedRecordFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             self.warn(f"{name} is not kept in {self.folder}: {error}")
         return None
 

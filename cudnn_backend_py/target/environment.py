@@ -24,7 +24,7 @@ from ..native.environment import (
 from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
 from ..native.version_store import find_version_folder, format_install_command
 from ..system.integrity import FileDamage, find_damage
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
 from . import Target
 
@@ -140,13 +140,13 @@ def check_environment(
         path = _find_library_to_load()
         faults = [] if path is None else _check_files_to_load(path)
         if any(fault.blocks for fault in faults):
-            return _prepend_damage(faults, path)
+            return _prepend_damage_problems(faults, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
             refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
-            return _prepend_damage([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
+            return _prepend_damage_problems([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
     faults = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _check_files(lib.path, lib.version)
@@ -156,7 +156,7 @@ def check_environment(
         *_check_cublaslt(lib),
         *_check_tf32(),
     ]
-    return _prepend_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+    return _prepend_damage_problems(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
 def _check_tf32() -> Iterator[EnvironmentProblem]:
@@ -223,12 +223,12 @@ def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
     )
 
 
-def _prepend_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
+def _prepend_damage_problems(problems: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
     """Add problems about damaged wheels before the given problems, if damage may explain these."""
-    if not any(fault.code in _POSSIBLE_DAMAGE_CODES for fault in faults):
-        return faults
+    if not any(fault.code in _POSSIBLE_DAMAGE_CODES for fault in problems):
+        return problems
     found = (find_damage(path, full=True) for path in paths if path is not None)
-    return [*(_make_damage_problem(damage) for damage in found if damage is not None), *faults]
+    return [*(_make_damage_problem(damage) for damage in found if damage is not None), *problems]
 
 
 def _find_library_to_load() -> str | None:
@@ -245,7 +245,7 @@ def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
         with Path(path).open("rb") as file:
             is_library = file.read(4) == b"\x7fELF"
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         is_library = False
     return list(_find_missing_sublibraries(path, None)) if is_library else []  # the loader says it better
 
@@ -286,7 +286,7 @@ def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[E
 
 
 def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[EnvironmentProblem]:
-    """Yield sub-libraries whose file names contain another version than cuDNN reports."""
+    """Yield sub-libraries with another version in their file names than cuDNN reports."""
     for name, files in find_sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := parse_version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
@@ -332,7 +332,7 @@ def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
             "CUDNN_BACKEND_LIBRARY unset",
             blocks=True,
         )
-    foreign = [path for path in parts if path not in _list_own_files(lib.path)]
+    foreign = [path for path in parts if path not in _list_sublibrary_paths(lib.path)]
     if foreign:
         yield EnvironmentProblem(
             "cudnn-sublibraries-mixed",
@@ -344,7 +344,7 @@ def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
 
 
 @lru_cache
-def _list_own_files(path: str) -> frozenset[str]:
+def _list_sublibrary_paths(path: str) -> frozenset[str]:
     """Return the resolved paths of the sub-libraries next to a libcudnn, as in ``/proc/self/maps``."""
     return frozenset(str(file.resolve()) for files in find_sublibraries(Path(path).parent).values() for file in files)
 
@@ -455,7 +455,7 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
     try:
         nvrtc = query_nvrtc(lib.nvrtc.path)
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
         headline = f"{found} is not an NVRTC library: {lost}"
         repair = f"remove its folder from LD_LIBRARY_PATH, and pip install --force-reinstall {package}"

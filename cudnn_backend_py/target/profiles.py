@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
 from ..system.nearest import find_nearest
-from ..system.strict import read_json
+from ..system.untrusted_files import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
@@ -225,7 +225,7 @@ _UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
 
 
 def _find_unpublished_architecture(wanted: str) -> int:
-    """Return the architecture of a known GPU whose properties are not published; 0 for other GPUs."""
+    """Return the architecture of a known GPU without published properties; 0 for other GPUs."""
     return next((sm for sm, names in _UNPUBLISHED_ARCHITECTURES.items() if wanted in names), 0)
 
 

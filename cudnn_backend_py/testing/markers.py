@@ -12,7 +12,7 @@ from ..system.nearest import find_nearest
 from ..system.version import Version, version_numbers
 from ..target import find_profile, list_profiles
 
-__all__ = ["find_marker_error", "get_significant_numbers"]
+__all__ = ["find_marker_error", "get_first_three_numbers"]
 
 
 def find_marker_error(marker: pytest.Mark) -> str:
@@ -21,7 +21,7 @@ def find_marker_error(marker: pytest.Mark) -> str:
     return "" if check is None else check(marker)
 
 
-def get_significant_numbers(version: str) -> tuple[int, ...]:
+def get_first_three_numbers(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version, which cuDNN reports; a wheel's fourth number is dropped."""
     return version_numbers(version)[:3]
 
@@ -93,7 +93,7 @@ def _find_version_error(marker: pytest.Mark) -> str:
     for name, value in given.items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,2}(\.[0-9]+){0,3}", value):
             return f"{name} must be a version such as '9.20'{_format_suggestion(_find_nearest_version(str(value)))}"
-    if len(given) == 2 and not get_significant_numbers(given["minimum"]) < get_significant_numbers(given["below"]):
+    if len(given) == 2 and not get_first_three_numbers(given["minimum"]) < get_first_three_numbers(given["below"]):
         return f"no version is at least {given['minimum']} and below {given['below']}"
     return ""
 

@@ -185,11 +185,11 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
     """Explain why the cuDNN of this process is not suitable; None if it is."""
     from ..native.find import LIBRARY_VARIABLE
     from ..system.version import version_text
-    from .markers import get_significant_numbers
+    from .markers import get_first_three_numbers
 
     version, absence = _find_cudnn()
-    old = version is not None and minimum is not None and version < get_significant_numbers(minimum)
-    new = version is not None and below is not None and version >= get_significant_numbers(below)
+    old = version is not None and minimum is not None and version < get_first_three_numbers(minimum)
+    new = version is not None and below is not None and version >= get_first_three_numbers(below)
     if version is not None and not old and not new:
         return None
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)

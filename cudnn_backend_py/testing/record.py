@@ -65,9 +65,9 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
             **start_record("record", _KEPT),
             "arguments": arguments,
             "counts": _read_counts(results),
-            "failed": _list_failed(results),
+            "failed": _list_failed_tests(results),
             "not run": _count_skip_reasons(results),
-            "figures": _read_figures(figures),
+            "figures": _read_measured_figures(figures),
         }
     path = folder / f"{_make_record_name(record['environment'])}.json"
     write_record(record, path)
@@ -93,7 +93,7 @@ def _read_counts(results: Path) -> dict[str, int]:
     return counts
 
 
-def _list_failed(results: Path) -> list[str]:
+def _list_failed_tests(results: Path) -> list[str]:
     """Return the names of the tests that failed."""
     if not results.is_file():
         return []
@@ -113,5 +113,5 @@ def _count_skip_reasons(results: Path) -> dict[str, int]:
     return dict(Counter(item.get("message", "") for item in skipped if item is not None).most_common())
 
 
-def _read_figures(path: Path) -> list[Any]:
+def _read_measured_figures(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

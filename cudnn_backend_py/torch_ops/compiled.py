@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..execution.buffers import use_reader
-from ..execution.class_plan import ClassPlan, Sequences
+from ..execution.buffers import register_compiled_reader
 from ..execution.executable import Executable
 from ..execution.plan_pool import get_shared_pool
+from ..execution.shape_class_plan import Sequences, ShapeClassPlan
 from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_class_bounds
 from ..native.cuda import in_context, load_driver_function
 from ..native.fast_call import TupleCall, load_compiled_library
-from ..native.prepare import PrepareKernel
+from ..native.prepare_kernel import PrepareKernel
 from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
 
@@ -144,7 +144,7 @@ def make_exact_recipe(
     count = len(executable.names)
     pieces: tuple[SlotNumber, ...] = ()
     row: list[Place] = [(at, *known[name]) for at, name in enumerate(executable.names)]
-    if executable.allocates:
+    if executable.allocates_workspace:
         base = 0
         pieces = (scratch_bytes, executable.plan.workspace_bytes)
         row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
@@ -221,7 +221,7 @@ def select_operator(named: Mapping[str, Any]) -> int:
 
 
 def make_class_recipe(
-    plan: ClassPlan,
+    plan: ShapeClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
     inputs: NamedTensors,
@@ -261,27 +261,27 @@ def make_class_recipe(
     pieces: list[SlotNumber] = [
         plan.table_bytes if tables is None else 0,
         *[
-            numbers.make_piece_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
+            numbers.make_workspace_part_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
             for x in plan.scratch
         ],
         plan.plan.workspace_bytes,
     ]
     count = len(plan.names)
 
-    def place_of_table(offset: int) -> Any:
+    def make_table_source(offset: int) -> Any:
         return (PIECE, 0, offset) if tables is None else tables.address + offset
 
     scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
     given = [known[name] for name in plan.names]
-    addresses: list[Any] = [*given, *map(place_of_table, plan.table_places), *plan.number_places, *scratches]
+    addresses: list[Any] = [*given, *map(make_table_source, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
         prepare = PrepareKernel(state.stream)
-    row = plan.make_prepare_row(
+    row = plan.make_prepare_kernel_arguments(
         sequences,
         (
-            numbers.make_place(BATCH, sequences.batch),
-            numbers.make_place(MAX_Q, sequences.max_q),
-            numbers.make_place(MAX_KV, sequences.max_kv),
+            numbers.make_number_source(BATCH, sequences.batch),
+            numbers.make_number_source(MAX_Q, sequences.max_q),
+            numbers.make_number_source(MAX_KV, sequences.max_kv),
         ),
         tuple(0 if named[name] is None else known[name] for name in _LENGTH_TENSORS),
         numbers.make_multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
@@ -289,10 +289,10 @@ def make_class_recipe(
         if table is None
         else (
             known["block_table"],
-            numbers.make_place(ROW_STRIDE, table.stride(0)),
-            numbers.make_place(COLUMNS, table.shape[1]),
+            numbers.make_number_source(ROW_STRIDE, table.stride(0)),
+            numbers.make_number_source(COLUMNS, table.shape[1]),
         ),
-        {name: place_of_table(offset) for name, offset in plan.tables.items()},
+        {name: make_table_source(offset) for name, offset in plan.tables.items()},
         given,
         to_words=_convert_to_words,
     )
@@ -309,7 +309,7 @@ def make_class_recipe(
         workspace=0,
         device=0,
         query_stream=False,
-        prepare=prepare.kernel(plan.count_blocks(sequences, plan.bounds.batch)),
+        prepare=prepare.kernel(plan.count_thread_blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
     return Recipe(
@@ -359,11 +359,11 @@ class _VariableNumbers:
             of_class if self._dense else [slot for _, _, slot, _ in _VARIABLE_DIMS[operator]]
         )
 
-    def make_place(self, slot: int, value: int) -> Any:
+    def make_number_source(self, slot: int, value: int) -> Any:
         """Return where the kernel's argument gets this number from, or the number itself if it never changes."""
         return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
 
-    def make_piece_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
+    def make_workspace_part_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
         """Return the bytes of a workspace part, `each` per token: a number, or a formula if the token count varies."""
         return (
             (0, each * self._get_head_factor(slot), slot)
@@ -384,7 +384,7 @@ class _VariableNumbers:
     def _make_multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
         rows = x.shape[2]
         if is_dense or name == "stats":
-            return NUMBER, 0, (0, value // rows, _get_rows_slot(name))
+            return NUMBER, 0, (0, value // rows, _get_row_count_slot(name))
         if rows == 1 and self._folded > 1:  # from head to head, which is no loose number then
             return value
         return NUMBER, 0, (0, _STRIDE_UNIT_BYTES // x.element_size(), _SEQUENCE_STRIDE_SLOTS[name])
@@ -392,7 +392,7 @@ class _VariableNumbers:
     def make_output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[SlotNumber, ...]:
         """Return an output's dims, as formulas of the call's variable numbers."""
         if self._dense:
-            return (0, 1, BATCH), x.shape[1], (0, 1, _get_rows_slot(name)), x.shape[3]
+            return (0, 1, BATCH), x.shape[1], (0, 1, _get_row_count_slot(name)), x.shape[3]
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
         loose = 1 if packed and name == "stats" else 0
         return tuple(
@@ -403,11 +403,11 @@ class _VariableNumbers:
         """Return an output's strides; a dense output has no gaps, with heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
-        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _get_rows_slot(name)
+        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _get_row_count_slot(name)
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
     def make_limits(
-        self, plan: ClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
+        self, plan: ShapeClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, minimum, maximum) of each variable number for calls of this class, but of no smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
@@ -423,7 +423,7 @@ class _VariableNumbers:
         return tuple((slot, *ranges[slot]) for slot in self.variable_slots)
 
 
-def _get_rows_slot(name: str) -> int:
+def _get_row_count_slot(name: str) -> int:
     return MAX_KV if name in ("dk", "dv") else MAX_Q
 
 
@@ -486,8 +486,8 @@ class CompiledStep:
             of = DENSE if operator == DENSE_CLASS else -1
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
                 raise OSError("the extension is in use already")
-        get_shared_pool().add_watcher(self)
-        use_reader(torch.Tensor, *module.reader())
+        get_shared_pool().add_direct_runner(self)
+        register_compiled_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
     def learn_if_recurring(

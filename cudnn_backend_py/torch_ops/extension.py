@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.child import make_call_command
-from ..system.interruption import pass_interruption
+from ..system.interruption import reraise_interruption
 from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 
 __all__ = ["Extension", "build_in_this_process", "describe_extension"]
@@ -133,7 +133,7 @@ class Extension:
             self._finish(f"left out: {VARIABLE} is 0")
             return
         build, place = Build.for_torch(torch), get_extension_folder()
-        if self._load_built(build, place, then):
+        if self._load_earlier_build(build, place, then):
             return
         if missing := build.find_missing_tools():
             self._finish(f"it cannot be built: {missing}")
@@ -150,7 +150,7 @@ class Extension:
         self.state = state
         self._is_finished.set()
 
-    def _load_built(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
+    def _load_earlier_build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
         """Load the extension from an earlier build; return False if it must still be built."""
         try:
             with place.open() as opened:
@@ -164,7 +164,7 @@ class Extension:
         except FileNotFoundError:
             return False
         except Exception as error:  # of the folder, the loader, another torch
-            pass_interruption(error)
+            reraise_interruption(error)
             self._finish(f"it cannot be loaded: {error}")
             return True
         self.module = module
@@ -186,7 +186,7 @@ class Extension:
         except (OSError, subprocess.SubprocessError) as error:
             self._finish(f"it could not be built: {error}")
             return
-        if not self._load_built(build, place, then):
+        if not self._load_earlier_build(build, place, then):
             self._finish(f"it could not be kept in {place.path}")
 
 

@@ -18,7 +18,7 @@ from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, che
 from .compiled import STEP
 from .strategies import run_pass
 from .transforms import (
-    Passes,
+    AttentionPasses,
     is_differentiated,
     is_transformed,
     refuse_compiled_transform,
@@ -209,7 +209,7 @@ def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
 _definition_lock = threading.Lock()
 _defined_operators: list[str] = []
 _autograd_functions: list[Any] = []  # the subclass of torch.autograd.Function
-_transformable_passes: list[Passes] = []  # those that transforms of torch.func support
+_transformable_passes: list[AttentionPasses] = []  # those that transforms of torch.func support
 
 
 def _define_operators() -> bool:
@@ -229,7 +229,7 @@ def _define_operators() -> bool:
             torch.library.register_autograd(BACKWARD, refuse_second_derivative)
             members = {"forward": staticmethod(_run_autograd_forward), "backward": staticmethod(_run_autograd_backward)}
             _autograd_functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
-            _transformable_passes.append(Passes(torch))
+            _transformable_passes.append(AttentionPasses(torch))
             _defined_operators.extend(SCHEMAS)
     return True
 

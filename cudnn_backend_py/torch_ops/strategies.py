@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
-from ..execution.any_shape import RelatedPlans, is_lasting_refusal
-from ..execution.class_plan import ClassPlan, Sequences
+from ..execution.any_shape import ShapeClassPlanFinder, is_permanent_refusal
 from ..execution.executable import Executable
 from ..execution.plan_pool import Slot, get_shared_pool
-from ..execution.returning import RecurringShapes
+from ..execution.recurring_shapes import RecurringShapes
+from ..execution.shape_class_plan import Sequences, ShapeClassPlan
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.selections import find_selection
 from ..graph.ir import Graph, packed_strides
@@ -36,7 +36,7 @@ from .arguments import (
 )
 from .compiled import DENSE, STEP, NamedTensors, Recipe, make_class_recipe, make_exact_recipe, select_operator
 from .graphs import make_attention_graph
-from .reading import TOKEN_TENSORS, SequenceView, describe_problem, must_avoid_decoding, read_call
+from .sequence_view import TOKEN_TENSORS, SequenceView, describe_problem, must_avoid_decoding, read_call
 
 __all__ = ["forget_plans", "run_pass"]
 
@@ -82,11 +82,11 @@ class Strategy(Protocol):
 class _RelatedCalls:
     """Calls that differ only in batch and lengths: their shape-class plans, and the exact plans of recurring shapes."""
 
-    def __init__(self, related_plans: RelatedPlans) -> None:
+    def __init__(self, related_plans: ShapeClassPlanFinder) -> None:
         self.related_plans, self.recurring_shapes = related_plans, RecurringShapes()
-        self.exact: OrderedDict[tuple[int, int, int], _ExactStrategy] = OrderedDict()  # of shapes that do
+        self.exact: OrderedDict[tuple[int, int, int], _ExactShapeStrategy] = OrderedDict()  # of shapes that do
 
-    def add(self, shape: tuple[int, int, int], exact: _ExactStrategy) -> None:
+    def add(self, shape: tuple[int, int, int], exact: _ExactShapeStrategy) -> None:
         """Store the exact strategy of a shape, to be used when the compiled step reports calls of this shape."""
         with _cache_lock:
             self.exact[shape] = exact
@@ -180,15 +180,15 @@ def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOpti
         return _EmptyAttention(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
-        return _ClassStrategy(backward, named, options)
+        return _ShapeClassStrategy(backward, named, options)
     if options.shapes == "exact" and not must_avoid_decoding(backward, options, named["q"].shape[2]):
-        return _ExactStrategy(backward, named, options, key)
+        return _ExactShapeStrategy(backward, named, options, key)
     try:
-        by_class = _ClassStrategy(backward, named, options)
+        by_class = _ShapeClassStrategy(backward, named, options)
     except CudnnBackendError as error:
-        if not is_lasting_refusal(error):
+        if not is_permanent_refusal(error):
             raise
-        return _ExactStrategy(backward, named, options, key)
+        return _ExactShapeStrategy(backward, named, options, key)
     return _AdaptiveStrategy(by_class, backward, named, options, key) if _may_switch_plans(options) else by_class
 
 
@@ -227,7 +227,7 @@ def _get_current_stream() -> int:
 # exact plans
 
 
-class _ExactStrategy:
+class _ExactShapeStrategy:
     """Runs calls by a plan for their exact shape, after copying some tensors where required. Threads may share one."""
 
     is_shared, best_key = False, None
@@ -350,7 +350,7 @@ def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
 # class plans
 
 
-class _ClassStrategy:
+class _ShapeClassStrategy:
     """Runs calls by the plan of a shape class, viewing tensors as sequences of tokens. Threads may share one."""
 
     def __init__(self, backward: bool, named: TensorsByName, options: OperatorOptions) -> None:
@@ -366,7 +366,7 @@ class _ClassStrategy:
             for name, x in named.items()
             if x is not None
             and name not in (*r.multipliers, *written, "k", "v")
-            and not _is_small_usable_in_place(name, x)
+            and not _is_small_tensor_usable_in_place(name, x)
         ]
         self._copied_outputs = [name for name in r.copied if name in written]
         self._slot, self.best_key = self._find_plan()
@@ -385,10 +385,10 @@ class _ClassStrategy:
             self._view.needed, _get_current_stream(), allow_larger=self._allow_larger
         )
 
-    def _current_plan(self) -> ClassPlan:
+    def _current_plan(self) -> ShapeClassPlan:
         """Return the plan to use now: the best one if it is built, else a larger one, or build one."""
         pool, held = get_shared_pool(), self._slot
-        plan: ClassPlan | None = held.plan
+        plan: ShapeClassPlan | None = held.plan
         while plan is None or (held.key != self.best_key and pool.find(self.best_key) is not None):
             held, self.best_key = self._find_plan()
             self._slot = held
@@ -403,11 +403,11 @@ class _ClassStrategy:
         plan = self._current_plan()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._copied_inputs:
-            buffers[name] = self._allocate_for_class(named[name]).copy_(named[name])
+            buffers[name] = self._allocate_for_shape_class(named[name]).copy_(named[name])
         for name in self._copied_without_layout:
             buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
         for name in self._copied_outputs:
-            buffers[name] = self._allocate_for_class(named[name])
+            buffers[name] = self._allocate_for_shape_class(named[name])
         if bias is not None:
             # Kernels load whole tiles: what they mask must not depend on who had the memory before.
             buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
@@ -451,7 +451,7 @@ class _ClassStrategy:
             notice=_ReportReceiver(awaited, self.related_calls if self._is_adaptive else None) if is_reported else None,
         )
 
-    def _allocate_for_class(self, x: Any) -> Any:
+    def _allocate_for_shape_class(self, x: Any) -> Any:
         """Allocate a tensor like x in the shape class's layout: tokens before heads, or as x if heads are folded."""
         if self._view.heads_folded > 1:
             return x.new_empty(x.shape)
@@ -484,7 +484,7 @@ def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
 
 def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) -> _RelatedCalls:
     """Return the cached record of calls that differ only in batch and lengths; create it if it is missing."""
-    kind = _RelatedCalls(RelatedPlans(describe_problem(backward, named, r), shared_target(), backward=backward))
+    kind = _RelatedCalls(ShapeClassPlanFinder(describe_problem(backward, named, r), shared_target(), backward=backward))
     with _cache_lock:
         if len(_related_calls) >= _MAX_CACHED_RELATED_CALLS:
             _related_calls.clear()
@@ -509,7 +509,7 @@ def _compute_sink_gradient(torch: Any, named: TensorsByName) -> Any:
     return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
 
 
-def _is_small_usable_in_place(name: str, x: Any) -> bool:
+def _is_small_tensor_usable_in_place(name: str, x: Any) -> bool:
     """Return whether a small tensor (lengths, block table, per-head numbers) can be used without a copy."""
     if name == "bias":
         return True  # copied anyway
@@ -523,7 +523,7 @@ class _AdaptiveStrategy:
 
     def __init__(
         self,
-        by_class: _ClassStrategy,
+        by_class: _ShapeClassStrategy,
         backward: bool,
         named: TensorsByName,
         options: OperatorOptions,
@@ -532,10 +532,10 @@ class _AdaptiveStrategy:
         self._by_class, self._exact_arguments = by_class, (backward, options, key)
         (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
         self._shape = batch, rows, keys
-        self._exact: _ExactStrategy | None = None
+        self._exact: _ExactShapeStrategy | None = None
 
     @property
-    def _current_strategy(self) -> _ExactStrategy | _ClassStrategy:
+    def _current_strategy(self) -> _ExactShapeStrategy | _ShapeClassStrategy:
         """The strategy that calls use now."""
         return self._by_class if self._exact is None or not self._exact.is_built() else self._exact
 
@@ -567,7 +567,7 @@ class _AdaptiveStrategy:
             kind.recurring_shapes.count_call(self._shape)
             if not kind.recurring_shapes.count_calls_left(self._shape):
                 backward, options, key = self._exact_arguments
-                self._exact = exact = _ExactStrategy(backward, named, options, key)
+                self._exact = exact = _ExactShapeStrategy(backward, named, options, key)
                 kind.add(self._shape, exact)
         if exact is not None:
             # A plan that never ran is not taken first within a capture: its kernels may not be loaded.

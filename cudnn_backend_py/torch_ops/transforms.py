@@ -15,7 +15,7 @@ from ..graph.attention.shape_class import MOST_HEADS
 from .arguments import SCALES, TENSORS, is_fp8
 
 __all__ = [
-    "Passes",
+    "AttentionPasses",
     "is_differentiated",
     "is_transformed",
     "refuse_compiled_transform",
@@ -78,7 +78,7 @@ def refuse_compiled_transform() -> NoReturn:
     )
 
 
-class Passes:
+class AttentionPasses:
     """The forward and backward pass as autograd functions that support the transforms of torch.func.
 
     Attributes

@@ -13,7 +13,7 @@ from ..generated.enums import DataType
 from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode
-from ..interpreter.data import find_known_values
+from ..interpreter.data import make_nonrandom_values
 from .agreement import TOLERANCES, is_one_numpy_element
 
 __all__ = ["make_missing_inputs"]
@@ -34,7 +34,7 @@ def make_missing_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | 
     pool = rng.standard_normal((1 << 20) - 3)  # a prime number of them, so rows do not repeat
     encoded: dict[DataType, NDArray[Any]] = {}
     written = {tensor.uid for tensor in graph.outputs}
-    known = find_known_values(graph)
+    known = make_nonrandom_values(graph)
     found: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         if (

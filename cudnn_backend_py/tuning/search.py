@@ -24,8 +24,16 @@ from ..plans.select import Selection, candidates, make_nothing_selected_error, m
 from ..printable import brief
 from ..target import Target
 from .agreement import Difference, compare, get_tolerance
-from .stage import TimingBuffers
-from .statistics import MIN_ROUNDS, Budget, CacheState, Timing, choose_winner, find_slow_candidates, make_evidence_table
+from .statistics import (
+    MIN_ROUNDS,
+    CacheState,
+    TimeBudget,
+    Timing,
+    choose_winner,
+    find_slow_candidates,
+    make_evidence_table,
+)
+from .timing_buffers import TimingBuffers
 
 __all__ = ["Tuned", "autotune", "tune"]
 
@@ -86,11 +94,11 @@ class _Candidate:
 def _build_and_compare(
     stage: TimingBuffers,
     all_of_them: list[_Candidate],
-    budget: Budget,
+    budget: TimeBudget,
     tolerance: float | Mapping[str, float] | None,
     report: Progress,
 ) -> list[_Candidate]:
-    """Build the candidates, run each once, and keep those whose results agree with the first one's."""
+    """Build the candidates, run each once, and keep those with the results of the first one."""
     ready: list[_Candidate] = []
     first: dict[str, NDArray[Any]] = {}
     longest = 0.0
@@ -145,7 +153,7 @@ def _find_disagreement(
     return "; ".join(whys) or None
 
 
-def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: TimeBudget, report: Progress) -> int:
     """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP_ROUNDS):
@@ -253,7 +261,7 @@ def autotune(
         ``tuning-failed`` if no candidate could be built; ``tuning-candidate-crashed``.
     """
     _check_options(max_candidates, budget_s, by)
-    budget = Budget(budget_s)
+    budget = TimeBudget(budget_s)
     instead = "tune on the GPU itself; for a described target select(...) or `build` chooses without timing"
     try:
         live = shared_target(target)
@@ -335,7 +343,7 @@ def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
 
 
 def _gather_candidates(
-    question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
+    question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: TimeBudget
 ) -> tuple[list[_Candidate], list[dict[str, Any]]]:
     """Return the engine configs to time, most promising first, and a record of the refused ones."""
     found = candidates(question, wanted)

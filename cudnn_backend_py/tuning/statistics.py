@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MIN_ROUNDS",
-    "Budget",
     "CacheState",
+    "TimeBudget",
     "Timing",
     "choose_winner",
     "find_slow_candidates",
@@ -96,7 +96,7 @@ def find_slow_candidates(timings: CandidateTimings, first: str, factor: float = 
     }
 
 
-class Budget:
+class TimeBudget:
     """A time budget in seconds, which starts when the object is created."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -19,10 +19,10 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, make_nothing_selected_error
-from ..system.child import AnswerWriter, LastingChild, serve
+from ..system.child import AnswerWriter, RestartingChild, serve
 from ..target import Target
 from ..versions.store import make_version_environment
-from .stage import TimingBuffers
+from .timing_buffers import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
 
@@ -60,7 +60,7 @@ class TimedPlans:
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
         environment = make_version_environment(version)
-        self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
+        self._child = RestartingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
         self._query = {"target": target, "configs": configs}
         self._child_properties: dict[str, Any] = {}
 

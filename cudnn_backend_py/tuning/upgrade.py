@@ -1,4 +1,4 @@
-"""Run and time graphs whose plans differ between two cuDNN versions, and compare the results."""
+"""Run and time graphs with different plans in two cuDNN versions, and compare the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..graph.attention.recognize import read_attention
 from .timed_plans import TimedPlans
 from .trial.runner import Runner
 
-__all__ = ["select_changes_to_time", "time_changes"]
+__all__ = ["select_changes_to_time", "time_changed_graphs"]
 
 _TURN_COUNT, _ROUNDS_PER_TURN = 6, 5  # of both versions, one after the other: the shortest median of each counts
 _MAX_COMPARED_ELEMENTS = (
@@ -36,7 +36,7 @@ _RUN_LIMIT_S = 600.0  # that a graph may take while its numbers are compared
 TimePair = tuple[float | None, float | None]
 
 
-def time_changes(
+def time_changed_graphs(
     found: Upgrade,
     graphs: Mapping[str, Graph],
     *,
@@ -45,7 +45,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Run and time graphs whose plans differ between two cuDNN versions, and compare the results.
+    """Run and time graphs with different plans in two cuDNN versions, and compare the results.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -75,7 +75,7 @@ def time_changes(
     wanted = list(plans)
     times: dict[str, PlanTimes] = {}
 
-    def current_comparison() -> Upgrade:
+    def make_current_comparison() -> Upgrade:
         changes = (
             replace(one, times=times[one.graph]) if one.target == GPU and one.graph in times else one
             for one in found.changes
@@ -86,12 +86,12 @@ def time_changes(
 
     for name, us in _time_all_graphs(wanted, graphs, found.places, at_once, until, step):
         times[name] = PlanTimes(*us, _NOT_COMPARED, _NOT_COMPARED)
-        keep(current_comparison)
+        keep(make_current_comparison)
     timed = [name for name in times if _compute_largest_tensor_size(graphs[name]) <= _MAX_COMPARED_ELEMENTS]
     for name, (old, new) in _compare_all_graphs(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
-        keep(current_comparison)
-    return current_comparison()
+        keep(make_current_comparison)
+    return make_current_comparison()
 
 
 def select_changes_to_time(found: Upgrade) -> list[Change]:

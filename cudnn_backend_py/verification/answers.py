@@ -23,7 +23,7 @@ from ..native.environment import find_absent_engine_libraries
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
-from ..system.child import AnswerWriter, LastingChild, serve
+from ..system.child import AnswerWriter, RestartingChild, serve
 from ..target import Profile, Target, open_target
 from ..versions.store import make_version_environment
 
@@ -119,7 +119,7 @@ class VerificationSide:
 
     def __init__(self, profile: Profile | None, version: str | None = None) -> None:
         self._device = describe_device(profile)
-        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: make_version_environment(version))
+        self._child = RestartingChild(f"{__name__}:{serve_answers.__name__}", lambda: make_version_environment(version))
 
     def __enter__(self) -> Self:
         return self

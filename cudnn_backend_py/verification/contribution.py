@@ -14,11 +14,11 @@ from datetime import date
 from typing import Any, Self
 
 from ..errors import UsageError
-from ..system.typed import read_as
+from ..system.typed_data import convert_to_type
 from ..system.version import __version__, version_numbers
 from ..tuning.trial.trial import STATES
 from .compare import ASPECTS
-from .graphs import FAMILIES, hash_cases
+from .graphs import FAMILIES, hash_verification_graphs
 from .verify import RunOutcome, Verification
 
 __all__ = ["SCHEMA", "Contribution"]
@@ -90,7 +90,7 @@ class Contribution:
             cudnn=live.cudnn,
             cuda=live.cuda // 1000,
             driver=live.driver,
-            graphs_sha256=hash_cases([row.case for row in found.rows]),
+            graphs_sha256=hash_verification_graphs([row.case for row in found.rows]),
             families=found.families(),
             runs=_count_run_states(found.compared),
             known_issues={item.name: item.state for item in found.known_issues},
@@ -109,7 +109,7 @@ class Contribution:
         UsageError
             ``evidence-damaged``, with the field that is wrong.
         """
-        found = read_as(cls, data, "the evidence", code="evidence-damaged")
+        found = convert_to_type(cls, data, "the evidence", code="evidence-damaged")
         for field, is_right in found._list_field_checks().items():
             if not is_right:
                 raise UsageError(

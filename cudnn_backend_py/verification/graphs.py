@@ -20,7 +20,7 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.ir import compute_convolved_size
 from ..graph.strides import channels_last
 
-__all__ = ["FAMILIES", "VerificationGraph", "hash_cases", "make_cases"]
+__all__ = ["FAMILIES", "VerificationGraph", "hash_verification_graphs", "make_verification_graphs"]
 
 _T, _P, _N, _R = DataType, PointwiseMode, NormMode, ReduceTensorOp
 _Choice = TypeVar("_Choice")
@@ -54,27 +54,27 @@ class _RandomChoices(random.Random):
     def choose(self, *choices: _Choice) -> _Choice:
         return choices[int(self.random() * len(choices))]
 
-    def is_drawn(self, probability: float) -> bool:
+    def happens_with_probability(self, probability: float) -> bool:
         return self.random() < probability
 
 
-def make_cases() -> tuple[VerificationGraph, ...]:
+def make_verification_graphs() -> tuple[VerificationGraph, ...]:
     """Return every graph, alternating between families, so that any first part contains all families."""
     drawn = {
-        family: [_make_random_case(family, number) for number in range(count)]
+        family: [_make_random_verification_graph(family, number) for number in range(count)]
         for family, (count, _) in FAMILIES.items()
     }
     longest = max(map(len, drawn.values()))
     return tuple(cases[number] for number in range(longest) for cases in drawn.values() if number < len(cases))
 
 
-def hash_cases(cases: Sequence[VerificationGraph]) -> str:
+def hash_verification_graphs(cases: Sequence[VerificationGraph]) -> str:
     """Return the SHA-256 of the graphs; only verifications of identical graphs can be compared."""
     text = json.dumps([(case.name, graph_to_json(case.graph)) for case in cases], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _make_random_case(family: str, number: int) -> VerificationGraph:
+def _make_random_verification_graph(family: str, number: int) -> VerificationGraph:
     name = f"{family} {number}"
     error: GraphError | None = None
     for again in range(_TRIES):
@@ -93,13 +93,17 @@ def _make_random_matmul(d: _RandomChoices, name: str) -> Graph:
     small = kind in (_T.INT8, _T.FP8_E4M3)
     g = GraphBuilder(name, io_type=kind)
     batch, m, n, k = d.choose(1, 2, 4), *(d.choose(16, 64, 128, 192, 256, 512, 1024) for _ in range(3))
-    if d.is_drawn(0.1) and not small:
+    if d.happens_with_probability(0.1) and not small:
         m, n = m + 1, n - 8
-    a = g.tensor("a", (batch, m, k), strides=(m * k, 1, m) if d.is_drawn(0.25) and not small else (m * k, k, 1))
-    b = g.tensor("b", (batch, k, n), strides=(n * k, 1, k) if d.is_drawn(0.5) or small else (n * k, n, 1))
+    a = g.tensor(
+        "a", (batch, m, k), strides=(m * k, 1, m) if d.happens_with_probability(0.25) and not small else (m * k, k, 1)
+    )
+    b = g.tensor(
+        "b", (batch, k, n), strides=(n * k, 1, k) if d.happens_with_probability(0.5) or small else (n * k, n, 1)
+    )
     compute = _T.INT32 if kind is _T.INT8 else _T.FLOAT
     written = d.choose(compute, _T.FLOAT) if small else kind
-    if small or d.is_drawn(0.3):
+    if small or d.happens_with_probability(0.3):
         g.matmul(a, b, compute_type=compute, name="c", virtual=False, data_type=written)
     else:
         _add_epilogue(d, g, g.matmul(a, b), (1, 1, n))
@@ -110,11 +114,11 @@ def _add_epilogue(d: _RandomChoices, g: GraphBuilder, z: Tensor, bias: tuple[int
     """Add pointwise operations after an operation: bias, maybe a residual, an activation, maybe a reduction."""
     like: dict[str, Any] = {"strides": z.strides}
     images = z.rank > 3
-    if d.is_drawn(0.7):
+    if d.happens_with_probability(0.7):
         z = g.pointwise(_P.ADD, z, g.tensor("bias", bias, **_make_layout_options(bias, last=images)), **like)
-    if d.is_drawn(0.25):
+    if d.happens_with_probability(0.25):
         z = g.pointwise(d.choose(_P.ADD, _P.MUL), z, g.tensor("residual", z.dims, **like), **like)
-    if d.is_drawn(0.1):
+    if d.happens_with_probability(0.1):
         z = g.pointwise(d.choose(*_ACTIVATIONS), z, **like)
         to = bias if images else (*z.dims[:-1], 1)
         g.reduction(_R.ADD, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_make_layout_options(to, last=images))
@@ -140,7 +144,7 @@ def _make_random_convolution(d: _RandomChoices, name: str) -> Graph:
     window: dict[str, Any] = {"padding": padding, "stride": stride, "dilation": dilation}
     out = tuple(compute_convolved_size(one, tap, padding, padding, stride, dilation) for one in size)
     image, weights, response = (n, c, *size), (k, c // groups, *(tap,) * spatial), (n, k, *out)
-    last = kind is _T.INT8 or d.is_drawn(0.85)
+    last = kind is _T.INT8 or d.happens_with_probability(0.85)
 
     def make_tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
         return g.tensor(stem, dims, **_make_layout_options(dims, last=last))
@@ -163,7 +167,7 @@ def _make_random_convolution(d: _RandomChoices, name: str) -> Graph:
     elif kind is _T.INT8:
         options = make_result_options(response, **memory, data_type=d.choose(_T.INT32, _T.FLOAT))
         g.convolution(make_tensor("x", image), make_tensor("w", weights), compute_type=_T.INT32, **window, **options)
-    elif not last or d.is_drawn(0.3):
+    elif not last or d.happens_with_probability(0.3):
         g.convolution(
             make_tensor("x", image), make_tensor("w", weights), **window, **make_result_options(response, **memory)
         )
@@ -191,15 +195,15 @@ def _make_random_norm(d: _RandomChoices, name: str) -> Graph:
 
     x, scale = make_tensor("x", dims), make_tensor("scale", per, _T.FLOAT)
     bias = None if mode is _N.RMS_NORM else make_tensor("bias", per, _T.FLOAT)
-    if d.is_drawn(0.35):
+    if d.happens_with_probability(0.35):
         mean = None if mode is _N.RMS_NORM else make_tensor("mean", sets, _T.FLOAT)
         inverse = make_tensor("inv_variance", sets, _T.FLOAT)
         g.norm_backward(
             mode, make_tensor("dy", dims), x, scale, mean=mean, inv_variance=inverse, name="dx", virtual=False
         )
         return g.graph()
-    training = mode is _N.BATCH_NORM or d.is_drawn(0.6)
-    fused = d.is_drawn(0.15)
+    training = mode is _N.BATCH_NORM or d.happens_with_probability(0.6)
+    fused = d.happens_with_probability(0.15)
     options: dict[str, Any] = {} if fused else {"name": "y", "virtual": False}
     y = g.norm_forward(mode, x, scale, bias, training=training, **options).y
     if fused:
@@ -210,7 +214,7 @@ def _make_random_norm(d: _RandomChoices, name: str) -> Graph:
 def _make_random_fusion(d: _RandomChoices, name: str) -> Graph:
     """Return a random graph of consecutive pointwise operations, maybe with a reduction at the end."""
     g = GraphBuilder(name, io_type=d.choose(*_FLOATS))
-    images = d.is_drawn(0.5)
+    images = d.happens_with_probability(0.5)
     dims = (
         (d.choose(4, 8), d.choose(32, 64), *(d.choose(14, 28),) * 2)
         if images
@@ -218,11 +222,11 @@ def _make_random_fusion(d: _RandomChoices, name: str) -> Graph:
     )
     strides = _make_layout_options(dims, last=images)
     z = g.tensor("x", dims, **strides)
-    reduces = d.is_drawn(0.4)
+    reduces = d.happens_with_probability(0.4)
     length = d.choose(0, 1, 2) if reduces else d.choose(1, 2, 3, 4)
     for step in range(length):
         memory: dict[str, Any] = {"name": "y", "virtual": False} if step == length - 1 and not reduces else {}
-        if d.is_drawn(0.5):
+        if d.happens_with_probability(0.5):
             z = g.pointwise(d.choose(*_ACTIVATIONS, _P.ABS, _P.EXP), z, **memory, **strides)
         else:
             mode = d.choose(_P.ADD, _P.SUB, _P.MUL, _P.MAX, _P.MIN)
@@ -239,15 +243,15 @@ def _make_random_fusion(d: _RandomChoices, name: str) -> Graph:
 def _make_random_attention(d: _RandomChoices, *, backward: bool) -> Attention:
     heads = d.choose(2, 4, 8)
     o: dict[str, Any] = {"batch": d.choose(1, 2, 4), "heads": heads, "data_type": d.choose(*_HALVES)}
-    o |= {"kv_heads": heads if d.is_drawn(0.6) else d.choose(1, heads // 2)}
+    o |= {"kv_heads": heads if d.happens_with_probability(0.6) else d.choose(1, heads // 2)}
     o["seq_q"] = d.choose(128, 256, 512, 1000, 2048)
-    o["seq_kv"] = o["seq_q"] if d.is_drawn(0.7) else d.choose(64, 128, 1024)
+    o["seq_kv"] = o["seq_q"] if d.happens_with_probability(0.7) else d.choose(64, 128, 1024)
     o["head_dim"] = d.choose(64, 64, 128, 96, 32, 192)
     o["layout"] = d.choose("bshd", "bshd", "bhsd", "sbhd")
-    o["stats"] = backward or d.is_drawn(0.4)
-    if d.is_drawn(0.5):
+    o["stats"] = backward or d.happens_with_probability(0.4)
+    if d.happens_with_probability(0.5):
         o |= {"causal": True, "alignment": d.choose("top_left", "top_left", "bottom_right")}
-        if d.is_drawn(0.3):
+        if d.happens_with_probability(0.3):
             o["left_bound"] = d.choose(32, 128)
     option = d.choose("", "", "", "bias", "padding", "ragged", "alibi", "dropout")
     if option == "bias":
@@ -256,10 +260,10 @@ def _make_random_attention(d: _RandomChoices, *, backward: bool) -> Attention:
         o["dropout"] = 0.1
     elif option:
         o[option] = True
-    if not backward and not option and d.is_drawn(0.15):
+    if not backward and not option and d.happens_with_probability(0.15):
         o |= {"seq_q": 1, "causal": False, "left_bound": None, "alignment": "top_left"}  # decoding
     if backward and not option:
-        o["deterministic"] = d.is_drawn(0.2)
+        o["deterministic"] = d.happens_with_probability(0.2)
     return Attention(**o)
 
 
@@ -276,7 +280,12 @@ def _make_random_attention_backward(d: _RandomChoices, name: str) -> Graph:
 def _make_random_unified_attention(d: _RandomChoices, name: str) -> Graph:
     """Return a random attention graph of a single SDPA operation, with the options of its first version."""
     o: dict[str, Any] = {"batch": d.choose(1, 2), "heads": d.choose(2, 8), "data_type": d.choose(*_HALVES)}
-    o |= {"seq_q": d.choose(128, 512, 1000), "head_dim": d.choose(64, 128), "padding": d.is_drawn(0.3), "stats": True}
+    o |= {
+        "seq_q": d.choose(128, 512, 1000),
+        "head_dim": d.choose(64, 128),
+        "padding": d.happens_with_probability(0.3),
+        "stats": True,
+    }
     made = sdpa_forward(Attention(**o), implementation="unified", version=_FIRST_UNIFIED, allow_hazards=True)
     return Graph(made.ops, name)
 

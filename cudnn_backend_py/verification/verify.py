@@ -15,13 +15,13 @@ from typing import Any
 from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError
 from ..graph import Graph
-from ..known_issues import find_ending_problems
+from ..known_issues import find_issues_before_execution
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
 from .answers import Answer, BuiltPlan, SideProperties, VerificationSide
 from .compare import ASPECTS, find_differing_aspects, find_differing_facts
-from .graphs import FAMILIES, VerificationGraph, hash_cases, make_cases
+from .graphs import FAMILIES, VerificationGraph, hash_verification_graphs, make_verification_graphs
 from .reproductions import Reproduction, read_reproductions
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphAnswers", "RunOutcome", "Verification", "verify"]
@@ -145,7 +145,7 @@ class Verification:
             "version": SCHEMA_VERSION,
             "cudnn_backend_py": __version__,
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "graphs_sha256": hash_cases([row.case for row in self.rows]),
+            "graphs_sha256": hash_verification_graphs([row.case for row in self.rows]),
             "sides": {name: asdict(side) for name, side in self.sides.items()},
             "differing_facts": dict(find_differing_facts(*facts)) if self.is_compared else {},
             "summary": self.summary,
@@ -194,7 +194,7 @@ def verify(
         As :meth:`VerificationSide.read_properties`.
     """
     began = time.monotonic()
-    cases = make_cases() if cases is None else cases
+    cases = make_verification_graphs() if cases is None else cases
     with ExitStack() as held:
         sides: dict[str, VerificationSide] = {}
         facts: dict[str, SideProperties] = {}
@@ -246,7 +246,7 @@ class _VerificationRun:
             if self.is_out_of_time("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
                 del rows[number:]
                 return
-            ends = find_ending_problems(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
+            ends = find_issues_before_execution(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
             for name, side in self.sides.items():
                 known = Answer(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
                 row.answers[name] = known if ends else side.query(row.case.graph)

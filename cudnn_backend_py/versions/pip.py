@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentNotReady
-from ..system.child import poll_process, run_undisturbed
+from ..system.child import poll_process, run_uninterrupted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -169,8 +169,8 @@ def _start_download(
         try:
             yield process, command, log
         finally:
-            run_undisturbed(process.kill)
-            run_undisturbed(process.wait)
+            run_uninterrupted(process.kill)
+            run_uninterrupted(process.wait)
 
 
 def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:

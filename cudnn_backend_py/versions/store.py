@@ -39,8 +39,8 @@ from ..native.version_store import (
     get_shared_folder,
     open_store,
 )
-from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of
-from ..system.interruption import pass_interruption
+from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of_library
+from ..system.interruption import reraise_interruption
 from ..system.user_folder import measure_folder_bytes
 from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_wheel_bytes, list_index_versions
@@ -63,7 +63,7 @@ __all__ = [
     "install",
     "list_folders",
     "list_installed",
-    "list_judging",
+    "list_judging_versions",
     "list_shared_folders",
     "make_version_environment",
     "remove",
@@ -221,7 +221,7 @@ def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
     return sorted(_find_installed(open_store(root).path), key=_make_sort_key)
 
 
-def list_judging(root: Path | None = None) -> list[InstalledCudnn]:
+def list_judging_versions(root: Path | None = None) -> list[InstalledCudnn]:
     """Return the installed versions that can judge graphs, oldest first."""
     return [one for one in list_installed(root) if one.can_judge]
 
@@ -436,7 +436,7 @@ def _check_version(installed: InstalledCudnn) -> IntegrityReport:
 
 
 def _check_environment_wheel(library: Path) -> IntegrityReport:
-    installations = read_installations_of(library)
+    installations = read_installations_of_library(library)
     if not installations:
         reason = "no wheel has a RECORD of it"
         return IntegrityReport("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
@@ -616,7 +616,7 @@ def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
     try:
         installation = read_installation(folder)
     except (OSError, ValueError) as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return False
     return _find_single_match(installation.files, needed) is not None and not find_differences(installation, full=full)
 
@@ -697,7 +697,7 @@ def _load_installed(folder: Path) -> InstalledCudnn | None:
     try:
         installation = read_installation(folder)
     except (OSError, ValueError) as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         return None
     flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
     library = _find_single_match(installation.files, _CUDNN_FILE)
@@ -741,7 +741,7 @@ def _find_damage(installed: InstalledCudnn, *, full: bool) -> Iterator[tuple[Pat
         try:
             differences = find_differences(read_installation(folder), full=full)
         except (OSError, ValueError) as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             differences = (f"{METADATA} is unreadable: {error}",)
         if differences:
             yield folder, differences

@@ -3,7 +3,7 @@
 ``with why_not_cudnn() as report:`` in a program, ``python -m cudnn_backend_py.why program.py`` next to it.
 """
 
-from .look import why_not_cudnn
+from .findings import why_not_cudnn
 from .report import Finding, WhyReport
 
 __all__ = ["Finding", "WhyReport", "why_not_cudnn"]

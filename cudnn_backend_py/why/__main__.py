@@ -82,10 +82,10 @@ def _make_runner(
         raise click.UsageError(f"there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
     options = {"profile": profile, "run_query": ask, "measure": measure, "budget_s": budget}
-    return lambda: _run_watched(start, target, where, form, options)
+    return lambda: _run_and_watch(start, target, where, form, options)
 
 
-def _run_watched(
+def _run_and_watch(
     start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
 ) -> None:
     if target is not None:
@@ -120,7 +120,7 @@ def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> No
 def _write_report(
     watches: list[Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
 ) -> None:
-    from .look import fill_report
+    from .findings import fill_report
 
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
     try:

@@ -51,7 +51,7 @@ def _make_training_step(
     def run_attention(q: Any, k: Any, v: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    def attend_timed(q: Any, k: Any, v: Any) -> Any:
+    def run_timed_attention(q: Any, k: Any, v: Any) -> Any:
         began = time.perf_counter()
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         calls.append(time.perf_counter() - began)
@@ -69,7 +69,7 @@ def _make_training_step(
             q, k, v = (
                 one.unflatten(2, (12, width // 12)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1)
             )
-            out = (run_attention if compiled else attend_timed)(q, k, v)
+            out = (run_attention if compiled else run_timed_attention)(q, k, v)
             x = x + self.out(out.transpose(1, 2).flatten(2))
             return x + self.after(x)
 
@@ -154,7 +154,7 @@ def _measure_model(
     """Measure a model for some seconds, in pairs of runs with and without watching; return the statistics."""
     import torch
 
-    from .look import why_not_cudnn
+    from .findings import why_not_cudnn
 
     place, name = torch.nn.functional, "scaled_dot_product_attention"
     trainer = _make_training_step(*sizes, device, compiled)
@@ -193,7 +193,7 @@ def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> li
     """Return how many microseconds of host time watching adds to a call: lower bound, median, upper bound."""
     import torch
 
-    from .look import why_not_cudnn
+    from .findings import why_not_cudnn
 
     q, k, v = (torch.zeros(1, 12, 64, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
 

@@ -11,7 +11,7 @@ from ..graph.strides import packed_strides
 from ..plans.choice import EngineChoice
 from ..system.version import VersionTuple
 from .calls import Machine, TensorFacts, TorchCall, TorchSwitches
-from .gates import RELEASES, find_blocker
+from .conditions import RELEASES, find_blocker
 
 __all__ = ["describe_frameworks"]
 

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from ..system.interruption import suppress_errors
 from .calls import BACKENDS, DEFAULT_ORDER, Machine, TensorFacts, TensorForm, TorchAnswer, TorchCall, TorchSwitches
-from .gates import ENVIRONMENT_VARIABLES
+from .conditions import ENVIRONMENT_VARIABLES
 
 __all__ = [
     "describe_tensor",
@@ -222,7 +222,7 @@ def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> T
 
 
 def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
-    """Return torch's report on a call whose tensors no longer exist, from fake tensors and recorded settings.
+    """Return torch's report on a call without its tensors, from fake tensors and recorded settings.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
     where torch has no GPU, or sizes are unknown.

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..printable import printable
 from .calls import CallSite, Machine, TorchAnswer, TorchCall
-from .gates import Blocker, find_torch_issues
+from .conditions import Blocker, find_torch_issues
 from .query_cudnn import CallVerdict
 
 __all__ = ["Finding", "WhyReport"]

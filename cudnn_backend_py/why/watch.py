@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from ..system.interruption import pass_interruption, suppress_errors
+from ..system.interruption import reraise_interruption, suppress_errors
 from .calls import CallKind, CallSite, TorchAnswer, TorchCall, TorchSwitches
-from .gates import PACKED_SEQUENCES_NOTE
+from .conditions import PACKED_SEQUENCES_NOTE
 from .query_torch import (
     describe_tensor,
     find_autocast_dtype,
@@ -181,7 +181,7 @@ class AttentionCallWatch:
             try:
                 note(*args, **kwargs)
             except Exception as error:  # whatever it is, the program goes on
-                pass_interruption(error)
+                reraise_interruption(error)
                 self._record_failure(error)
             return original(*args, **kwargs)
 
@@ -198,7 +198,7 @@ class AttentionCallWatch:
             try:
                 note(*args, **kwargs)
             except Exception as error:
-                pass_interruption(error)
+                reraise_interruption(error)
                 self._record_failure(error)
             thread.known = None
             try:
@@ -428,7 +428,7 @@ class AttentionCallWatch:
             with self._lock:
                 _compiled_groups.extend(found[: max(0, MAX_GROUPS - len(_compiled_groups))])
         except Exception as error:
-            pass_interruption(error)
+            reraise_interruption(error)
             self._record_failure(error)
         return found
 

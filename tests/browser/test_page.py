@@ -46,7 +46,7 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
     assert opened.errors() == []
 
 
-def contrast(page: Page, selector: str) -> float:
+def compute_contrast(page: Page, selector: str) -> float:
     """Return the WCAG ratio between the luminance of the first matching element's text and of its background."""
     return float(
         page.evaluate(
@@ -83,8 +83,8 @@ def test_page_fits_and_reports_no_errors(browser: Browser, file: Path, tmp_path:
         "td .cell.ok",
         "td .cell.bad",
     ):
-        assert contrast(page, selector) >= 4.5, selector
-    assert contrast(page, "body") >= 7
+        assert compute_contrast(page, selector) >= 4.5, selector
+    assert compute_contrast(page, "body") >= 7
     assert page.errors() == []
 
 
@@ -97,7 +97,7 @@ def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_keys_reach_everything(browser: Browser, file: Path, width: int) -> None:
+def test_the_tab_key_reaches_every_control(browser: Browser, file: Path, width: int) -> None:
     page = browser.open(file, width=width)
     count = page.evaluate(MARK)
     assert count > 30
@@ -119,14 +119,14 @@ def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
     assert page.evaluate("location.hash + ' ' + document.activeElement.id") == "#content content"
 
 
-def test_details_open_by_key(page: Page) -> None:
+def test_details_open_with_the_enter_key(page: Page) -> None:
     page.evaluate("document.querySelector('article summary').focus()")
     before = page.evaluate("document.querySelector('article details').open")
     page.press("Enter")
     assert page.evaluate("document.querySelector('article details').open") is not before
 
 
-def test_unfold_all_opens_one_graph(page: Page) -> None:
+def test_the_unfold_button_opens_all_details_of_its_graph(page: Page) -> None:
     page.evaluate("document.querySelector('.unfold').click()")
     assert page.evaluate(
         "[...document.querySelectorAll('.group')[0].querySelectorAll('details')].every((part) => part.open)"
@@ -150,7 +150,7 @@ def test_text_filter_hides_other_rows(page: Page) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "count"), [("graph", HOSTILE_NAME, 15), ("target", "sm89", 15), ("version", "9.25.0", 9)]
 )
-def test_choices_filter_the_grid(page: Page, name: str, value: str, count: int) -> None:
+def test_the_selection_lists_filter_the_grid(page: Page, name: str, value: str, count: int) -> None:
     options = f"[...document.querySelector('[name={name}]').options]"
     texts = page.evaluate(f"{options}.map((option) => option.text)")
     assert len(texts) > 3
@@ -165,7 +165,7 @@ def test_choices_filter_the_grid(page: Page, name: str, value: str, count: int) 
     )
 
 
-def test_arrows_walk_the_grid_and_enter_shows_the_cell(page: Page) -> None:
+def test_arrow_keys_move_in_the_grid_and_enter_shows_the_cell(page: Page) -> None:
     chosen = "[document.activeElement.closest('tr').dataset.target, document.activeElement.parentElement.cellIndex]"
     page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     assert page.evaluate(chosen) == ["sm80", 1]
@@ -182,7 +182,7 @@ def test_arrows_walk_the_grid_and_enter_shows_the_cell(page: Page) -> None:
     assert page.evaluate("document.getElementById('panel').hidden")
 
 
-def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
+def test_names_with_html_are_shown_as_text_and_not_run(page: Page) -> None:
     assert page.evaluate("typeof window.hit") == "undefined"
     assert page.evaluate("document.images.length") == 0
     headings = page.evaluate("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
@@ -191,7 +191,7 @@ def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
     assert "<script>window.hit=1</script>" in page.evaluate("document.getElementById('panel').textContent")
 
 
-def test_named_tensor_is_in_sight_and_marked(page: Page) -> None:
+def test_the_tensor_named_in_the_cause_is_visible_and_marked(page: Page) -> None:
     assert page.evaluate("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == [
         "s"
     ]
@@ -200,7 +200,7 @@ def test_named_tensor_is_in_sight_and_marked(page: Page) -> None:
     assert page.evaluate(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
 
 
-def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
+def test_page_is_complete_without_javascript(browser: Browser, file: Path) -> None:
     page = browser.open(file, script=False)
     page.call("Emulation.setScriptExecutionDisabled", value=False)
     assert page.evaluate("document.getElementById('filter').hidden")
@@ -219,7 +219,7 @@ def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
         ("data-md-color-scheme=slate", False, "rgb(23, 30, 38)"),
     ],
 )
-def test_fragments_are_light_or_dark_as_the_notebook_is(
+def test_html_fragments_follow_the_theme_of_the_notebook(
     browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
 ) -> None:
     path = tmp_path / "notebook.html"
@@ -228,11 +228,11 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
     )
     page = browser.open(path, dark=dark)
     assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
-    assert contrast(page, ".cbp") >= 7
-    assert contrast(page, ".cause") >= 4.5
+    assert compute_contrast(page, ".cbp") >= 7
+    assert compute_contrast(page, ".cause") >= 4.5
 
 
-def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
+def test_html_fragments_fit_the_width_of_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
     cells = [render_verdict_html(item) for item in make_page_arguments()["verdicts"]]
     cells.append(render_matrix_html(make_matrix("two_matmuls", HOSTILE_NAME)))

@@ -142,7 +142,7 @@ def _has_graphs(row: TestRow | None) -> bool:
     return bool(row and row.get("graphs"))
 
 
-def _find_intended_reason(test: str) -> str | None:
+def _find_reason_of_intended_difference(test: str) -> str | None:
     """Return the reason of an intended difference in a test, None if there is none."""
     file, _, name = test.partition("::")
     return next((why for (of, part), why in INTENDED_DIFFERENCES.items() if of == file and part in name), None)
@@ -176,7 +176,7 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
         left = {key: row for key, row in theirs[1].items() if row["file"] == name}
         right = {key: row for key, row in ours[1].items() if row["file"] == name}
         found = {key: find_differences(row, right.get(key), exceptions) for key, row in left.items()}
-        worse = {key: ways for key, ways in found.items() if ways and not _find_intended_reason(key)}
+        worse = {key: ways for key, ways in found.items() if ways and not _find_reason_of_intended_difference(key)}
         files[name] = {
             "theirs": _count_outcomes(left.values()),
             "ours": _count_outcomes(right.values()),
@@ -184,7 +184,9 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
             "better": sum(_is_better(row, right.get(key)) for key, row in left.items()),
             "graphs compared": sum(_has_graphs(row) and _has_graphs(right.get(key)) for key, row in left.items()),
             "only in ours": len(right.keys() - left.keys()),
-            "on purpose": {key: why for key, ways in found.items() if ways and (why := _find_intended_reason(key))},
+            "on purpose": {
+                key: why for key, ways in found.items() if ways and (why := _find_reason_of_intended_difference(key))
+            },
             "ways": dict(Counter(way for found in worse.values() for way in found).most_common()),
             "worse ids": [
                 {

@@ -43,12 +43,12 @@ def pytest_configure() -> None:
         "flash_attn.bert_padding": _make_module(pad_input=pad_input, unpad_input=unpad_input),
         "flash_attn.flash_attn_interface": _make_module(
             USE_TRITON_ROCM=False,
-            _get_block_size_n=_skip_call,
-            _flash_attn_varlen_forward=_skip_call,
-            flash_attn_gpu=_WithoutCounterpart("flash-attn's extension"),
+            _get_block_size_n=_skip_calling_test,
+            _flash_attn_varlen_forward=_skip_calling_test,
+            flash_attn_gpu=_MissingCounterpart("flash-attn's extension"),
         ),
         "flash_attn.layers": ModuleType("flash_attn.layers"),
-        "flash_attn.layers.rotary": _make_module(apply_rotary_emb=_skip_call),
+        "flash_attn.layers.rotary": _make_module(apply_rotary_emb=_skip_calling_test),
     }
     sys.modules.update(modules)
 
@@ -81,11 +81,11 @@ def _make_module(**members: Any) -> ModuleType:
     return module
 
 
-def _skip_call(*_: Any, **__: Any) -> NoReturn:
+def _skip_calling_test(*_: Any, **__: Any) -> NoReturn:
     pytest.skip("no counterpart: rotary embeddings, functions of flash-attn's kernels")
 
 
-class _WithoutCounterpart:
+class _MissingCounterpart:
     """An object that this package does not have: a test that reads its attributes or items is skipped."""
 
     def __init__(self, name: str) -> None:
@@ -98,8 +98,8 @@ class _WithoutCounterpart:
         pytest.skip(f"no counterpart: {self._name}")
 
 
-def _make_dropout_mask_placeholder(dropout: float) -> _WithoutCounterpart | None:
-    return _WithoutCounterpart("the dropout mask as a result") if dropout else None
+def _make_dropout_mask_placeholder(dropout: float) -> _MissingCounterpart | None:
+    return _MissingCounterpart("the dropout mask as a result") if dropout else None
 
 
 def unpad_input(x: Any, mask: Any) -> tuple[Any, Any, Any, int, Any]:

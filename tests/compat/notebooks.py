@@ -57,10 +57,10 @@ def _run_notebook(
     except subprocess.TimeoutExpired:
         return {"end": f"not ended after {limit_s:.0f} s"}
     warned = sorted(set(_KNOWN_ISSUE_PATTERN.findall(done.stderr)))
-    return {"end": _describe_end(done.returncode, done.stderr)} | ({"warned of": warned} if warned else {})
+    return {"end": _describe_outcome(done.returncode, done.stderr)} | ({"warned of": warned} if warned else {})
 
 
-def _describe_end(status: int, errors: str) -> str:
+def _describe_outcome(status: int, errors: str) -> str:
     last = errors.strip().splitlines()[-1] if errors.strip() else ""
     if status == 0:
         return "reached execute" if last.startswith("reached ") else "ran to its end"

@@ -231,14 +231,14 @@ def _install_placeholder_modules() -> None:
     """Make the names in ``FRONTEND_ONLY_NAMES`` importable; their use raises an error."""
     from cudnn_backend_py.frontend.errors import kernel_not_offered_error
 
-    def raise_not_offered(self: Any, *args: Any, **kwargs: Any) -> None:
+    def raise_kernel_not_available(self: Any, *args: Any, **kwargs: Any) -> None:
         raise kernel_not_offered_error(type(self).__name__)
 
     for name, members in FRONTEND_ONLY_NAMES.items():
         full = f"cudnn.{name}"
         module = importlib.import_module(full) if name == "engines" else sys.modules.setdefault(full, ModuleType(full))
         for member in members:
-            setattr(module, member, type(member, (), {"__init__": raise_not_offered}))
+            setattr(module, member, type(member, (), {"__init__": raise_kernel_not_available}))
     device: Any = sys.modules["cudnn._device"]
     device.is_available = lambda: sys.modules["torch"].cuda.is_available()
     device.device_count = lambda: sys.modules["torch"].cuda.device_count()

@@ -18,7 +18,14 @@ from typing import Any
 
 from .programs import read_node_fields, run_programs
 
-__all__ = ["FACTS_FILE", "Difference", "find_differences", "read_facts", "read_surface", "render_names_page"]
+__all__ = [
+    "FACTS_FILE",
+    "Difference",
+    "find_differences",
+    "read_surface",
+    "read_surface_facts",
+    "render_name_differences_page",
+]
 
 FACTS_FILE = Path(__file__).with_name("surface-1.32.0.json")
 Signature = list[list[str | None]]  # name and default of each parameter, None: it is required
@@ -201,7 +208,7 @@ def _read_signature_if_callable(value: Any) -> Signature:
     return _read_signature(value, "") if callable(value) else []
 
 
-def read_facts() -> dict[str, Any]:
+def read_surface_facts() -> dict[str, Any]:
     """Return the stored public API of cudnn-frontend: names, parameters, defaults and enum values."""
     facts: dict[str, Any] = json.loads(FACTS_FILE.read_text(encoding="utf-8"))
     return facts
@@ -327,7 +334,7 @@ def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
 # The table of the docs
 
 
-def render_names_page(facts: Mapping[str, Any], ours: ModuleType) -> str:
+def render_name_differences_page(facts: Mapping[str, Any], ours: ModuleType) -> str:
     """Return the documentation page (Markdown) of missing and different names."""
     found = find_differences(facts, ours)
     total = _count_names(facts)

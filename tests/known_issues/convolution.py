@@ -38,18 +38,19 @@ def _make_int8_convolution(*, relu: bool) -> Graph:
     """Return an int8 convolution with scale, residual, bias and optionally ReLU, channels last."""
     g = GraphBuilder("int8 convolution", io_type=DataType.INT8)
 
-    def tensor_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    def make_channels_last_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
         return channels_last(dims)
 
     image, filters, result, channel = (2, 32, 16, 16), (64, 32, 3, 3), (2, 64, 16, 16), (1, 64, 1, 1)
     x, w, z = (
-        g.tensor(name, dims, strides=tensor_strides(dims))
+        g.tensor(name, dims, strides=make_channels_last_strides(dims))
         for name, dims in (("x", image), ("w", filters), ("z", result))
     )
     scale, bias = (
-        g.tensor(name, channel, DataType.FLOAT, strides=tensor_strides(channel)) for name in ("scale", "bias")
+        g.tensor(name, channel, DataType.FLOAT, strides=make_channels_last_strides(channel))
+        for name in ("scale", "bias")
     )
-    inner: dict[str, Any] = {"strides": tensor_strides(result)}
+    inner: dict[str, Any] = {"strides": make_channels_last_strides(result)}
     y = g.convolution(x, w, padding=1, compute_type=DataType.INT32, data_type=DataType.INT32, **inner)
     y = g.pointwise(PointwiseMode.MUL, y, scale, **inner)
     y = g.pointwise(PointwiseMode.ADD, y, z, **inner)

@@ -77,11 +77,11 @@ def operation_graph() -> Descriptor:
     return OperationGraph(matmul_graph(), open_target("sm90")).descriptor
 
 
-def device_json(name: str) -> str:
+def make_device_json(name: str) -> str:
     return json.dumps({**open_target("sm90").profile.properties, "deviceName": name})
 
 
-def graph_with_tensor(**changes: Any) -> Callable[[], Any]:
+def make_graph_function(**changes: Any) -> Callable[[], Any]:
     def make_graph() -> Graph:
         g = GraphBuilder()
         g.pointwise(PointwiseMode.RELU_FWD, g.tensor("huge", **changes), virtual=False)
@@ -94,7 +94,7 @@ def finalize_twice() -> None:
     tensor().finalize()
 
 
-def plan_and_pack() -> tuple[Descriptor, Descriptor]:
+def make_plan_and_pack() -> tuple[Descriptor, Descriptor]:
     graph = OperationGraph(matmul_graph(), open_target("sm90"))
     plan = build_plan(graph.heuristics("A").configs[0]).descriptor
     pack = Descriptor(D.VARIANT_PACK).set(Attr.VARIANT_PACK_UNIQUE_IDS, (1, 2, 3))
@@ -102,10 +102,10 @@ def plan_and_pack() -> tuple[Descriptor, Descriptor]:
 
 
 def make_execute_call(handle: Any, change: Callable[[Descriptor, Descriptor], tuple[Any, Any]]) -> Callable[[], Any]:
-    return lambda: capi.cudnnBackendExecute(handle, *change(*plan_and_pack()))
+    return lambda: capi.cudnnBackendExecute(handle, *change(*make_plan_and_pack()))
 
 
-def close_one(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
+def close_descriptor_at(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
     descriptors[index].close()
     return descriptors
 
@@ -288,10 +288,16 @@ ROWS: dict[str, Row] = {
         make_execute_call(None, lambda _plan, pack: (None, pack)), UsageError, "null-pointer", "got None",
     ),
     "execute with a closed plan": (
-        make_execute_call(None, lambda *both: close_one(both, 0)), UsageError, "descriptor-closed", "EXECUTION_PLAN",
+        make_execute_call(None, lambda *both: close_descriptor_at(both, 0)),
+        UsageError,
+        "descriptor-closed",
+        "EXECUTION_PLAN",
     ),
     "execute with a closed variant pack": (
-        make_execute_call(None, lambda *both: close_one(both, 1)), UsageError, "descriptor-closed", "VARIANT_PACK",
+        make_execute_call(None, lambda *both: close_descriptor_at(both, 1)),
+        UsageError,
+        "descriptor-closed",
+        "VARIANT_PACK",
     ),
     "execute with both exchanged": (
         make_execute_call(None, lambda plan, pack: (pack, plan)), UsageError, "wrong-descriptor-kind", "EXECUTION_PLAN",
@@ -301,15 +307,15 @@ ROWS: dict[str, Row] = {
         UsageError, "descriptor-not-finalized", "VARIANT_PACK",
     ),
     "workspace size with no handle": (
-        lambda: capi.cudnnGetExecutionPlanWorkspaceSize(None, *plan_and_pack()),  # type: ignore[arg-type]
+        lambda: capi.cudnnGetExecutionPlanWorkspaceSize(None, *make_plan_and_pack()),  # type: ignore[arg-type]
         UsageError, "null-pointer", "Handle is needed",
     ),
     "null cudaGraph": (
-        lambda: capi.cudnnBackendPopulateCudaGraph(None, *plan_and_pack(), 0),  # type: ignore[arg-type]
+        lambda: capi.cudnnBackendPopulateCudaGraph(None, *make_plan_and_pack(), 0),  # type: ignore[arg-type]
         UsageError, "null-pointer", "cudaGraph_t needs an address, got 0",
     ),
     "no cudaGraph": (
-        lambda: capi.cudnnBackendUpdateCudaGraph(None, *plan_and_pack(), None),  # type: ignore[arg-type]
+        lambda: capi.cudnnBackendUpdateCudaGraph(None, *make_plan_and_pack(), None),  # type: ignore[arg-type]
         UsageError, "null-pointer", "cudaGraph_t needs an address, got None",
     ),
     "none as descriptor": (
@@ -349,11 +355,11 @@ ROWS: dict[str, Row] = {
     ),
     # measured known issues: each of these crashes cuDNN 9.28 if it gets there
     "device name of 256 bytes": (
-        lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("n" * 256)),
+        lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, make_device_json("n" * 256)),
         UsageError, "device-name-too-long", "at most 255 bytes, got 256",
     ),
     "device name of 128 letters and 256 bytes": (
-        lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("é" * 128)),
+        lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, make_device_json("é" * 128)),
         UsageError, "device-name-too-long", "got 256",
     ),
     "second device name too long": (
@@ -389,7 +395,7 @@ ROWS: dict[str, Row] = {
     "operation graph with a wrong mode": (
         lambda: Descriptor(D.OPERATIONGRAPH)
         .set(Attr.OPERATIONGRAPH_MODE, 0)
-        .set(Attr.OPERATIONGRAPH_OPS, pointwise_operation())
+        .set(Attr.OPERATIONGRAPH_OPS, make_pointwise_operation())
         .finalize(),
         UsageError, "graph-mode-mismatch", "CONV_FORWARD",
     ),
@@ -439,10 +445,10 @@ ROWS: dict[str, Row] = {
         lambda: tensor(TENSOR_STRIDES=(64, 1)), CudnnStatusError, "cudnn-status", "BAD_PARAM",
     ),
     "tensor size overflow, Level 1": (
-        graph_with_tensor(dims=(1 << 40, 1 << 40)), GraphError, "tensor-size-overflow", "'huge'",
+        make_graph_function(dims=(1 << 40, 1 << 40)), GraphError, "tensor-size-overflow", "'huge'",
     ),
     "negative dim, Level 1": (
-        graph_with_tensor(dims=(4, -3), strides=(3, 1)), GraphError, "dim-not-positive", "'huge' has a dim of -3",
+        make_graph_function(dims=(4, -3), strides=(3, 1)), GraphError, "dim-not-positive", "'huge' has a dim of -3",
     ),
     # Level 1 queries
     "unknown target": (lambda: open_target("sm_nothing"), UsageError, "unknown-target", "sm_nothing"),
@@ -460,7 +466,7 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 
 
-def pointwise_operation() -> Descriptor:
+def make_pointwise_operation() -> Descriptor:
     pointwise = Descriptor(D.POINTWISE).set(Attr.POINTWISE_MODE, PointwiseMode.RELU_FWD).finalize()
     made = Descriptor(D.OPERATION_POINTWISE).set(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
     return made.set(Attr.OPERATION_POINTWISE_XDESC, tensor(1)).set(Attr.OPERATION_POINTWISE_YDESC, tensor(2)).finalize()
@@ -481,7 +487,7 @@ def test_bad_input_is_refused(call: Callable[[], Any], kind: type[CudnnBackendEr
     assert caught.value.code == code
 
 
-def _attributes_of_each_type() -> Iterator[Any]:
+def _list_attributes_of_each_type() -> Iterator[Any]:
     seen: set[AttributeType] = set()
     for kind, rows in ATTRIBUTES.items():
         for facts in rows:
@@ -490,7 +496,7 @@ def _attributes_of_each_type() -> Iterator[Any]:
                 yield pytest.param(kind, facts.attribute, max(1, facts.min_count), id=facts.types[0].name)
 
 
-@pytest.mark.parametrize(("kind", "attribute", "count"), [*_attributes_of_each_type()])
+@pytest.mark.parametrize(("kind", "attribute", "count"), [*_list_attributes_of_each_type()])
 @pytest.mark.parametrize("wrong", [object(), 1 + 2j, b"bytes", {"a": 1}, print], ids=lambda value: type(value).__name__)
 def test_wrong_element_type_is_refused_for_each_type(kind: D, attribute: Attr, count: int, wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"is not |takes text|std::vector|takes the bytes") as caught:
@@ -548,7 +554,7 @@ def test_a_closed_child_of_an_open_parent_stays_alive() -> None:
 
 
 def test_device_name_of_255_bytes_is_accepted() -> None:
-    device = Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("n" * 255)).finalize()
+    device = Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, make_device_json("n" * 255)).finalize()
     assert json.loads(device.get(Attr.DEVICEPROP_JSON_REPRESENTATION))["deviceName"] == "n" * 255
 
 

@@ -34,7 +34,7 @@ def run_in_checkout(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY_ROOT, env=environment, check=False)
 
 
-def line_pattern(shown: str) -> str:
+def make_line_pattern(shown: str) -> str:
     """Return the regular expression of a shown line, with ``...`` for any text."""
     return ".*".join(re.escape(part) for part in shown.split("..."))
 
@@ -48,7 +48,7 @@ def find_unprinted_line(shown: str, printed: str) -> str | None:
             gap = True
             continue
         reach = lines[at:] if gap else lines[at : at + 1]
-        hit = next((index for index, text in enumerate(reach) if re.fullmatch(line_pattern(line), text)), None)
+        hit = next((index for index, text in enumerate(reach) if re.fullmatch(make_line_pattern(line), text)), None)
         if hit is None:
             return line
         at, gap = at + hit + 1, False

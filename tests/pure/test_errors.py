@@ -69,7 +69,7 @@ def make_status_error(
     )
 
 
-def errors_of_every_class() -> Iterator[CudnnBackendError]:
+def make_an_error_of_every_class() -> Iterator[CudnnBackendError]:
     for kind in PLAIN:
         yield make_error(kind)
         yield kind("no sections", code="bare")
@@ -80,7 +80,7 @@ def errors_of_every_class() -> Iterator[CudnnBackendError]:
 
 
 def test_every_public_exception_class_is_tested() -> None:
-    assert {type(error).__name__ for error in errors_of_every_class()} == set(errors.__all__)
+    assert {type(error).__name__ for error in make_an_error_of_every_class()} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("kind", PLAIN)
@@ -171,7 +171,7 @@ def test_status_text_has_name_and_number(status: Status | int, text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "error", list(errors_of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}"
+    "error", list(make_an_error_of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}"
 )
 @pytest.mark.parametrize("twin_of", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
 def test_errors_are_copied_and_pickled_completely(error: CudnnBackendError, twin_of: object) -> None:
@@ -213,7 +213,7 @@ def test_exception_classes_have_the_documented_bases(kind: type[Exception], base
 # ------------------------------------------------------------------------------------------------ status errors
 
 
-def _functions_that_create_status_errors() -> set[tuple[str, str]]:
+def _find_functions_that_create_status_errors() -> set[tuple[str, str]]:
     """Return file and function of every call that creates an exception with a ``status`` argument."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
@@ -229,7 +229,7 @@ def _functions_that_create_status_errors() -> set[tuple[str, str]]:
 
 def test_only_two_functions_create_status_errors() -> None:
     """The library function raises the status it got from cuDNN; a descriptor adds the context of the call."""
-    assert _functions_that_create_status_errors() == {
+    assert _find_functions_that_create_status_errors() == {
         ("native/libcudnn.py", "make_status_error"),
         ("native/descriptor.py", "_add_descriptor_to_message"),
     }
@@ -249,7 +249,7 @@ def test_only_not_supported_status_derives_from_status_errors() -> None:
 # ------------------------------------------------------------------------------------------------ codes
 
 
-def _positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
+def _find_positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
     """Return the functions of a module with a ``code`` parameter, each with its position among the arguments."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
@@ -261,18 +261,18 @@ def _positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
 
 
 @cache
-def _public_positions_of_code_parameter() -> dict[str, int]:
+def _find_public_positions_of_code_parameter() -> dict[str, int]:
     """Return the public functions of all modules with a ``code`` parameter, each with its position."""
     found: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
-        places = _positions_of_code_parameter(ast.parse(path.read_text(encoding="utf-8")))
+        places = _find_positions_of_code_parameter(ast.parse(path.read_text(encoding="utf-8")))
         found |= {name: place for name, place in places.items() if not name.startswith("_")}
     return found
 
 
 def _find_codes(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    places = _public_positions_of_code_parameter() | _positions_of_code_parameter(tree)
+    places = _find_public_positions_of_code_parameter() | _find_positions_of_code_parameter(tree)
     for node in ast.walk(tree):
         given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):

@@ -55,23 +55,23 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def part_of_file(path: Path) -> str:
+def get_part_of_file(path: Path) -> str:
     """Return the part of the package that contains a file: a top-level folder with ``/``, or a top-level file."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
 
 
-def module_name(path: Path) -> str:
+def get_module_name(path: Path) -> str:
     """Return the dotted module name of a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in FILES}
+MODULES = {get_module_name(path): path for path in FILES}
 
 
 @cache
-def imported_names(path: Path) -> tuple[str, ...]:
+def list_imported_names(path: Path) -> tuple[str, ...]:
     """Return the dotted names that a file imports, including imports for type checkers."""
     return tuple(_find_imported_names(path))
 
@@ -87,12 +87,12 @@ def _find_imported_names(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def file_of_name(name: str) -> Path | None:
+def get_file_defining_name(name: str) -> Path | None:
     """Return the file of the package that defines an imported name, or None."""
     return MODULES.get(name) or MODULES.get(name.rpartition(".")[0])
 
 
-def modules_named_in_strings(path: Path) -> Iterator[str]:
+def list_modules_named_in_strings(path: Path) -> Iterator[str]:
     """Yield package modules named in the strings of a file, including arguments of ``make_lazy_getattr``."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
     for node in ast.walk(parse(path)):
@@ -106,30 +106,30 @@ def modules_named_in_strings(path: Path) -> Iterator[str]:
                 yield resolve_name(f".{keyword.value.value}", package)
 
 
-def imports_of_part(room: str) -> tuple[set[str], set[str]]:
+def list_imports_of_part(room: str) -> tuple[set[str], set[str]]:
     """Return the parts of the package and the external top-level modules that a part imports."""
     rooms, outside = set(), set()
     for path in FILES:
-        if part_of_file(path) != room:
+        if get_part_of_file(path) != room:
             continue
-        for name in imported_names(path):
+        for name in list_imported_names(path):
             top = name.split(".")[0]
             if top == "cudnn_backend_py":
-                found = file_of_name(name)
+                found = get_file_defining_name(name)
                 assert found is not None, f"{path} imports {name}"
-                rooms.add(part_of_file(found))
+                rooms.add(get_part_of_file(found))
             elif top == "ctypes" or top not in sys.stdlib_module_names:
                 outside.add(top)
     return rooms - {room}, outside
 
 
 def test_page_lists_every_part() -> None:
-    assert set(ROOMS) == {part_of_file(path) for path in FILES}
+    assert set(ROOMS) == {get_part_of_file(path) for path in FILES}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_of_a_part_match_the_page(room: str) -> None:
-    assert imports_of_part(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
+    assert list_imports_of_part(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
 
 
 def test_parts_import_only_parts_listed_before_them() -> None:
@@ -155,9 +155,9 @@ def test_no_layer_refers_to_a_higher_layer(layer: int) -> None:
     upward = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in FILES
-        if LAYER_OF[part_of_file(path)] == layer
-        for name in (*imported_names(path), *modules_named_in_strings(path))
-        if (found := file_of_name(name)) is not None and LAYER_OF[part_of_file(found)] > layer
+        if LAYER_OF[get_part_of_file(path)] == layer
+        for name in (*list_imported_names(path), *list_modules_named_in_strings(path))
+        if (found := get_file_defining_name(name)) is not None and LAYER_OF[get_part_of_file(found)] > layer
     }
     assert upward == set()
 
@@ -174,7 +174,7 @@ def test_lower_layers_import_modules_by_name_only_in_two_files() -> None:
         for path in FILES
         if re.search(r"\b(import_module|__import__)\(", path.read_text(encoding="utf-8"))
     }
-    assert {name for name in found if LAYER_OF[part_of_file(PACKAGE / name)] < 2} == {
+    assert {name for name in found if LAYER_OF[get_part_of_file(PACKAGE / name)] < 2} == {
         "system/child.py",
         "system/lazy_import.py",
     }
@@ -183,17 +183,19 @@ def test_lower_layers_import_modules_by_name_only_in_two_files() -> None:
 def test_files_have_no_import_cycles() -> None:
     """Imports inside functions and for type checkers count as well."""
     graph = {
-        path: {found for name in imported_names(path) if (found := file_of_name(name)) not in (None, path)}
+        path: {
+            found for name in list_imported_names(path) if (found := get_file_defining_name(name)) not in (None, path)
+        }
         for path in FILES
     }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(" -> ".join(module_name(path) for path in error.args[1]))
+        pytest.fail(" -> ".join(get_module_name(path) for path in error.args[1]))
 
 
 def test_the_package_imports_no_other_folder_of_the_repository() -> None:
-    tops = {name.split(".")[0] for path in FILES for name in imported_names(path)}
+    tops = {name.split(".")[0] for path in FILES for name in list_imported_names(path)}
     assert not tops & {path.name for path in ROOT.iterdir() if path.is_dir()} - {PACKAGE.name}
 
 
@@ -201,7 +203,8 @@ def test_page_lists_every_use_of_ctypes_outside_native_with_a_reason() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        if part_of_file(path) != "native/" and any(name.split(".")[0] == "ctypes" for name in imported_names(path))
+        if get_part_of_file(path) != "native/"
+        and any(name.split(".")[0] == "ctypes" for name in list_imported_names(path))
     }
     assert found == set(CTYPES_OUTSIDE)
     assert all(reason for (reason,) in CTYPES_OUTSIDE.values())
@@ -216,7 +219,7 @@ def test_no_submodule_is_shadowed_by_an_imported_name() -> None:
         inside = {item.stem for item in path.parent.glob("*.py")} | {
             item.parent.name for item in path.parent.glob("*/__init__.py")
         }
-        for name in imported_names(path):
+        for name in list_imported_names(path):
             module, _, last = name.rpartition(".")
             if last in inside and MODULES.get(name) is None and MODULES.get(module) is not None:
                 shadowed.add(name)
@@ -232,7 +235,7 @@ def test_test_folders_are_named_after_parts(ring: str) -> None:
     assert all((path / "__init__.py").is_file() for path in folders)
 
 
-def names_imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
+def list_names_imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
     """Yield the package names that a test file imports at the top, directly or through other test files."""
     seen.add(path)
     for node in parse(path).body:
@@ -255,7 +258,7 @@ def names_imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
                 )
                 other = next(file for file in places if file.is_file())
                 if other not in seen:
-                    yield from names_imported_by_test(other, seen)
+                    yield from list_names_imported_by_test(other, seen)
 
 
 @pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
@@ -264,7 +267,7 @@ def test_tests_of_a_layer_do_not_import_higher_layers(ring: str) -> None:
         (path.relative_to(ROOT).as_posix(), name)
         for room in ROOMS
         for path in (ROOT / "tests" / ring / room).glob("test_*.py")
-        for name in names_imported_by_test(path, set())
-        if (found := file_of_name(name)) is not None and LAYER_OF[part_of_file(found)] > LAYER_OF[room]
+        for name in list_names_imported_by_test(path, set())
+        if (found := get_file_defining_name(name)) is not None and LAYER_OF[get_part_of_file(found)] > LAYER_OF[room]
     }
     assert upward == set()

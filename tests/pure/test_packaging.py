@@ -24,7 +24,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 PATTERNS: list[str] = PROJECT["tool"]["setuptools"]["package-data"]["cudnn_backend_py"]
 
 
-def project_name(requirement: str) -> str:
+def get_project_name(requirement: str) -> str:
     return re.split(r"[<>=!~;\[ ]", requirement, maxsplit=1)[0]
 
 
@@ -80,7 +80,7 @@ def test_c_extensions_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_base_dependencies_contain_no_nvidia_package() -> None:
-    assert {project_name(item) for item in PROJECT["project"]["dependencies"]} == {
+    assert {get_project_name(item) for item in PROJECT["project"]["dependencies"]} == {
         "jinja2",
         "numpy",
         "click",
@@ -92,7 +92,7 @@ def test_base_dependencies_contain_no_nvidia_package() -> None:
 
 @pytest.mark.parametrize(("extra", "major"), [("cu12", 12), ("cu13", 13), ("jit-cu12", 12), ("jit-cu13", 13)])
 def test_cudnn_extra_has_one_cudnn_and_the_nvrtc_of_its_cuda_major(extra: str, major: int) -> None:
-    names = [project_name(item) for item in EXTRAS[extra]]
+    names = [get_project_name(item) for item in EXTRAS[extra]]
     jit = "jit-" if extra.startswith("jit-") else ""
     assert [name for name in names if "cudnn" in name] == [f"nvidia-cudnn-{jit}cu{major}"]
     nvrtc = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}[major]

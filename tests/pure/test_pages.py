@@ -96,7 +96,7 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     assert [file for file in arguments if file.startswith("examples/") and not (REPOSITORY_ROOT / file).is_file()] == []
 
 
-def names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
+def list_names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
     """Return pairs of module and name that code imports from this package."""
     return [
         (node.module, name.name)
@@ -108,7 +108,7 @@ def names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("block", [block for block in CODE_BLOCKS if block.language == "py"], ids=str)
 def test_python_blocks_that_are_not_run_import_existing_names(block: CodeBlock) -> None:
-    for module, name in names_imported_from_package(ast.parse(block.text)):
+    for module, name in list_names_imported_from_package(ast.parse(block.text)):
         found = importlib.import_module(module)
         assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
@@ -122,14 +122,14 @@ def test_json_and_toml_blocks_are_valid(block: CodeBlock) -> None:
 
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
-def test_commands_of_recorded_tasks_are_on_their_page(task: UserTask, tmp_path: Path) -> None:
+def test_commands_of_recorded_user_tasks_are_on_the_documentation_page(task: UserTask, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGE_TEXTS[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 
 
 @pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
-def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[UserTask, ...]) -> None:
+def test_the_record_of_user_tasks_is_current(tried: str, tasks: tuple[UserTask, ...]) -> None:
     record = read_record(RECORD_PATH.name)[tried]
     assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
     assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]

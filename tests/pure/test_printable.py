@@ -44,7 +44,7 @@ def test_control_characters_and_other_separators_are_escaped() -> None:
         ("a ##[error]b ##vso[c", r"a \x23#[error]b \x23#vso[c"),
     ],
 )
-def test_escapes_of_special_characters(text: str, shown: str) -> None:
+def test_special_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 

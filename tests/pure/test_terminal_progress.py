@@ -51,7 +51,7 @@ def test_no_bar_is_drawn_for_quick_work_or_without_a_terminal(monkeypatch: pytes
         assert shown.getvalue() == ""
 
 
-def test_a_still_bar_is_drawn_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_without_animation_is_drawn_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = replace_stderr(monkeypatch)
     before = threading.enumerate()
     with progress_bar(2, "first", still=True) as (step, _):

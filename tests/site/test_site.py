@@ -51,19 +51,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-def luminance(colour: str) -> float:
+def compute_luminance(colour: str) -> float:
     numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in numbers]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-def page_errors(page: Page) -> list[str]:
+def list_page_errors(page: Page) -> list[str]:
     """Return the errors of a page, without requests for the site's own files; other requests count as errors."""
     own = (f"request for {SITE.as_uri()}/", "request for data:")
     return [one for one in page.errors() if not one.startswith(own)]
 
 
-def accessibility_violations(page: Page) -> list[list[str]]:
+def find_accessibility_violations(page: Page) -> list[list[str]]:
     """Return axe-core's accessibility violations: rule, number of elements, and HTML and message of the first one."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
     page.evaluate((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
@@ -76,14 +76,14 @@ def accessibility_violations(page: Page) -> list[list[str]]:
 def test_page_fits_and_reports_no_errors(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
     page = browser.open(SITE / name, width=width, dark=dark)
     assert page.evaluate(WIDTHS) == [width, width]
-    text, ground = map(luminance, page.evaluate(COLOURS))
+    text, ground = map(compute_luminance, page.evaluate(COLOURS))
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
-    assert accessibility_violations(page) == []
+    assert find_accessibility_violations(page) == []
     page.save_screenshot(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
-    assert page_errors(page) == []
+    assert list_page_errors(page) == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -206,7 +206,7 @@ def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
     assert opened.evaluate(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
 
 
-def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
+def test_page_of_reasons_explains_a_pasted_message(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
     page.evaluate("document.getElementById('reason').focus()")
     page.write(
@@ -216,7 +216,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
     assert "only Hopper is supported" in page.evaluate("document.querySelector('#reason-found').innerText")
 
 
-def fresh_reasons() -> list[Reason]:
+def collect_reasons_outside_the_table() -> list[Reason]:
     """Return distinct refusal reasons of the available cuDNN for random graphs not used for the page's table."""
     found: dict[str, Reason] = {}
     for _, verdict in judge_random_graphs(FRESH_SEED):
@@ -226,11 +226,11 @@ def fresh_reasons() -> list[Reason]:
     return random.Random(0).sample(sorted(found.values(), key=str), WANTED)
 
 
-def test_search_finds_reasons_that_cudnn_gives_now(browser: Browser) -> None:
+def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     places = {entry.anchor for entry in list_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
-    for reason in fresh_reasons():
+    for reason in collect_reasons_outside_the_table():
         found = find(page, str(reason))
         assert found["anchor"] in places
         hows.setdefault(found["how"], []).append(str(reason))

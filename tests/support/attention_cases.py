@@ -417,7 +417,7 @@ def _find_exact_input_values(case: AttentionCase, name: str) -> Array:
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 
-def _compute_expected_outputs(case: AttentionCase, forward: reference.Forward) -> dict[str, Array]:
+def _compute_expected_outputs(case: AttentionCase, forward: reference.ForwardResults) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected = {"o": forward.o * v["scale_o"] if p.is_fp8 and not p.mx else forward.o}
     for name in ("stats", "max", "sum_exp"):
@@ -428,7 +428,7 @@ def _compute_expected_outputs(case: AttentionCase, forward: reference.Forward) -
     return expected
 
 
-def _compute_expected_gradients(case: AttentionCase, gradient: reference.Backward) -> dict[str, Array]:
+def _compute_expected_gradients(case: AttentionCase, gradient: reference.BackwardResults) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected: dict[str, Array] = {}
     for name in _GRADIENT_NAMES:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.child import describe_ending
+from cudnn_backend_py.system.child import describe_exit_status
 
 __all__ = [
     "ROOT",
@@ -39,7 +39,7 @@ class FinishedChild:
     @property
     def ending(self) -> str:
         """Return ``exit code N``, or the name of the signal that ended the child."""
-        return describe_ending(self.code)
+        return describe_exit_status(self.code)
 
 
 def run_python(

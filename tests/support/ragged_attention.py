@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cudnn_backend_py import DataType
-from cudnn_backend_py.execution.class_plan import Sequences
+from cudnn_backend_py.execution.shape_class_plan import Sequences
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
 BatchLayout = Literal["packed", "dense", "padded"]

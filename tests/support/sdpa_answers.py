@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
-from cudnn_backend_py.why.gates import ENVIRONMENT_VARIABLES
+from cudnn_backend_py.why.conditions import ENVIRONMENT_VARIABLES
 from tools.records.sdpa_grid import compute_tensor_sizes
 
 __all__ = ["make_torch_call", "read_machine", "read_torch_answer"]

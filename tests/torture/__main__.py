@@ -27,7 +27,7 @@ def main() -> int:
         else:
             share = chosen.minutes * 60 / len(areas)
             report = run_area(area, itertools.count(chosen.seed), until=time.monotonic() + share)
-        print("\n".join(report.report_lines()), flush=True)
+        print("\n".join(report.list_report_lines()), flush=True)
         failed += len(report.failures)
     return 1 if failed else 0
 

@@ -130,7 +130,7 @@ class ChangingEnvironment:
         os.environ.pop(TF32_VARIABLE, None)
         self.change_working_folder()
         self._install_patch_version(0, SOURCE_VERSIONS[0])
-        self.change_own_library()
+        self.change_library_of_environment_variable()
 
     def __enter__(self) -> ChangingEnvironment:
         self.judge = Judge()
@@ -154,7 +154,7 @@ class ChangingEnvironment:
             ),
             *(
                 self.change_irrelevant_variable,
-                self.change_own_library,
+                self.change_library_of_environment_variable,
                 self.change_patch_versions,
                 self.change_file_times,
             ),
@@ -206,7 +206,7 @@ class ChangingEnvironment:
         if os.environ.pop(name, None) is None:
             os.environ[name] = self.chance.choice(("0", "1"))
 
-    def change_own_library(self) -> None:
+    def change_library_of_environment_variable(self) -> None:
         """Replace the library files of ``CUDNN_BACKEND_LIBRARY``; each new file keeps size and time of the old one."""
         self.own = self.chance.choice(SOURCE_VERSIONS)
         self._link_files(self.sources[self.own] / "lib", self.folder / "own")
@@ -348,7 +348,9 @@ class ChangingEnvironment:
         """Check that answers are all from before or all from after the change, or report changed library files."""
         drawn = self.make_random_matrix_query()
         before = self.find_expected_answers(drawn)
-        change: Callable[[], None] = self.chance.choice((self.change_tf32_variable, self.change_own_library))
+        change: Callable[[], None] = self.chance.choice(
+            (self.change_tf32_variable, self.change_library_of_environment_variable)
+        )
         with self._run_during_block(change):
             try:
                 found = self._judge_matrix(drawn)

@@ -44,7 +44,7 @@ from cudnn_backend_py.importers.records import read_log
 from cudnn_backend_py.interpreter.data import load_arrays
 from cudnn_backend_py.plans.record import add_hash, load_record
 from cudnn_backend_py.printable import printable_lines
-from cudnn_backend_py.system.strict import read_json
+from cudnn_backend_py.system.untrusted_files import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
 from tests.support.logs import LOG_FOLDER, read_log_text
@@ -92,7 +92,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
         name = rng.choice(list(FILE_KINDS))
         kind = FILE_KINDS[name]
         path = folder / f"{number}{rng.choice(kind.suffixes)}"
-        path.write_bytes(kind.make_damaged(rng))
+        path.write_bytes(kind.make_damaged_file(rng))
         began = time.process_time()
         try:
             shown = kind.read(path)
@@ -156,7 +156,7 @@ def _read_any_graph(path: Path) -> str:
     return "\n".join(str(graph) for graph in read_graph_data(str(path)))
 
 
-def _read_breakdown(path: Path) -> str:
+def _read_log_breakdown(path: Path) -> str:
     return str(break_down(open_log(str(path))))
 
 
@@ -237,19 +237,19 @@ def _load_support_table_data(rng: random.Random) -> Any:
 MakeDamagedFile = Callable[[random.Random], bytes]
 
 
-def _damaged_json_maker(
+def _make_json_damager(
     data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None
 ) -> MakeDamagedFile:
     """Return a function that makes a damaged JSON or TOML file: parts of its data, then of its text, are replaced."""
 
-    def make_damaged(rng: random.Random) -> bytes:
+    def make_damaged_file(rng: random.Random) -> bytes:
         value = data(rng)
         value = mutate_json(rng, value) if rng.random() < 0.9 else value
         if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
             value = add_hash(value)
         return _damage_text(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
 
-    return make_damaged
+    return make_damaged_file
 
 
 def _make_damaged_log(rng: random.Random) -> bytes:
@@ -260,10 +260,10 @@ def _make_damaged_log(rng: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
+def _make_bytes_damager(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
     """Return a function that makes a damaged binary file: some bytes are changed, removed or inserted."""
 
-    def make_damaged(rng: random.Random) -> bytes:
+    def make_damaged_file(rng: random.Random) -> bytes:
         made = bytearray(data(rng))
         for _ in range(rng.randrange(4)):
             at, what = rng.randrange(len(made)), rng.random()
@@ -275,7 +275,7 @@ def _damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedF
                 made[at:at] = rng.choice([b"\xff" * 8, b"PK\x01\x02", bytes(8), b"{", bytes(rng.randrange(60))])
         return bytes(made[: rng.randrange(len(made))] if rng.random() < 0.05 else made)
 
-    return make_damaged
+    return make_damaged_file
 
 
 def _choose_log_text(rng: random.Random) -> str:
@@ -464,39 +464,39 @@ def _write_toml_value(value: Any) -> str:
 class FileKind:
     """A kind of file: functions that damage and read it, and its possible names."""
 
-    make_damaged: MakeDamagedFile
+    make_damaged_file: MakeDamagedFile
     read: Callable[[Path], str]
     suffixes: tuple[str, ...] = (".json",)
 
 
 _GRAPH_SUFFIXES = (".json", ".plan", ".txt", ".log", ".JSON", "", ".1")
 FILE_KINDS: dict[str, FileKind] = {
-    "graph": FileKind(_damaged_json_maker(_make_graph_data), _read_graph),
-    "any graph": FileKind(_damaged_json_maker(_make_any_graph_data), _read_any_graph, _GRAPH_SUFFIXES),
+    "graph": FileKind(_make_json_damager(_make_graph_data), _read_graph),
+    "any graph": FileKind(_make_json_damager(_make_any_graph_data), _read_any_graph, _GRAPH_SUFFIXES),
     "graph in a log": FileKind(_make_damaged_log, _read_any_graph, (".log", ".txt", "")),
     "packed log": FileKind(
-        _damaged_bytes_maker(lambda rng: gzip.compress(_choose_log_text(rng).encode()[:20_000])),
+        _make_bytes_damager(lambda rng: gzip.compress(_choose_log_text(rng).encode()[:20_000])),
         _read_any_graph,
         (".gz",),
     ),
-    "cudnn json": FileKind(_damaged_json_maker(_choose_cudnn_json), _read_cudnn_json),
-    "target": FileKind(_damaged_json_maker(_make_target_data), _read_target),
-    "baseline": FileKind(_damaged_json_maker(lambda _: BASELINE_DATA, _write_toml), _read_baseline),
-    "plan": FileKind(_damaged_json_maker(_make_plan_data), _read_plan),
-    "frontend": FileKind(_damaged_json_maker(lambda _: FRONTEND_GRAPH_DATA), _read_frontend_graph),
+    "cudnn json": FileKind(_make_json_damager(_choose_cudnn_json), _read_cudnn_json),
+    "target": FileKind(_make_json_damager(_make_target_data), _read_target),
+    "baseline": FileKind(_make_json_damager(lambda _: BASELINE_DATA, _write_toml), _read_baseline),
+    "plan": FileKind(_make_json_damager(_make_plan_data), _read_plan),
+    "frontend": FileKind(_make_json_damager(lambda _: FRONTEND_GRAPH_DATA), _read_frontend_graph),
     "log": FileKind(_make_damaged_log, _read_log_report),
-    "breakdown": FileKind(_make_damaged_log, _read_breakdown, (".log",)),
+    "breakdown": FileKind(_make_damaged_log, _read_log_breakdown, (".log",)),
     "records": FileKind(_make_damaged_log, _read_log_records),
-    "table": FileKind(_damaged_json_maker(_load_support_table_data), _read_support_table),
-    "verdict": FileKind(_damaged_json_maker(_make_verdict_data), _read_verdict),
-    "matrix": FileKind(_damaged_json_maker(_make_matrix_data), _read_matrix),
-    "trial": FileKind(_damaged_json_maker(lambda _: TRIAL_DATA), _read_trial),
-    "comparison": FileKind(_damaged_json_maker(lambda _: COMPARISON_DATA), _read_comparison),
-    "case": FileKind(_damaged_bytes_maker(_make_audit_case_bytes), _read_audit_case, (".npz",)),
-    "arrays": FileKind(_damaged_bytes_maker(_make_array_bytes), _read_arrays, (".npz",)),
-    "notebook": FileKind(_damaged_json_maker(_make_notebook_data), _read_notebook, (".ipynb",)),
+    "table": FileKind(_make_json_damager(_load_support_table_data), _read_support_table),
+    "verdict": FileKind(_make_json_damager(_make_verdict_data), _read_verdict),
+    "matrix": FileKind(_make_json_damager(_make_matrix_data), _read_matrix),
+    "trial": FileKind(_make_json_damager(lambda _: TRIAL_DATA), _read_trial),
+    "comparison": FileKind(_make_json_damager(lambda _: COMPARISON_DATA), _read_comparison),
+    "case": FileKind(_make_bytes_damager(_make_audit_case_bytes), _read_audit_case, (".npz",)),
+    "arrays": FileKind(_make_bytes_damager(_make_array_bytes), _read_arrays, (".npz",)),
+    "notebook": FileKind(_make_json_damager(_make_notebook_data), _read_notebook, (".ipynb",)),
     "word": FileKind(
-        _damaged_bytes_maker(lambda rng: encode_graph(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
+        _make_bytes_damager(lambda rng: encode_graph(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
         _read_encoded_graph,
     ),
 }

@@ -35,7 +35,7 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)  # seed -> broken promise
 
-    def report_lines(self) -> Iterator[str]:
+    def list_report_lines(self) -> Iterator[str]:
         """Yield the lines of the report: counts, and each failure with the command that repeats it."""
         yield f"{self.area}: {self.rounds} rounds, {len(self.failures)} failed"
         yield from (f"  {count:>12,}  {what}" for what, count in sorted(self.counts.items()))

@@ -54,7 +54,7 @@ def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str,
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
 
-def _is_intact(key: str, record: dict[str, Any]) -> bool:
+def _is_record_intact(key: str, record: dict[str, Any]) -> bool:
     size = record["size"]
     return record["key"] == key and bool(record["plan"] == (key[-4:] * (size // 4 + 1))[:size])
 
@@ -104,7 +104,7 @@ def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
             warnings.simplefilter("ignore", PlanCacheWarning)
             for key in (one, other):
                 found = files.read(key)
-                if found is not None and not _is_intact(key, found):
+                if found is not None and not _is_record_intact(key, found):
                     raise BrokenGuarantee(f"{kind}: the cache returned a damaged entry")
                 if key == one and touched and found is not None:
                     raise BrokenGuarantee(f"{kind}: the cache did not detect the damage")
@@ -214,7 +214,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
     if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
         raise BrokenGuarantee(f"unexpected files in the cache: {sorted(names)}")
     found = [record for record, _ in files.read_all()]
-    if len(found) != len(names) - 1 or not all(_is_intact(record["key"], record) for record in found):
+    if len(found) != len(names) - 1 or not all(_is_record_intact(record["key"], record) for record in found):
         raise BrokenGuarantee(f"{len(names) - 1} entries, of which {len(found)} are intact")
     at_most = CACHE_LIMIT_BYTES + WRITER_COUNT * (LARGEST_ENTRY_BYTES + 1000)
     if largest.value > at_most or watcher.exitcode:
@@ -243,7 +243,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
             files.write(key, _make_record(chance, key, LARGEST_ENTRY_BYTES))
         elif what < 0.99:
             found = files.read(key)
-            assert found is None or _is_intact(key, found)
+            assert found is None or _is_record_intact(key, found)
         else:
             files.clear()
         count += 1
@@ -298,7 +298,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     with _mount_small_disk(place, 1 << 20) as (folder, kind):
         if os.path.ismount(folder):
-            counts += _fill_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
+            counts += _write_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
             counts[f"filled {kind}"] += 1
     child = _fork_context.Process(target=_fill_with_file_size_limit, args=(place / "limited", chance.getrandbits(32)))
     child.start()
@@ -309,7 +309,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     return counts
 
 
-def _fill_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
+def _write_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
     for key in PLAN_KEYS:
@@ -336,7 +336,7 @@ def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
-        _fill_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
+        _write_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
     except (BrokenGuarantee, CudnnBackendError) as error:
         print(error, flush=True)
         os._exit(1)

@@ -22,8 +22,8 @@ from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.change_sequence import find_change_sequence
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
-from cudnn_backend_py.rewrite.solution import find_change_sequence
 from cudnn_backend_py.system.version import version_numbers
 from tests.support.mutants import make_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
@@ -71,11 +71,11 @@ def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Grap
         else:
             graph = make_random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
             for _ in range(rng.randint(1, 2)):
-                graph = _make_unusual(graph, rng)
+                graph = _make_unusual_graph(graph, rng)
         yield graph
 
 
-def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
+def _make_unusual_graph(graph: Graph, rng: random.Random) -> Graph:
     """Return the graph with one feature that kernels seldom support, or unchanged if the result would be invalid."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))

@@ -23,8 +23,8 @@ from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 from cudnn_backend_py.target import Target
-from cudnn_backend_py.tuning.stage import TimingBuffers
-from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
+from cudnn_backend_py.tuning.timing_buffers import TimingBuffers
+from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, ExpectedOutput
 from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 
 __all__ = [
@@ -204,7 +204,7 @@ def _make_memory_content(tensor: Tensor, numbers: NumberArray | None) -> NDArray
 
 
 def compare_outputs(
-    expected: Mapping[str, Expected], results: Mapping[str, NumberArray], beyond: list[str]
+    expected: Mapping[str, ExpectedOutput], results: Mapping[str, NumberArray], beyond: list[str]
 ) -> OutputDifferences:
     """Compare outputs with the expected ones."""
     return OutputDifferences([item.compare(results[name]) for name, item in expected.items()], beyond)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, LastingChild
+from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, RestartingChild
 from tools.repository import make_child_environment
 
 from .coverage import find_missing_features
@@ -249,7 +249,7 @@ def _run_graphs_until_deadline(
     until: float,
 ) -> None:
     """Run graphs in child processes, one after the other, until the time is over."""
-    with LastingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
+    with RestartingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
                 task = next(tasks, None)
@@ -276,7 +276,9 @@ def _make_worker_environment(options: CampaignOptions, number: int) -> dict[str,
     return environment
 
 
-def _run_graph(child: LastingChild, options: CampaignOptions, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+def _run_graph(
+    child: RestartingChild, options: CampaignOptions, seed: int, family: str, limit_s: float
+) -> dict[str, Any]:
     """Run one graph in a child process, and return its record."""
     record: dict[str, Any] = {
         "seed": seed,

@@ -13,7 +13,11 @@ from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
-from cudnn_backend_py.known_issues import KnownIssueWarning, find_ending_problems, name_failure
+from cudnn_backend_py.known_issues import (
+    KnownIssueWarning,
+    find_issues_before_execution,
+    find_issues_explaining_failure,
+)
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.system.child import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
@@ -66,7 +70,7 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {request['seed']}")
         kinds = [request["data"]] if request.get("data") else _choose_data_kinds(request["family"], choice)
-        ends = ", ".join(issue.code for issue in find_ending_problems(graph, target.sm, target.library.version))
+        ends = ", ".join(issue.code for issue in find_issues_before_execution(graph, target.sm, target.library.version))
         say(about=_list_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
         got = find_plan(graph, target, choice=choice, build=request["build"] or target.is_live)
@@ -165,7 +169,7 @@ class _Worker:
 
         def fails_alike(smaller: Graph, data: str) -> bool:
             nonlocal last
-            if find_ending_problems(smaller, target.sm, target.library.version):
+            if find_issues_before_execution(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
             got = find_plan(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
@@ -230,7 +234,9 @@ def _find_known_issue_codes(graph: Graph, got: PlanOrRefusal, wrong: Sequence[st
     assert got.config is not None
     assert got.plan is not None
     target = got.plan.target
-    met = name_failure(graph, wrong, engine=got.config.engine, version=target.library.version, sm=target.sm)
+    met = find_issues_explaining_failure(
+        graph, wrong, engine=got.config.engine, version=target.library.version, sm=target.sm
+    )
     return ", ".join(issue.code for issue in met)
 
 

@@ -34,7 +34,7 @@ def trace_driver_calls(file: Path) -> int:
 def build_one_graph_per_family() -> None:
     """Judge one graph of each family on this process's GPU, and build its plan."""
     from cudnn_backend_py import CudnnBackendError, OperationGraph, build_plan, open_target
-    from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
+    from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
 
     def record_call(text: str) -> None:
         with Path(os.environ[_TRACE_FILE_VARIABLE]).open("a") as file:
@@ -42,7 +42,7 @@ def build_one_graph_per_family() -> None:
 
     record_call("load and handle")
     with closing(open_target()) as target:
-        for case in make_cases()[: len(FAMILIES)]:
+        for case in make_verification_graphs()[: len(FAMILIES)]:
             with suppress(CudnnBackendError):
                 record_call(f"{case.name}: operation graph")
                 question = OperationGraph(case.graph, target)

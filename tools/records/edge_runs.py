@@ -31,7 +31,7 @@ from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.graph.formats import decode, encode, get_largest_finite, get_storage_type, is_integer
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.known_issues import name_failure
+from cudnn_backend_py.known_issues import find_issues_explaining_failure
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_case_inputs
@@ -258,7 +258,12 @@ def _find_known_issue_codes(graph: Graph, plan: Plan, wrong: Sequence[str]) -> l
     """Return the codes of known issues that explain a plan's wrong outputs."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
-    return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
+    return [
+        row.code
+        for row in find_issues_explaining_failure(
+            graph, wrong, engine=engine, version=target.library.version, sm=target.sm
+        )
+    ]
 
 
 # many problems, in child processes

@@ -14,7 +14,7 @@ from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
-from ...known_issues import find_ending_problems
+from ...known_issues import find_issues_before_execution
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
@@ -68,7 +68,7 @@ def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 
 def is_known_to_fail_building(graph: Graph, target: Target) -> bool:
     """Return whether a known issue says that no plan of the graph can be built although its support check passes."""
-    found = find_ending_problems(graph, target.sm, target.library.version)
+    found = find_issues_before_execution(graph, target.sm, target.library.version)
     return any(fault.is_measured and not fault.depends_on for fault in found)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...graph.guard import call_and_report_errors, report_line
 from ...graph.ir import Graph
+from ...rewrite.change_sequence import ChangeSequence
 from ...rewrite.changes import Change
-from ...rewrite.solution import ChangeSequence
 from ..verdict import Cause
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ...rewrite.changes import Change, compute_response_dims, find_attention_dim
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
-from ...rewrite.shapes import add_missing_ports
+from ...rewrite.shapes import add_missing_norm_tensors
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
@@ -313,7 +313,7 @@ def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
         next_to = f" next to {' and '.join(given)}" if given else ""
         headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{next_to}"
         remedy = f"give it {' and '.join(lacking)}"
-        whole = try_to_make_graph(lambda op=op: add_missing_ports(case.graph, op, lacking))  # type: ignore[misc]
+        whole = try_to_make_graph(lambda op=op: add_missing_norm_tensors(case.graph, op, lacking))  # type: ignore[misc]
         if whole is not None and case.supports(whole):
             return Cause("operation", headline, Basis.MEASURED, f"with {' and '.join(lacking)} supported", remedy)
         return Cause("operation", headline, Basis.RULE, reason.text, remedy if whole is None else "")

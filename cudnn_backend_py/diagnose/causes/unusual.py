@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...rewrite.change_sequence import EFFECTS
 from ...rewrite.changes import Change
-from ...rewrite.solution import EFFECTS
 from ...rewrite.unusual import Deviation, find_deviations, find_required_operations, undo_deviations
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_quote, format_statement

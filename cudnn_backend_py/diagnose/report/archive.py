@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
 from ...system.atomic_file import write_atomically
-from ...system.child import describe_ending, make_call_command, make_script_command
+from ...system.child import describe_exit_status, make_call_command, make_script_command
 from ...target import Profile, use_target
 from ..explanation import CRASH_CODE
 from ..judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Query, judge
@@ -166,7 +166,7 @@ def _run_script_with_log(folder: Path, environment: Mapping[str, str], limit_s: 
         done = subprocess.run(command, env={**environment, **wanted}, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return f"was stopped after {limit_s:g} s"
-    return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_ending(done.returncode)}"
+    return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_exit_status(done.returncode)}"
 
 
 def _list_versions(environment: Mapping[str, str], hide: _PathRedactor) -> dict[str, Any]:

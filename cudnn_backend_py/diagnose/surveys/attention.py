@@ -16,11 +16,11 @@ from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
 from ...plans.refusals import find_furthest_reason
 from ...printable import brief
-from ...system.strict import parse_json
-from ...system.typed import read_fields
+from ...system.typed_data import read_fields
+from ...system.untrusted_files import parse_json
 from ...system.version import VersionTuple
 from ...target import Profile, find_profile
-from ...versions.setup import JudgingEnvironment, read_judging_environment
+from ...versions.judging_environment import JudgingEnvironment, read_judging_environment
 from ..explanation import CRASH_CODE
 from ..judges import Judge, Query
 from ..verdict import Outcome, Verdict

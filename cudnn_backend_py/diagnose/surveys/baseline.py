@@ -31,7 +31,7 @@ from typing import Any, TypedDict, Unpack
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...printable import brief
-from ...system.strict import read_text
+from ...system.untrusted_files import read_text
 from ..engines import ENGINES_MISSING_CODE
 from ..explanation import CRASH_CODE
 from ..report.ci import VerdictTestCase

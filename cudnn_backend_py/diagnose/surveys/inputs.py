@@ -16,8 +16,8 @@ from ...native.version_store import VersionRequest
 from ...system.child import make_call_command
 from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
-from ...versions.setup import JudgingEnvironment, read_judging_environment
-from ...versions.store import InstalledCudnn, find_installed, list_judging
+from ...versions.judging_environment import JudgingEnvironment, read_judging_environment
+from ...versions.store import InstalledCudnn, find_installed, list_judging_versions
 from ..query import GPU, read_target
 
 __all__ = [
@@ -38,7 +38,9 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.version_with_cuda for one in list_judging()} | ({own} if (own := find_own_version()) else set())
+    names = {one.version_with_cuda for one in list_judging_versions()} | (
+        {own} if (own := find_own_version()) else set()
+    )
     return tuple(sorted(names, key=leading_numbers))
 
 

@@ -21,8 +21,8 @@ from ...graph import Graph
 from ...printable import brief, shown
 from ...system.notebook import HtmlDisplay
 from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_folder
-from ...system.typed import read_as, read_fields
-from ...versions.setup import JudgingEnvironment
+from ...system.typed_data import convert_to_type, read_fields
+from ...versions.judging_environment import JudgingEnvironment
 from ..engines import ENGINES_MISSING_CODE
 from ..explanation import CRASH_CODE
 from ..fork import TIMEOUT_REMARK
@@ -103,7 +103,7 @@ class Cell:
         UsageError
             ``matrix-schema`` if it is damaged.
         """
-        return read_as(cls, data, "a cell", code="matrix-schema", more=True)
+        return convert_to_type(cls, data, "a cell", code="matrix-schema", more=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,7 +11,7 @@ from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
 from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...known_issues import KnownIssueWarning, find_known_issues, warn_of, warn_once
+from ...known_issues import KnownIssueWarning, find_known_issues, warn_about_issues, warn_once
 from ..enums import data_type, to_data_type
 from ..errors import attribute_not_set_error, invalid_value_error
 from ..tensors import tensor as UserTensor
@@ -41,7 +41,7 @@ class FrontendKnownIssueWarning(KnownIssueWarning):
 
 def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
     """Warn about each known issue of a graph, and about boolean buffers."""
-    warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
+    warn_about_issues(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
         warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)
 

@@ -1,7 +1,7 @@
 """Shape classes: one ragged attention graph with upper bounds, for all batch sizes and lengths within them.
 
 Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
-Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
+Pure; :mod:`cudnn_backend_py.execution.shape_class_plan` runs it.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from .checks import Floats, check_outputs, read_floats
 from .forward_pass import replace_infinity
 from .problem import Options, ScoreTiles, repeat_heads, sum_groups
 
-__all__ = ["Backward", "backward"]
+__all__ = ["BackwardResults", "backward"]
 
 
 @dataclass(frozen=True, eq=False)
-class Backward:
+class BackwardResults:
     """The gradients of attention's inputs in float64, for a given gradient dO of its output.
 
     Attributes
@@ -46,7 +46,7 @@ def backward(
     *,
     tile: int = 128,
     **options: Unpack[Options],
-) -> Backward:
+) -> BackwardResults:
     """Return the gradients of attention in float64. Fully masked rows contribute nothing.
 
     Parameters
@@ -104,7 +104,7 @@ def backward(
     dsink = None
     if p.sink is not None:
         dsink = -(np.exp(p.sink - stats) * row_sum).sum(axis=(0, 2), keepdims=True)
-    return Backward(dq, dk, dv, dbias, dsink)
+    return BackwardResults(dq, dk, dv, dbias, dsink)
 
 
 def _add_summed_gradient(total: Floats, part: Floats, rows: slice, cols: slice) -> None:

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from .checks import Floats
 from .problem import Options, ScoreTiles, repeat_heads
 
-__all__ = ["Forward", "forward"]
+__all__ = ["ForwardResults", "forward"]
 
 
 @dataclass(frozen=True, eq=False)
-class Forward:
+class ForwardResults:
     """The results of the forward pass in float64: O and statistics.
 
     Attributes
@@ -36,7 +36,7 @@ class Forward:
     sum_exp: Floats
 
 
-def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **options: Unpack[Options]) -> Forward:
+def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **options: Unpack[Options]) -> ForwardResults:
     """Return O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, in float64.
 
     A row in which nothing takes part has o = 0, stats = max = -inf and sum_exp = 0. If there is a sink and the row
@@ -88,7 +88,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
 
     empty = running_sum == 0
     divisor = np.where(empty, 1.0, running_sum)
-    return Forward(
+    return ForwardResults(
         o=o / divisor,
         stats=np.where(empty, -np.inf, running_max + np.log(divisor)),
         max=running_max,

@@ -32,13 +32,13 @@ from ..shapes import (
     add_batch_dim,
     find_biases,
     find_equivalent_view,
-    find_lengths_of_other_rank,
-    find_whole_scale_dims,
+    find_lengths_to_reshape,
     find_wrong_dims,
     insert_relu_before,
     merge_leading_axes,
     pad_image,
     reshape_reduction_to_matrix,
+    round_scale_dims_to_tiles,
     set_dims,
 )
 from .change import (
@@ -141,7 +141,7 @@ def _format_image(old: Tensor, new: Tensor) -> str:
 @register_change_maker("lengths")
 def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
     """Yield the graph with sequence lengths and ragged offsets reshaped to (n, 1, 1, 1)."""
-    dims = find_lengths_of_other_rank(graph)
+    dims = find_lengths_to_reshape(graph)
     offsets = [t.ragged_offset for op in iterate_all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
     if wrong:
@@ -199,7 +199,7 @@ def _correct_dims(graph: Graph) -> Iterator[Change]:
             wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
     yield from _change_dims(
-        graph, find_whole_scale_dims(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads"
+        graph, round_scale_dims_to_tiles(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads"
     )
 
 

@@ -227,7 +227,7 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
             yield from _yield_bypass(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
-            yield from _move_outside(graph, [op], given, format_removal(op, is_bypassed=False))
+            yield from _move_operations_outside(graph, [op], given, format_removal(op, is_bypassed=False))
 
 
 def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
@@ -248,10 +248,10 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
-        yield from _move_outside(graph, ops, made, title)
+        yield from _move_operations_outside(graph, ops, made, title)
 
 
-def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
+def _move_operations_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     ids = {id(op) for op in ops}
 

@@ -10,7 +10,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
 from ...graph.replace import find_tensors
-from ..dims import DimClass, find_dim_classes, is_exact, resize_dims
+from ..dims import DimClass, find_dim_classes, keeps_results_when_padded, resize_dims
 from ..relations import NORMS
 from ..shapes import set_channels, set_dims, widen_groups
 from .change import (
@@ -185,7 +185,7 @@ def _pad_dims(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: 
     if any(item.fixed for item in classes):
         return
     lengths = kind == "pad_sequence" and _has_sequence_lengths(graph)
-    effect: Effect = "exact" if lengths or is_exact(graph, classes) else "idea"
+    effect: Effect = "exact" if lengths or keeps_results_when_padded(graph, classes) else "idea"
     uids = {uid for item in classes for uid, _ in item.axes}
     tensors = [tensor for tensor in find_tensors(graph, uids) if not tensor.virtual and not tensor.by_value]
     title = f"{what} of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"

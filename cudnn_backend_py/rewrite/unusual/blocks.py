@@ -38,15 +38,15 @@ _D, _T = DescriptorType, DataType
 
 def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield each F8_128x4 block scale of a matmul, with the packed strides that kernels expect."""
-    of_product = _find_scales_of_products(graph)
+    of_product = _find_matmul_scale_operations(graph)
     for op, scale, axis in find_block_scales(graph):
         if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
             yield scale, make_strides_in_order(scale.dims, [axis, *rest])
 
 
-def _find_scales_of_products(graph: Graph) -> set[int]:
-    """Return the ids of block scaling operations whose result a matmul reads, or whose input depends on one."""
+def _find_matmul_scale_operations(graph: Graph) -> set[int]:
+    """Return the ids of block scaling operations that write a matmul's input, or read what depends on a matmul."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
     made = find_results_of_kind(graph, Matmul) if ops else set()
@@ -99,7 +99,7 @@ def find_usual_format(graph: Graph) -> DataType | None:
 
 def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales outside of the formats MXFP8 and NVFP4: block sizes, types, orders or dims."""
-    usual, of_product = find_usual_format(graph), _find_scales_of_products(graph)
+    usual, of_product = find_usual_format(graph), _find_matmul_scale_operations(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]

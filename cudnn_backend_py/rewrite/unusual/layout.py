@@ -58,7 +58,7 @@ class _AxisOrders:
 
 def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
     scales = {t.uid: wanted for t, wanted in find_scale_strides(graph)}
-    operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized(graph)
+    operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized_operands(graph)
     words = {t.uid: find_axis_order_name(t) for t in tensors if t.uid not in scales}
     memory = [t for t in tensors if not t.virtual] or tensors
     counted = Counter(words[t.uid] for t in memory if words.get(t.uid) and t.uid not in operands)
@@ -148,7 +148,7 @@ def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterat
     yield replace(one, names=names, what=what, title=f"{', '.join(names[:6])}: strides -> channels last (NHWC)")
 
 
-def _find_dequantized(graph: Graph) -> set[int]:
+def _find_dequantized_operands(graph: Graph) -> set[int]:
     """Return the uids of block-scaled tensors that are dequantized to the second operand of a matmul."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
     return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and get_operation_key(op) in operands}

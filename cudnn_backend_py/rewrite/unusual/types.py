@@ -55,7 +55,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
-    """Return, by uid, the types of the tensors whose role in an operation (port) requires one type."""
+    """Return, by uid, the data type that an operation's port requires of its tensor."""
     small = find_usual_format(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:

@@ -59,10 +59,10 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
 from ...graph.formats import get_largest_finite, is_integer, round_to_data_type
 from ...interpreter.arithmetic import make_length_mask
 from ...interpreter.attention import find_masked_scores
-from ...interpreter.data import is_unordered
+from ...interpreter.data import has_unknown_element_order
 from ...known_issues import AttentionUse
 from .common_factor import compute_relative_excess, find_common_factor
-from .perturbed import PerturbedRun, run_perturbed
+from .perturbed_run import PerturbedRun, run_perturbed
 from .rules import (
     DATA_MOVEMENT_KINDS,
     FACTOR_PORTS,
@@ -70,13 +70,13 @@ from .rules import (
     Arithmetic,
     FloatArray,
     compute_half_smallest_positive,
-    find_copied_types,
+    find_source_types_of_copies,
     get_unit_roundoff,
     is_float,
     make_perturbation_rule,
 )
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "compute_expected_outputs"]
+__all__ = ["Arithmetic", "Comparison", "ExpectedOutput", "compute_expected_outputs"]
 
 
 PERTURBED_RUN_COUNT = 8  # in pairs
@@ -139,7 +139,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedOutput:
     """The expected values of an output.
 
     Attributes
@@ -245,7 +245,7 @@ def compute_expected_outputs(
     *,
     arithmetic: Arithmetic | None = None,
     seed: int = 0,
-) -> dict[str, Expected]:
+) -> dict[str, ExpectedOutput]:
     """Return the expected values of a graph's outputs by name, without outputs that have no error bound.
 
     Parameters
@@ -290,7 +290,7 @@ def compute_expected_outputs(
     ) * _find_largest_statistic(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
-        if tensor.uid in unknown or is_unordered(tensor):
+        if tensor.uid in unknown or has_unknown_element_order(tensor):
             continue
         spread = SPREAD_FACTOR * np.sqrt(squares[tensor.uid] / PERTURBED_RUN_COUNT)
         if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
@@ -304,7 +304,7 @@ def compute_expected_outputs(
         if use is not None and is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
         optional = _find_unwritten_elements(graph, tensor, inputs) | _find_unwritten_mask_elements(first, tensor)
-        found[tensor.name] = Expected(
+        found[tensor.name] = ExpectedOutput(
             tensor,
             center[tensor.uid],
             spread,
@@ -332,7 +332,7 @@ def _find_largest_statistic(
 
 def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return the relative error that a whole result may have, as sums and operands may be truncated (as in TF32)."""
-    copied = find_copied_types(graph)
+    copied = find_source_types_of_copies(graph)
     rules = [make_perturbation_rule(op, arithmetic, copied) for op in graph.ops]
     found = sum(rule.output_change for rule in rules)
     for op, rule in zip(graph.ops, rules, strict=True):
@@ -362,8 +362,8 @@ def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse
 def _find_defined_elements(
     graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return a mask of elements whose expected value is known: runs agree about NaN, and kernels write them."""
-    unwritten = tensor.ragged_offset is not None or _may_leave_gaps(graph, tensor)
+    """Return a mask of elements with a known expected value: runs agree about NaN, and kernels write them."""
+    unwritten = tensor.ragged_offset is not None or _may_leave_rows_unwritten(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
@@ -417,7 +417,7 @@ def _get_uids(tensors: Mapping[str, Tensor]) -> set[int]:
     return {tensor.uid for tensor in tensors.values()}
 
 
-def _may_leave_gaps(graph: Graph, tensor: Tensor) -> bool:
+def _may_leave_rows_unwritten(graph: Graph, tensor: Tensor) -> bool:
     """Return whether rows that belong to no expert may stay unwritten; the interpreter marks these with NaN."""
     return any(
         op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL

@@ -14,8 +14,8 @@ from ...graph.attention.recognize import read_attention
 from ...graph.formats import round_to_data_type
 from ...interpreter import interpret
 from ...known_issues import AttentionUse
-from .bound import Arithmetic, Expected, compute_expected_outputs
-from .perturbed import run_in_float32
+from .bound import Arithmetic, ExpectedOutput, compute_expected_outputs
+from .perturbed_run import run_in_float32
 from .rules import get_unit_roundoff
 
 __all__ = ["compute_expectation"]
@@ -26,7 +26,7 @@ HOSTILE_BOUND_FACTOR = 8.0  # how many times wider the bound of hostile data is:
 
 def compute_expectation(
     graph: Graph, kind: str, inputs: Mapping[str | int, NumberArray], seed: int, arithmetic: Arithmetic | None
-) -> dict[str, Expected]:
+) -> dict[str, ExpectedOutput]:
     """Return the expected values of a graph's outputs, with error bounds for this kind of data.
 
     Of hostile data nothing is said where the exact result is none that is allowed, as where an operation between the
@@ -54,8 +54,8 @@ _OUTPUTS_WITH_LENGTH = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "se
 
 
 def _compute_attention_expectation(
-    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, Expected]
-) -> dict[str, Expected]:
+    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, ExpectedOutput]
+) -> dict[str, ExpectedOutput]:
     """Adapt the expected values to attention: no values beyond sequence lengths, gradients are rounded twice.
 
     dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,

@@ -25,7 +25,7 @@ __all__ = [
     "FloatArray",
     "PerturbationRule",
     "compute_half_smallest_positive",
-    "find_copied_types",
+    "find_source_types_of_copies",
     "get_unit_roundoff",
     "is_float",
     "make_perturbation_rule",
@@ -233,7 +233,7 @@ PRODUCT_KINDS = {
 FACTOR_PORTS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
 
 
-def find_copied_types(graph: Graph) -> dict[int, DataType]:
+def find_source_types_of_copies(graph: Graph) -> dict[int, DataType]:
     """Return, by uid, the half or FP8 types of values that were copied unchanged into float32 tensors."""
     found: dict[int, DataType] = {}
     for op in graph.ops:

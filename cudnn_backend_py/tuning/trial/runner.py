@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import AnswerWriter, LastingChild, serve
+from ...system.child import AnswerWriter, RestartingChild, serve
 from ...versions.store import make_version_environment
 from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
@@ -44,7 +44,7 @@ class Runner:
         self, *, limit_s: float = 600.0, version: str | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._limit_s = limit_s
-        self._child = LastingChild(
+        self._child = RestartingChild(
             f"{__name__}:{serve_trials.__name__}", lambda: environment or make_version_environment(version)
         )
 
@@ -147,7 +147,7 @@ class Runner:
     def _make_unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
-        """Return the trial of a graph whose process ended while it was not running an engine config."""
+        """Return the trial of a graph if its process ended while it was not running an engine config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
         line = make_command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))

@@ -31,11 +31,11 @@ from ...plans.plan import Plan, build_plan
 from ...plans.refusals import find_furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
-from ...system.typed import read_as
+from ...system.typed_data import convert_to_type
 from ...target import Target
-from ..stage import TimingBuffers
 from ..statistics import Timing
-from .bound import Arithmetic, Comparison, Expected, compute_expected_outputs
+from ..timing_buffers import TimingBuffers
+from .bound import Arithmetic, Comparison, ExpectedOutput, compute_expected_outputs
 from .reproduce import make_command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -96,7 +96,7 @@ class ConfigTrial:
         UsageError
             ``trial-record`` if it is damaged.
         """
-        return read_as(cls, data, "the trial of a config", code="trial-record")
+        return convert_to_type(cls, data, "the trial of a config", code="trial-record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Trial:
         UsageError
             ``trial-record`` if it is damaged.
         """
-        return read_as(cls, data, "the trial", code="trial-record")
+        return convert_to_type(cls, data, "the trial", code="trial-record")
 
 
 def _to_json_value(value: Any) -> Any:
@@ -325,7 +325,7 @@ class _GraphRun:
         self.source, self.skip, self.step, self.done = source, skip, step, done
         self.inputs: dict[str | int, NDArray[Any]] = {}
         self.why_not_compared = self.lost = ""
-        self._expected: dict[Arithmetic, dict[str, Expected]] = {}
+        self._expected: dict[Arithmetic, dict[str, ExpectedOutput]] = {}
 
     def reproduce_command(self, configs: str) -> str:
         """Return the command line that runs some of the configs again."""
@@ -341,7 +341,7 @@ class _GraphRun:
         else:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
-    def expect_outputs(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
+    def expect_outputs(self, arithmetic: Arithmetic | None) -> dict[str, ExpectedOutput] | None:
         """Return the expected outputs for an engine's arithmetic; None where the interpreter cannot compute them."""
         key = arithmetic or Arithmetic()
         if self.why_not_compared:

@@ -50,7 +50,7 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
 
 @pytest.mark.parametrize("name", CORRECT_PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_program_with_right_results_keeps_no_case(name: str, tmp_path: Path) -> None:
+def test_the_audit_stores_no_case_of_a_program_with_right_results(name: str, tmp_path: Path) -> None:
     with audit(folder=tmp_path / "cases", every=5, cost=1.0) as report:
         CORRECT_PROGRAMS[name]()
     assert report.wrong == [], str(report)
@@ -65,13 +65,13 @@ def test_an_audited_program_computes_the_same_results() -> None:
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16).requires_grad_() for _ in range(3))
     d_o = torch.randn_like(q)
 
-    def forward_and_backward() -> list[Any]:
+    def run_forward_and_backward() -> list[Any]:
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return [o, *torch.autograd.grad(o, (q, k, v), d_o)]
 
-    plain = forward_and_backward()
+    plain = run_forward_and_backward()
     with audit(every=1) as report:
-        seen = forward_and_backward()
+        seen = run_forward_and_backward()
     assert torch.equal(plain[0], seen[0])
     for one, other in zip(plain[1:], seen[1:], strict=True):  # kernels add them up in a varying order
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
@@ -79,7 +79,7 @@ def test_an_audited_program_computes_the_same_results() -> None:
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
 
-def test_the_audit_keeps_a_case_of_an_introduced_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_stores_a_case_of_an_introduced_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test makes every element of torch's result 10 percent too large; cuDNN's own result is right."""
     original = torch.nn.functional.scaled_dot_product_attention
 

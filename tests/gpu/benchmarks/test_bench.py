@@ -53,7 +53,7 @@ def test_gpu_times_are_plausible(bench_record: Any) -> None:
     assert bench_record["matrix_tflops"] > 1
 
 
-def test_fresh_processes_are_timed(bench_record: Any) -> None:
+def test_first_results_of_new_processes_are_timed(bench_record: Any) -> None:
     ways = set(bench_record["fresh"])
     assert ways >= set(FRESH_PROCESS_MODES) - {"cudnn-frontend"}
     totals = {way: figures["total"] for way, figures in bench_record["fresh"].items()}

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="did not run: torch is not installed
 
 
 @pytest.fixture(scope="module")
-def small_effort() -> Any:
+def small_work_amount() -> Any:
     from benchmarks.model.gpt import ModelSizes
     from benchmarks.model.measure import WorkAmount
 
@@ -18,46 +18,46 @@ def small_effort() -> Any:
 
 
 @pytest.fixture(scope="module")
-def plain_measurements(small_effort: Any) -> Any:
+def torch_plain_measurements(small_work_amount: Any) -> Any:
     from benchmarks.model.measure import BATCH_LAYOUTS, measure_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
     for way in BATCH_LAYOUTS:
-        found |= measure_provider("torch plain", way, small_effort, "cpu", lambda: begun.append(way))  # noqa: B023
+        found |= measure_provider("torch plain", way, small_work_amount, "cpu", lambda: begun.append(way))  # noqa: B023
     assert begun == list(BATCH_LAYOUTS)
     return found
 
 
-def test_the_loss_of_the_model_decreases(plain_measurements: Any) -> None:
+def test_the_loss_of_the_model_decreases(torch_plain_measurements: Any) -> None:
     for way in ("packed", "padded"):
-        losses = plain_measurements[way]["first epoch"]["losses"]
+        losses = torch_plain_measurements[way]["first epoch"]["losses"]
         assert losses[-1] < 0.9 * losses[0]
 
 
-def test_packed_and_padded_models_start_with_the_same_weights(small_effort: Any) -> None:
+def test_packed_and_padded_models_start_with_the_same_weights(small_work_amount: Any) -> None:
     from benchmarks.model.gpt import Gpt, make_packed_batches, make_padded_batches
 
-    one, two = (Gpt(small_effort.sizes, device="cpu").tokens.weight for _ in range(2))
+    one, two = (Gpt(small_work_amount.sizes, device="cpu").tokens.weight for _ in range(2))
     assert torch.equal(one, two)
-    for batch in make_packed_batches(3, 128, 64, small_effort.sizes, 1, "cpu"):
+    for batch in make_packed_batches(3, 128, 64, small_work_amount.sizes, 1, "cpu"):
         assert batch.cu is not None
         lengths = batch.cu.diff()
         assert (int(batch.cu[-1]), int(lengths.max()), len(lengths)) == (batch.real, batch.longest, batch.sequences)
-    padded = make_padded_batches(3, 2, 64, small_effort.sizes, 1, "cpu")
+    padded = make_padded_batches(3, 2, 64, small_work_amount.sizes, 1, "cpu")
     assert len({batch.longest for batch in padded}) == 3
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
 
-def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
+def test_serving_token_by_token_equals_one_pass(small_work_amount: Any) -> None:
     """Compare logits of decoding with a K/V cache, token by token, with logits of one pass over the whole text."""
     from benchmarks.model.attentions import TorchDefault
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import ServingRun
 
-    model = Gpt(small_effort.sizes, device="cpu").float()
+    model = Gpt(small_work_amount.sizes, device="cpu").float()
     plain = TorchDefault()
-    served = ServingRun(small_effort, plain, model, "cpu")
+    served = ServingRun(small_work_amount, plain, model, "cpu")
     cache = served.cache
     cache.k, cache.v = ([memory.float() for memory in memories] for memories in (cache.k, cache.v))
     with torch.no_grad():
@@ -77,11 +77,11 @@ def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
-def test_an_attention_that_a_provider_lacks_is_reported(small_effort: Any) -> None:
+def test_attention_that_a_library_does_not_support_is_reported(small_work_amount: Any) -> None:
     from benchmarks.model.measure import measure_provider
 
     packed, padded = (
-        measure_provider("torch flash", way, small_effort, "cpu", lambda: None) for way in ("packed", "padded")
+        measure_provider("torch flash", way, small_work_amount, "cpu", lambda: None) for way in ("packed", "padded")
     )
     assert set(packed) == {"packed"}
     assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
@@ -93,7 +93,7 @@ def test_packed_tokens_are_padded_and_unpadded() -> None:
     from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
     class PaddedAttention(TorchCudnn):
-        padded = TorchDefault.attend_padded
+        attend_padded = TorchDefault.attend_padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]

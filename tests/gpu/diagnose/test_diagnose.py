@@ -65,7 +65,7 @@ def test_a_plan_that_fails_at_execution_gives_a_verdict() -> None:
         assert (verdict.live, verdict.outcome, verdict.stage) == (True, Outcome.SUPPORTED, "execute")
 
 
-def test_the_cause_of_a_refusal_by_this_gpu_has_basis_measured() -> None:
+def test_the_cause_of_a_refusal_on_this_gpu_is_marked_as_measured() -> None:
     """Judging a description of this GPU gives the same cause as judging the GPU itself, with or without a plan."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
     with Judge() as judge:

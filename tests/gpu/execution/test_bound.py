@@ -222,14 +222,14 @@ WRONG_BUFFERS: list[tuple[str, Any, str]] = [
         "buffer-misaligned",
     ),
     ("q", lambda b: b["q"].data_ptr() + 2, "buffer-misaligned"),
-    ("q", lambda b: make_freed_copy(b["q"]), "null-pointer"),
+    ("q", lambda b: make_tensor_with_freed_memory(b["q"]), "null-pointer"),
     ("q", lambda b: None, "missing-buffer"),
     ("q", lambda b: object(), "buffer-not-understood"),
     ("wrong", lambda b: b["q"], "unknown-buffer"),
 ]
 
 
-def make_freed_copy(tensor: Any) -> Any:
+def make_tensor_with_freed_memory(tensor: Any) -> Any:
     copy = tensor.clone()
     copy.untyped_storage().resize_(0)
     return copy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, UsageError, open_target
-from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
+from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan
 from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, find_best_class_bounds, make_class_problem
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import (
@@ -52,8 +52,8 @@ def gpu() -> Iterator[Target]:
 
 def make_class_plan(
     kind: CallKind, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
-) -> ClassPlan:
-    return ClassPlan(
+) -> ShapeClassPlan:
+    return ShapeClassPlan(
         make_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
         gpu,
         backward=backward,
@@ -81,7 +81,7 @@ def make_random_calls(kind: CallKind, count: int, bounds: ShapeClassBounds = BOU
             yield ShapeClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run_call(call: ShapeClassCall, plan: ClassPlan) -> None:
+def run_call(call: ShapeClassCall, plan: ShapeClassPlan) -> None:
     plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
@@ -109,7 +109,7 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: B
     kind = CALL_KINDS["groups"]
     for way in (False, True):
         problem = make_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
-        plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
+        plan = ShapeClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ShapeClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
             run_call(call, make_class_plan(kind, gpu, backward=False))
@@ -120,7 +120,9 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: B
 @pytest.mark.parametrize(
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
-def test_decoding_reads_only_rows_of_q(gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]) -> None:
+def test_decoding_does_not_read_beyond_the_end_of_q(
+    gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]
+) -> None:
     """Kernels read a row for each sequence of the class; for sequences not in the call, offsets are the end of Q."""
     held: list[Any] = []
 
@@ -204,7 +206,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
         kind.make_problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
     bounds = find_best_class_bounds(base)
-    plan = ClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
+    plan = ShapeClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
     cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])

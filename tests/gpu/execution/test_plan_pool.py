@@ -13,9 +13,9 @@ import pytest
 
 from cudnn_backend_py import UsageError, attention, plan
 from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW, AnyShape
-from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
+from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, make_class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
@@ -107,7 +107,7 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
     problem = make_class_problem(
         CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
     )
-    held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
+    held = pool.get_or_build("class", lambda: ShapeClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
     given = make_random_tensors(100)
     strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
@@ -122,7 +122,7 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
 
 def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
     problem = make_class_problem(CALL_KIND.make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False)
-    held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
+    held = pool.get_or_build("class", lambda: ShapeClassPlan(problem, gpu, backward=False))
     call = ShapeClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.offset_multipliers)
     graph, sequences = torch.cuda.CUDAGraph(), call.sequences
@@ -205,7 +205,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     by_class, by_shape = (pool.find(key) for key in pool.list_keys())
     assert by_class is not None
     assert by_shape is not None
-    assert isinstance(by_class.plan, ClassPlan)
+    assert isinstance(by_class.plan, ShapeClassPlan)
     assert isinstance(by_shape.plan, Executable)
     assert by_shape.plan.streams
     assert is_right_output(given)

@@ -114,7 +114,7 @@ def make_dropout_inputs(seed: int, offset: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def test_dropout_is_philox_and_repeatable(gpu: Target) -> None:
+def test_dropout_uses_philox_and_is_repeatable(gpu: Target) -> None:
     graph = attention.sdpa_forward(**DROPOUT_PROBLEM, stats=True)
     inputs = make_dropout_inputs(99, 5)
     first, again = run_graph(graph, gpu, inputs), run_graph(graph, gpu, inputs)

@@ -67,7 +67,7 @@ def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: Reco
 
 
 @pytest.mark.parametrize("name", REFUSED_EDGE_CASES)
-def test_cudnn_refuses_the_listed_cases(edge_case_results: RecordsByCase, name: str) -> None:
+def test_cudnn_refuses_the_edge_cases_listed_as_refused(edge_case_results: RecordsByCase, name: str) -> None:
     """On GPUs with measurements cuDNN must refuse these cases; on other GPUs it may support them."""
     expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
     assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]

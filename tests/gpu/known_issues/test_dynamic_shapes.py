@@ -181,7 +181,7 @@ class ProblemTensors:
     strides: Mapping[str, Dims]
     written_tensors: tuple[str, ...]
 
-    def element_span(self, name: str) -> int:
+    def count_spanned_elements(self, name: str) -> int:
         """Return the number of elements in memory from a tensor's first element to its last."""
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
@@ -368,7 +368,7 @@ class ChangedShapeRun:
 
     # numbers
 
-    def shape_mixes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
+    def iterate_mixed_shapes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
         """Yield the requested shape, then each shape that mixes its sizes with those that the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
@@ -402,7 +402,7 @@ class ChangedShapeRun:
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
         return compute_expected_attention(self.case, problem, views)
 
-    def real_rows(self) -> dict[str, Array]:
+    def find_unpadded_rows(self) -> dict[str, Array]:
         """Return which rows of the outputs are not padding."""
         if self.case.form == "matmul" or not self.problems[1].padding:
             return {}
@@ -414,14 +414,18 @@ class ChangedShapeRun:
         }
         return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written_tensors}
 
-    def make_arenas(self, *, tight: bool) -> dict[str, Array]:
+    def make_buffers(self, *, tight: bool) -> dict[str, Array]:
         """Return a buffer for each tensor, with its data; outputs are filled with NaN."""
         rng = np.random.default_rng(0)
         run = self.tensors[1]
         made: dict[str, Array] = {}
         for name in run.dims:
             kind = np.float32 if name == "stats" else np.float16
-            spans = [run.element_span(name)] if tight else [4 * one.element_span(name) for one in self.tensors]
+            spans = (
+                [run.count_spanned_elements(name)]
+                if tight
+                else [4 * one.count_spanned_elements(name) for one in self.tensors]
+            )
             size = max(spans)
             written = name in run.written_tensors
             made[name] = np.full(size, np.nan, kind) if written else rng.standard_normal(size).astype(kind)
@@ -476,10 +480,10 @@ class ChangedShapeRun:
                 figures["pack_us"] = measure_host_us(lambda: launcher.pack(row, workspace, overrides))
                 if overrides is not None:
                     figures["pack_without_us"] = measure_host_us(lambda: launcher.pack(row, workspace))
-                figures |= self.time_ordinary_plan(launcher.row(*addresses), workspace, memory)
+                figures |= self.time_plan_built_for_the_shape(launcher.row(*addresses), workspace, memory)
         return found, figures
 
-    def time_ordinary_plan(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
+    def time_plan_built_for_the_shape(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
         """Return the build time and run time of a plan that is built for the requested shape itself."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
@@ -497,22 +501,22 @@ class ChangedShapeRun:
         """Return whether the results of a run are right, and if not, for which mixed shapes they would be right."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
-        shape_mixes = self.shape_mixes()
-        _, _, requested = next(shape_mixes)
+        iterate_mixed_shapes = self.iterate_mixed_shapes()
+        _, _, requested = next(iterate_mixed_shapes)
         want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written_tensors}
-        said["said"] = describe_difference(got, want, self.real_rows())
+        said["said"] = describe_difference(got, want, self.find_unpadded_rows())
         for name in run.written_tensors:
             mine = np.zeros(found[name].size, bool)
             run.view(name, mine)[...] = True
             if outside := int((~np.isnan(found[name]) & ~mine).sum()):
                 words = f"{name}: {outside} elements outside of it written"
                 said["said"] = words if said["said"] == AGREES else f"{said['said']}; {words}"
-        if said["said"] != AGREES and not self.real_rows():
+        if said["said"] != AGREES and not self.find_unpadded_rows():
             said["as_if"] = [
                 words
-                for words, tensors, mixed in shape_mixes
-                if all(tensors.element_span(name) <= arenas[name].size for name in tensors.dims)
+                for words, tensors, mixed in iterate_mixed_shapes
+                if all(tensors.count_spanned_elements(name) <= arenas[name].size for name in tensors.dims)
                 and describe_difference(
                     {name: tensors.view(name, found[name]) for name in run.written_tensors},
                     self.expected(tensors, mixed["problem"], arenas),
@@ -555,14 +559,14 @@ def run_case_in_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
         yield {"said": f"{REFUSED}: {str(error).splitlines()[0]}"}
         return
     yield {"config": plan.tag, **figures}
-    arenas = run.make_arenas(tight=False)
+    arenas = run.make_buffers(tight=False)
     found, figures = run.launch(plan, arenas, timed=False)
     said = run.compare(arenas, found)
     yield said
     if said["said"] == AGREES:
         yield run.launch(plan, arenas, timed=True)[1]
         return
-    arenas = run.make_arenas(tight=True)
+    arenas = run.make_buffers(tight=True)
     found, _ = run.launch(plan, arenas, timed=False)
     yield {"in_memory_of_its_size": run.compare(arenas, found)["said"]}
 
@@ -637,7 +641,7 @@ def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[ShapeChangeCase
     assert {name: said for name, said in controls.items() if said != AGREES} == {}
 
 
-def test_a_plan_run_with_the_shape_of_its_build_is_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
+def test_a_plan_is_right_for_the_shape_it_was_built_for(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     """Cases of composite graphs with override shapes are excluded: the known issue table covers them."""
     same = {
         case.name: said

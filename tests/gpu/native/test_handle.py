@@ -121,7 +121,7 @@ def test_handle_made_before_fork_is_refused_after_it() -> None:
     handle.close()
 
 
-def test_the_log_has_the_execute_call() -> None:
+def test_the_cudnn_log_contains_the_execute_call() -> None:
     target = open_target()
     plan = build_first_plan(make_flash_graph(), target)
     with capture_log() as log:

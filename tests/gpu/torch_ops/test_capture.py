@@ -43,11 +43,11 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
     cu = make_int32_tensor([0, 100, 200, 300, 512])
 
-    def forward_and_backward() -> Any:
+    def run_forward_and_backward() -> Any:
         o = attention_varlen(*inputs, cu, None, longest, causal=True)
         return (o, *torch.autograd.grad(o, inputs, d_o))
 
-    graph, found = capture_cuda_graph(forward_and_backward)
+    graph, found = capture_cuda_graph(run_forward_and_backward)
     for many in ([100, 100, 100, 212], [1, 0, 300, 211], [300, 200, 12, 0]):
         with torch.no_grad():
             cu.copy_(make_int32_tensor([sum(many[:i]) for i in range(5)]))

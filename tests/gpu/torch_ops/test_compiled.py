@@ -250,7 +250,7 @@ def test_the_variant_pack_is_refilled_only_for_other_addresses(
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_the_step_leaves_calls_unlike_the_learned_one_to_python(
+def test_the_compiled_step_leaves_unlearned_calls_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
@@ -287,7 +287,7 @@ def test_the_step_leaves_calls_unlike_the_learned_one_to_python(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_the_step_leaves_calls_under_tracing_or_transforms_to_python(
+def test_the_compiled_step_leaves_traced_and_transformed_calls_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PassThroughDispatchMode(TorchDispatchMode):
@@ -361,7 +361,7 @@ def teach_forward_call(
     return lambda *given: step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
 
 
-def test_gradients_come_from_python_until_the_step_has_learned_them(
+def test_python_computes_gradients_until_the_compiled_step_has_learned_them(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
@@ -442,7 +442,7 @@ def test_a_failed_launch_raises_an_error(
         step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
 
 
-def test_inputs_marked_as_copied_are_copied(
+def test_the_compiled_step_copies_inputs_that_the_plan_marks(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = (x.transpose(1, 2) for x in random_tensors)
@@ -457,7 +457,7 @@ def test_inputs_marked_as_copied_are_copied(
 DIM_CONDITIONS = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launches: LaunchRecorder) -> None:
+def test_a_learned_plan_can_require_a_dim_to_equal_two_other_dims(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
     plan = describe_plan(launches, (make_output_description(x),), ())

@@ -127,7 +127,7 @@ def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: 
     check_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
-def test_pages_of_k_and_v_share_one_buffer() -> None:
+def test_pages_of_k_and_v_may_share_one_buffer() -> None:
     q, k, v, k_pages, v_pages, table = make_random_paged_inputs(KV_LENGTHS, 1)
     both = torch.stack([k_pages, v_pages], 1)  # [pages, 2, tokens, h, d]
     wide_table = torch.full((len(KV_LENGTHS), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
@@ -142,7 +142,7 @@ def test_pages_of_k_and_v_share_one_buffer() -> None:
 
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 @pytest.mark.parametrize("n", [4, 43, 107])
-def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> None:
+def test_short_sequences_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> None:
     """A tile of keys extends beyond the block table's end: pages of other sequences, here NaN, must not contribute."""
     q, k, v, k_pages, v_pages, table = make_random_paged_inputs([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))

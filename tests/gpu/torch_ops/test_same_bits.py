@@ -35,7 +35,7 @@ def make_random_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed:
     return [(x if packed else x.transpose(1, 2)).detach().requires_grad_(n < 3) for n, x in enumerate(made)]
 
 
-def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> TensorTuple:
+def run_forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> TensorTuple:
     """Return the output and the gradients of a causal call."""
     q, k, v, d_o = make_random_inputs(b, s, packed=packed)
     if packed:
@@ -50,10 +50,10 @@ def have_equal_bits(found: TensorTuple, want: TensorTuple) -> bool:
     return all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
 
 
-def call_other_shapes() -> None:
+def call_attention_with_other_shapes() -> None:
     """Build plans of smaller and larger classes, and repeat one shape often enough for an exact plan."""
     for b, s in ((1, 30), (6, 700), *[(2, 210)] * 10):
-        forward_and_backward(b, s)
+        run_forward_and_backward(b, s)
 
 
 @pytest.mark.parametrize("first", range(0, len(RANDOM_PROBLEMS), 10))
@@ -80,7 +80,7 @@ def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None
     found = []
     for order in SHAPE_ORDERS:
         clear_plans()
-        *_, last = [forward_and_backward(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
+        *_, last = [run_forward_and_backward(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
         found.append(last)
     assert all(have_equal_bits(one, found[0]) for one in found[1:])
 
@@ -96,10 +96,10 @@ def test_results_of_a_repeated_shape_keep_their_bits() -> None:
 @pytest.mark.usefixtures("deterministic_torch")
 @pytest.mark.parametrize("packed", [False, True])
 def test_deterministic_algorithms_make_training_repeatable(packed: bool) -> None:
-    want = forward_and_backward(3, 260, packed=packed)
+    want = run_forward_and_backward(3, 260, packed=packed)
     for _ in range(10):
-        call_other_shapes()
-        assert have_equal_bits(forward_and_backward(3, 260, packed=packed), want)
+        call_attention_with_other_shapes()
+        assert have_equal_bits(run_forward_and_backward(3, 260, packed=packed), want)
 
 
 @pytest.mark.parametrize("policy", ["any", "exact"])
@@ -136,7 +136,7 @@ def test_paged_decoding_is_repeatable_with_deterministic_algorithms() -> None:
 def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
-    want = forward_and_backward(2, 333, deterministic=True)
+    want = run_forward_and_backward(2, 333, deterministic=True)
     q, k, v, d_o = make_random_inputs(2, 333)
 
     def checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
@@ -144,7 +144,7 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
 
     for _ in range(3):
         o = checkpoint(checkpointed_attention, q, k, v, use_reentrant=reentrant)
-        call_other_shapes()  # plans that are built between the passes
+        call_attention_with_other_shapes()  # plans that are built between the passes
         o.backward(d_o)
         assert have_equal_bits(tuple(x.grad for x in (q, k, v)), want[1:])
         for x in (q, k, v):
@@ -166,7 +166,7 @@ def test_graph_replays_have_the_bits_of_direct_calls() -> None:
     for _ in range(5):
         graph.replay()
         assert have_equal_bits(found, want)
-        call_other_shapes()
+        call_attention_with_other_shapes()
         assert have_equal_bits(attention_step(), want)
 
 
@@ -178,4 +178,4 @@ def test_compiled_code_has_the_bits_of_direct_calls() -> None:
     want = attention(q, k, v, causal=True)
     for _ in range(3):
         assert torch.equal(call(q, k, v), want)
-        call_other_shapes()
+        call_attention_with_other_shapes()

@@ -426,14 +426,14 @@ def test_memory_stays_constant_over_many_shapes() -> None:
     torch.manual_seed(3)
     sizes = torch.randint(1, 512, (4000,)).tolist()
 
-    def memory_after_calls(sizes: list[int]) -> tuple[int, int]:
+    def measure_memory_after_calls(sizes: list[int]) -> tuple[int, int]:
         for i, s in enumerate(sizes):
             attention(*(x.transpose(1, 2) for x in whole[: i % 4 + 1, :s].unbind(2)), shapes="any")
         torch.cuda.synchronize()
         gc.collect()
         return torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
 
-    runs = [memory_after_calls([s % most + 1 for s in sizes]) for most in (512, 500, 490)]
+    runs = [measure_memory_after_calls([s % most + 1 for s in sizes]) for most in (512, 500, 490)]
     assert runs[-1][0] <= runs[0][0] + (1 << 20)
     # Other processes use the GPU's memory too: a leak would show after each.
     assert min(one[1] - two[1] for one, two in pairwise(runs)) <= 64 << 20

@@ -76,10 +76,10 @@ def test_calls_mapped_by_vmap_are_right(
         given.append(x)
     compare_transform(lambda f: vmap(f, in_dims=in_dims), attention_function, *given)
 
-    def gradient_of_each_sample(f: Callable[..., Any]) -> Any:
+    def compute_gradient_of_each_sample(f: Callable[..., Any]) -> Any:
         return vmap(grad(lambda *x: f(*x).float().square().mean() * 1000, argnums=(0, 1, 2)), in_dims=in_dims)
 
-    compare_transform(gradient_of_each_sample, attention_function, *given)
+    compare_transform(compute_gradient_of_each_sample, attention_function, *given)
 
 
 def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
@@ -91,7 +91,7 @@ def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
         assert compute_frobenius_error(found[index], want) < 1e-3
 
 
-def test_other_derivatives_are_refused(attention_function: Callable[..., Any]) -> None:
+def test_second_and_forward_mode_derivatives_are_refused(attention_function: Callable[..., Any]) -> None:
     q, k, v = (make_random_half(B, H, S, D) for _ in range(3))
     with pytest.raises(UsageError, match="no second derivative"):
         grad(lambda x: grad(lambda y: attention_function(y, k, v).sum())(x).sum())(q)

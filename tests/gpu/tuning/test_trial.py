@@ -14,7 +14,7 @@ from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.encoded import GRAPH_PREFIX, decode_graph
 from cudnn_backend_py.interpreter.data import DATA_KINDS
-from cudnn_backend_py.known_issues import find_ending_problems
+from cudnn_backend_py.known_issues import find_issues_before_execution
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
@@ -73,10 +73,10 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     wrong = make_scaled_matmul(1.01)
     run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
 
-    def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
+    def compute_expected_outputs_of_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
-    monkeypatch.setattr(module, "compute_expected_outputs", expect_wrong_graph)
+    monkeypatch.setattr(module, "compute_expected_outputs", compute_expected_outputs_of_wrong_graph)
     trial = run_graph(make_scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words
@@ -85,7 +85,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 def is_reported_wrong(graph: Graph, data: str) -> bool:
     """Return whether the trial reports cuDNN's result as wrong; graphs known to crash cuDNN are not run."""
     target = shared_target()
-    if find_ending_problems(graph, target.sm, target.library.version):
+    if find_issues_before_execution(graph, target.sm, target.library.version):
         return False
     try:
         return run_graph(graph, data=data, time=False).state == "wrong"

@@ -102,7 +102,7 @@ def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target)
     add_figure("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
 
 
-def test_every_tuned_candidate_satisfies_the_selection(gpu: Target) -> None:
+def test_tuning_refuses_configs_outside_the_selection(gpu: Target) -> None:
     first = find_first_engine_config(make_forward_graph(), gpu)
     wanted = Selection(unwanted_behavior=(), shared_memory_bytes=first.shared_memory_bytes - 1)
     tuned = autotune(make_forward_graph(), gpu, selection=wanted, budget_s=4, cache=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cudnn_backend_py.diagnose import Candidate, Query, Verdict, judge
 from cudnn_backend_py.diagnose.surveys.upgrade import Change, Upgrade
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.tuning.upgrade import time_changes
+from cudnn_backend_py.tuning.upgrade import time_changed_graphs
 
 
 def remove_kernel_code(candidate: Candidate) -> Candidate:
@@ -22,7 +22,7 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
     hidden = replace(verdict, candidates=tuple(map(remove_kernel_code, verdict.candidates)))
     same, open_one = Change("same", "gpu", verdict, verdict), Change("open", "gpu", hidden, hidden)
     run: list[object] = []
-    found = time_changes(
+    found = time_changed_graphs(
         Upgrade("old", "new", (None, None), (same, open_one)), {"same": graph, "open": graph}, step=run.append
     )
     times = found.changes[1].times
@@ -45,9 +45,9 @@ def test_graphs_beyond_the_time_limit_are_listed_and_not_run() -> None:
     def record_progress(so_far: Callable[[], Upgrade]) -> None:
         progress.append(so_far())
 
-    none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=record_progress)
+    none = time_changed_graphs(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=record_progress)
     assert (none.changes, none.untimed_graphs, progress) == (changes, ("a", "b"), [])
-    found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=record_progress)
+    found = time_changed_graphs(upgrade, dict.fromkeys("ab", graph), keep=record_progress)
     assert progress[0].untimed_graphs == ("b",)
     assert len(progress) >= 4  # each graph timed and compared; apparent improvements are timed again
     assert not any(one.untimed_graphs for one in progress[1:])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_releases
+from cudnn_backend_py.why.conditions import find_blocker, find_condition_by_message, find_releases
 from tests.support.sdpa_answers import make_torch_call, read_machine, read_torch_answer
 from tools.records import sdpa_grid
 
@@ -29,7 +29,7 @@ def list_differences(record: dict[str, Any]) -> list[str]:
         call = make_torch_call(case)
         ours = find_blocker(call, machine)
         gate = ours.gate if ours else None
-        reported = find_gate_by_message(tuple(answer["words"]))
+        reported = find_condition_by_message(tuple(answer["words"]))
         short = {
             name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE_CASE.get(name)
         }
@@ -48,7 +48,7 @@ def list_differences(record: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
 )
-def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> None:
+def test_the_first_condition_that_excludes_cudnn_equals_that_of_torch(tmp_path: Path, setting: str) -> None:
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}

@@ -76,7 +76,7 @@ def _run_training_steps(compiled: bool) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_watch_does_not_change_training(compiled: bool) -> None:
+def test_watching_a_program_does_not_change_its_training(compiled: bool) -> None:
     plain, seen = _run_training_steps(compiled), None
     with why_not_cudnn(run_query=False) as report:
         seen = _run_training_steps(compiled)
@@ -89,11 +89,11 @@ def test_a_watch_does_not_change_training(compiled: bool) -> None:
     assert one.answer.choice == BACKENDS[torch._fused_sdp_choice(q, k, v, None, 0.0, True)]
 
 
-def _list_gates_by_call(report: WhyReport) -> dict[str, str]:
+def _map_calls_to_failed_conditions(report: WhyReport) -> dict[str, str]:
     return {one.call.q.dtype + str(one.call.q.dims[-1]): one.blocker.gate for one in report.blocked if one.blocker}
 
 
-def test_gates_switches_and_times_of_calls_are_reported() -> None:
+def test_failed_conditions_switches_and_times_of_calls_are_reported() -> None:
     with why_not_cudnn(measure=True) as report:
         compute_attention(*make_random_qkv(torch.float32))
         compute_attention(*make_random_qkv(torch.float16, 20))
@@ -101,7 +101,7 @@ def test_gates_switches_and_times_of_calls_are_reported() -> None:
             compute_attention(*make_random_qkv(torch.float32))
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
             compute_attention(*make_random_qkv(torch.float16, 128))
-    gates = _list_gates_by_call(report)
+    gates = _map_calls_to_failed_conditions(report)
     assert (gates["float3264"], gates["float1620"], gates["float16128"]) == ("dtype", "shapes", "disabled")
     cast = next(one for one in report.findings if one.call.autocast)
     assert cast.call.q.dtype == "bfloat16"
@@ -111,7 +111,7 @@ def test_gates_switches_and_times_of_calls_are_reported() -> None:
     assert all({"cudnn", "flash"} <= set(one.times) for one in report.findings if one.call.q.dtype != "float32")
 
 
-def test_nested_tensors_get_a_verdict() -> None:
+def test_calls_with_nested_tensors_get_a_verdict() -> None:
     with why_not_cudnn(run_query=False) as report:
         for layout in (torch.strided, torch.jagged):
             jagged = layout == torch.jagged

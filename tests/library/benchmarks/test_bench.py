@@ -156,22 +156,26 @@ def test_the_c_loop_returns_the_status_of_a_failing_call() -> None:
 # acceptance and report
 
 
-def timing_record(median: float, spread: float = 0.0) -> dict[str, float]:
+def make_timing_record(median: float, spread: float = 0.0) -> dict[str, float]:
     return {"median_us": median, "low_us": median - spread, "high_us": median + spread, "samples": 9}
 
 
-def benchmark_record(**changes: Any) -> dict[str, Any]:
+def make_benchmark_record(**changes: Any) -> dict[str, Any]:
     host = {
-        "C loop": timing_record(5.0),
-        "same pointers": timing_record(5.2),
-        "fresh pointers": timing_record(9.0),
-        "CUDA graph": timing_record(3.0),
-        "cudnn-frontend, same": timing_record(13.0),
-        "cudnn-frontend, fresh": timing_record(14.0),
-        "cudnn-frontend, ordered, same": timing_record(12.0),
-        "cudnn-frontend, ordered, fresh": timing_record(12.5),
+        "C loop": make_timing_record(5.0),
+        "same pointers": make_timing_record(5.2),
+        "fresh pointers": make_timing_record(9.0),
+        "CUDA graph": make_timing_record(3.0),
+        "cudnn-frontend, same": make_timing_record(13.0),
+        "cudnn-frontend, fresh": make_timing_record(14.0),
+        "cudnn-frontend, ordered, same": make_timing_record(12.0),
+        "cudnn-frontend, ordered, fresh": make_timing_record(12.5),
     }
-    us = {"ours": timing_record(100.0), "ours, autotuned": timing_record(90.0), "cudnn-frontend": timing_record(101.0)}
+    us = {
+        "ours": make_timing_record(100.0),
+        "ours, autotuned": make_timing_record(90.0),
+        "cudnn-frontend": make_timing_record(101.0),
+    }
     row = {
         "shape": format_problem(LARGE_PROBLEMS[0]),
         "direction": "forward",
@@ -191,69 +195,75 @@ def benchmark_record(**changes: Any) -> dict[str, Any]:
     }
     made = {"host": {"problem": format_problem(SMALL_PROBLEM), "forward": host, "backward": dict(host)}}
     made["ragged"] = {
-        "C loop": timing_record(15.0),
-        "same pointers": timing_record(15.5),
-        "fresh pointers": timing_record(17.5),
+        "C loop": make_timing_record(15.0),
+        "same pointers": make_timing_record(15.5),
+        "fresh pointers": make_timing_record(17.5),
     }
-    made["ragged"] |= {"cudnn-frontend, same": timing_record(26.5), "cudnn-frontend, fresh": timing_record(27.0)}
+    made["ragged"] |= {
+        "cudnn-frontend, same": make_timing_record(26.5),
+        "cudnn-frontend, fresh": make_timing_record(27.0),
+    }
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
     return made | changes
 
 
-def passed_criteria(made: dict[str, Any]) -> dict[str, bool | None]:
+def find_passed_criteria(made: dict[str, Any]) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in compare_record_with_limits(made)}
 
 
 def test_good_measurements_meet_every_criterion() -> None:
-    assert set(passed_criteria(benchmark_record()).values()) == {True}
+    assert set(find_passed_criteria(make_benchmark_record()).values()) == {True}
 
 
 def test_each_bad_measurement_fails_only_its_criterion() -> None:
-    made = benchmark_record()
-    made["ragged"]["same pointers"] = timing_record(16.0)
-    assert [name for name, good in passed_criteria(made).items() if not good] == [
+    made = make_benchmark_record()
+    made["ragged"]["same pointers"] = make_timing_record(16.0)
+    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
         "host, ragged: same pointers / C loop"
     ]
-    made = benchmark_record()
-    made["host"]["forward"]["same pointers"] = timing_record(5.8)
-    assert [name for name, good in passed_criteria(made).items() if not good] == [
+    made = make_benchmark_record()
+    made["host"]["forward"]["same pointers"] = make_timing_record(5.8)
+    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
         "host, forward: same pointers / C loop"
     ]
-    made = benchmark_record()
-    made["gpu"][0]["us"]["ours, autotuned"] = timing_record(104.0, 1.0)
-    assert [name for name, good in passed_criteria(made).items() if not good] == [
+    made = make_benchmark_record()
+    made["gpu"][0]["us"]["ours, autotuned"] = make_timing_record(104.0, 1.0)
+    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
         "GPU: shapes where autotuned is slower than the first choice"
     ]
-    made["gpu"][0]["us"]["ours, autotuned"] = timing_record(104.0, 5.0)
-    assert all(passed_criteria(made).values()), "within the spread"
+    made["gpu"][0]["us"]["ours, autotuned"] = make_timing_record(104.0, 5.0)
+    assert all(find_passed_criteria(made).values()), "within the spread"
     made["fresh"]["ahead of time"]["total"] = 401.0
-    assert [name for name, good in passed_criteria(made).items() if not good] == [
+    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
         "fresh process: ahead of time / cudnn-frontend"
     ]
-    made = benchmark_record()
+    made = make_benchmark_record()
     made["fresh"]["cold"] = made["fresh"]["cold"] | {"import": 151.0, "plan": 700.0}
-    assert [name for name, good in passed_criteria(made).items() if not good] == [
+    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
         "fresh process: import, cold / cudnn-frontend",
         "fresh process: after the import, cold / C program",
     ]
 
 
 def test_times_of_different_plans_are_not_compared() -> None:
-    made = benchmark_record()
+    made = make_benchmark_record()
     made["gpu"][0]["frontend_plan"] = "eng5"
-    assert passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
+    assert find_passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
     made["gpu"][0]["plans"]["ours, frontend's plan"] = "eng5"
-    made["gpu"][0]["us"]["ours, frontend's plan"] = timing_record(80.0)
-    assert passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
+    made["gpu"][0]["us"]["ours, frontend's plan"] = make_timing_record(80.0)
+    assert find_passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
 def test_significant_time_differences_are_defined_as_in_tuning() -> None:
     """A difference is significant if it exceeds two percent and the spread of each measurement."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
-        made = benchmark_record()
-        made["gpu"][0]["us"] |= {"ours": timing_record(median, spread), "cudnn-frontend": timing_record(100.0, spread)}
-        assert passed_criteria(made)[name] is not differs, (median, spread)
+        made = make_benchmark_record()
+        made["gpu"][0]["us"] |= {
+            "ours": make_timing_record(median, spread),
+            "cudnn-frontend": make_timing_record(100.0, spread),
+        }
+        assert find_passed_criteria(made)[name] is not differs, (median, spread)
 
 
 def test_autotuned_plans_are_not_slower_in_the_record() -> None:
@@ -264,11 +274,11 @@ def test_autotuned_plans_are_not_slower_in_the_record() -> None:
 
 def test_a_criterion_without_measurements_neither_passes_nor_fails() -> None:
     empty = {"problem": format_problem(SMALL_PROBLEM), "c loop": "not measured", "forward": {}, "backward": {}}
-    assert set(passed_criteria(benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
+    assert set(find_passed_criteria(make_benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
 def test_printed_tables_show_the_measurements() -> None:
-    made = benchmark_record()
+    made = make_benchmark_record()
     made["accepted"] = compare_record_with_limits(made)
     out = io.StringIO()
     console = Console(file=out, width=200)
@@ -290,7 +300,7 @@ def test_printed_tables_show_the_measurements() -> None:
 def test_absence_of_matplotlib_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        draw_tflops(benchmark_record(), tmp_path / "bench.svg")
+        draw_tflops(make_benchmark_record(), tmp_path / "bench.svg")
 
 
 # python -m benchmarks

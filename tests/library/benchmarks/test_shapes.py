@@ -18,11 +18,11 @@ from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import choose_class_bounds
 
 
-def timing_record(median: float, spread: float = 0.1) -> dict[str, float]:
+def make_timing_record(median: float, spread: float = 0.1) -> dict[str, float]:
     return {"median_us": median, "low_us": median - spread, "high_us": median + spread, "samples": 9}
 
 
-def passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
+def find_passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in compare_record_with_limits(made, accepted)}
 
 
@@ -72,7 +72,9 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
 
 
 def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
-    assert grid.find_fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == [
+    assert grid.find_fastest(
+        {"a": make_timing_record(10.0), "b": make_timing_record(10.1), "c": make_timing_record(12.0)}
+    ) == [
         "a",
         "b",
     ]
@@ -80,7 +82,7 @@ def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
 
 
 def test_the_shape_grid_is_reported_as_markdown() -> None:
-    times = {"ours, exact": timing_record(10.0), "torch flash": timing_record(12.0)}
+    times = {"ours, exact": make_timing_record(10.0), "torch flash": make_timing_record(12.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | {"fastest": grid.find_fastest(times)}], "environment": facts, "gpu_name": "H200"}
@@ -92,42 +94,46 @@ def test_the_shape_grid_is_reported_as_markdown() -> None:
 
 def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:
     us = {
-        "exact": timing_record(10.0),
-        "any": timing_record(11.0),
-        "exact operator": timing_record(10.0),
-        "adaptive": timing_record(10.1),
+        "exact": make_timing_record(10.0),
+        "any": make_timing_record(11.0),
+        "exact operator": make_timing_record(10.0),
+        "adaptive": make_timing_record(10.1),
     }
     rows = [{"direction": direction, "us": us} for direction in DIRECTIONS for _ in range(10)]
-    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {True}
-    slow = {**us, "any": timing_record(16.0), "adaptive": timing_record(10.5)}
+    assert set(find_passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {True}
+    slow = {**us, "any": make_timing_record(16.0), "adaptive": make_timing_record(10.5)}
     rows = [{"direction": direction, "us": slow} for direction in DIRECTIONS]
-    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {False}
-    assert set(passed_criteria({"rows": []}, shape_classes.ACCEPTANCE_LIMITS).values()) == {None}
+    assert set(find_passed_criteria({"rows": rows}, shape_classes.ACCEPTANCE_LIMITS).values()) == {False}
+    assert set(find_passed_criteria({"rows": []}, shape_classes.ACCEPTANCE_LIMITS).values()) == {None}
 
 
 def test_growing_memory_is_not_accepted() -> None:
-    def memory_samples(step: int) -> list[dict[str, int]]:
+    def make_memory_samples(step: int) -> list[dict[str, int]]:
         return [{"resident_bytes": 10**9 + step * n, "gpu_bytes": 10**9 + step * n} for n in range(20)]
 
-    good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": memory_samples(0)}
+    good = {
+        "first_call_ms": {"median": 0.1, "p99": 0.5},
+        "largest_relative_error": 2.6e-4,
+        "points": make_memory_samples(0),
+    }
     good["compared"] = 200
-    forward = passed_criteria(good, any_shape.ACCEPTANCE_LIMITS)
+    forward = find_passed_criteria(good, any_shape.ACCEPTANCE_LIMITS)
     assert [name for name, found in forward.items() if found is None] == [
         "host time of the first backward pass of a shape, median, ms",
         "host time of the first backward pass of a shape, p99, ms",
     ]
-    slow = passed_criteria(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTANCE_LIMITS)
+    slow = find_passed_criteria(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTANCE_LIMITS)
     assert list(slow.values())[2:4] == [False, True]
     good["first_backward_ms"] = {"median": 0.1, "p99": 0.5}
-    assert set(passed_criteria(good, any_shape.ACCEPTANCE_LIMITS).values()) == {True}
-    grown = passed_criteria(good | {"points": memory_samples(1 << 20)}, any_shape.ACCEPTANCE_LIMITS)
+    assert set(find_passed_criteria(good, any_shape.ACCEPTANCE_LIMITS).values()) == {True}
+    grown = find_passed_criteria(good | {"points": make_memory_samples(1 << 20)}, any_shape.ACCEPTANCE_LIMITS)
     assert [name for name, found in grown.items() if not found] == [
         "host memory after the first tenth, bytes more",
         "GPU memory after the first tenth, bytes more",
     ]
     value = compare_record_with_limits(good, any_shape.ACCEPTANCE_LIMITS)[-1]["value"]
     assert value == 0.26, "small errors must be reported too"
-    unknown = passed_criteria(good | {"compared": 0}, any_shape.ACCEPTANCE_LIMITS)
+    unknown = find_passed_criteria(good | {"compared": 0}, any_shape.ACCEPTANCE_LIMITS)
     assert list(unknown.values())[-1] is None, "without comparisons the criterion must be undecided"
 
 
@@ -135,82 +141,90 @@ def test_every_graph_replay_must_be_checked() -> None:
     good = {"largest_relative_error": 0.001, "replays": 10, "counted": 10, "build_in_capture": "plan-in-capture"}
     good["asked"] = 10
     good["points"] = [{"resident_bytes": 1, "gpu_bytes": 1}] * 2
-    assert set(passed_criteria(good, capture_soak.ACCEPTANCE_LIMITS).values()) == {True}
-    bad = passed_criteria(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTANCE_LIMITS)
+    assert set(find_passed_criteria(good, capture_soak.ACCEPTANCE_LIMITS).values()) == {True}
+    bad = find_passed_criteria(
+        good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTANCE_LIMITS
+    )
     assert list(bad.values()).count(False) == 2
-    ended = passed_criteria(good | {"asked": 20}, capture_soak.ACCEPTANCE_LIMITS)
+    ended = find_passed_criteria(good | {"asked": 20}, capture_soak.ACCEPTANCE_LIMITS)
     assert [name for name, right in ended.items() if not right] == ["replays there was no time for"]
 
 
-def test_operators_are_accepted_by_torchs_host_time() -> None:
-    peers = {"ours": timing_record(10.0), "torch cudnn": timing_record(19.0), "torch flash": timing_record(17.0)}
+def test_operators_are_accepted_by_comparing_host_times_with_torch() -> None:
+    peers = {
+        "ours": make_timing_record(10.0),
+        "torch cudnn": make_timing_record(19.0),
+        "torch flash": make_timing_record(17.0),
+    }
     us = {f"dense, b1: {way}": dict(peers) for way in torch_calls.PASS_NAMES}
     us["packed, b4: no gradients"] = {
-        "ours": timing_record(20.0),
-        "torch varlen": timing_record(60.0),
-        "C loop": timing_record(15.0),
+        "ours": make_timing_record(20.0),
+        "torch varlen": make_timing_record(60.0),
+        "C loop": make_timing_record(15.0),
     }
-    found = passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS)
+    found = find_passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS)
     assert len(found) == 8
     assert set(found.values()) == {True}
-    us["dense, b1: backward"]["ours"] = timing_record(18.0)
-    assert [name for name, good in passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS).items() if not good] == [
-        "dense, backward: ours / torch flash"
-    ]
-    assert set(passed_criteria({"us": {}}, torch_calls.ACCEPTANCE_LIMITS).values()) == {None}
+    us["dense, b1: backward"]["ours"] = make_timing_record(18.0)
+    assert [
+        name for name, good in find_passed_criteria({"us": us}, torch_calls.ACCEPTANCE_LIMITS).items() if not good
+    ] == ["dense, backward: ours / torch flash"]
+    assert set(find_passed_criteria({"us": {}}, torch_calls.ACCEPTANCE_LIMITS).values()) == {None}
 
 
 # the model
 
 
-def epoch_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
+def make_epoch_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
     times = {"first_step_ms": first, "step_ms": step, "host_ms": step, "seconds": first}
     return {**times, "steps": 2, "tokens_per_second": 10, "losses": losses}
 
 
-def training_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
-    epochs: dict[str, Any] = {name: epoch_record(step, first, losses) for name in model.EPOCH_NAMES}
+def make_training_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
+    epochs: dict[str, Any] = {name: make_epoch_record(step, first, losses) for name in model.EPOCH_NAMES}
     epochs["same weights"] = {"losses": [round(losses[0], 1)], "gradients": [[losses[1] / round(losses[0], 1)]]}
     served = {"prefill_ms": 1.0, "first_decode_ms": 1.0, "decode_ms": 1.0, "tokens_per_second": 9, "loss": losses[0]}
     return {"packed": epochs, "padded": epochs, "serving": served, "serving, captured": served}
 
 
 def test_the_model_is_accepted_by_comparison_with_torch_flash() -> None:
-    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
-    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
+    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": make_training_record(10.0, 1.0, [5.0, 4.0])}}
+    assert set(find_passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
     made["makers"] |= {
-        "ours, adaptive": training_record(9.0, 1.0, [5.01, 4.0]),
-        "torch cudnn": training_record(9.0, 9.0, [5.0, 4.0]),
+        "ours, adaptive": make_training_record(9.0, 1.0, [5.01, 4.0]),
+        "torch cudnn": make_training_record(9.0, 9.0, [5.0, 4.0]),
     }
-    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {True}
+    assert set(find_passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {True}
     assert model.make_model_table(made).row_count == 20
-    made["makers"]["ours, adaptive"] = training_record(11.0, 8.0, [6.0, 4.0])
-    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {False}
-    made["makers"]["ours, adaptive"] = training_record(9.0, 1.0, [5.0, math.nan])
-    assert not passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: losses apart from those of torch flash"]
+    made["makers"]["ours, adaptive"] = make_training_record(11.0, 8.0, [6.0, 4.0])
+    assert set(find_passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {False}
+    made["makers"]["ours, adaptive"] = make_training_record(9.0, 1.0, [5.0, math.nan])
+    assert not find_passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: losses apart from those of torch flash"]
 
 
 def test_a_provider_stopped_by_its_time_limit_is_not_compared_further() -> None:
     """A stopped first epoch has no measured time; for torch's cuDNN, its time limit is a lower bound."""
-    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
+    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": make_training_record(10.0, 1.0, [5.0, 4.0])}}
     made["makers"] |= {
-        "ours, adaptive": training_record(9.0, 1.0, [5.0, 4.0]),
-        "torch cudnn": training_record(9.0, 9.0, [5.0, 4.0]),
+        "ours, adaptive": make_training_record(9.0, 1.0, [5.0, 4.0]),
+        "torch cudnn": make_training_record(9.0, 9.0, [5.0, 4.0]),
     }
     made["makers"]["torch cudnn"] |= {
         "serving": {"loss": 7.0},
-        "packed": training_record(9.0, 9.0, [5.0, 9.0])["padded"],
+        "packed": make_training_record(9.0, 9.0, [5.0, 9.0])["padded"],
     }
     made["makers"]["torch cudnn"]["packed"]["first epoch"] |= {"steps": 1, "losses": [5.0]}
-    found = passed_criteria(made, model.ACCEPTANCE_LIMITS)
+    found = find_passed_criteria(made, model.ACCEPTANCE_LIMITS)
     assert found["packed: first epoch, ours, adaptive / torch cudnn"]
     assert found["packed: losses apart from those of torch flash"]
     assert found["serving: losses apart from those of torch flash"]
     made["makers"]["ours, adaptive"]["packed"]["first epoch"]["steps"] = 0
-    assert passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: first epoch, ours, adaptive / torch cudnn"] is None
+    assert (
+        find_passed_criteria(made, model.ACCEPTANCE_LIMITS)["packed: first epoch, ours, adaptive / torch cudnn"] is None
+    )
 
 
 def test_missing_measurements_are_reported() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
-    assert set(passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
+    assert set(find_passed_criteria(made, model.ACCEPTANCE_LIMITS).values()) == {None}
     assert model.make_model_table(made).row_count == 20

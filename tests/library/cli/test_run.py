@@ -21,7 +21,7 @@ from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError,
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.serial import graph_to_json
-from cudnn_backend_py.system.child import LastingChild
+from cudnn_backend_py.system.child import RestartingChild
 from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
@@ -408,14 +408,14 @@ def crash_at_second_config() -> None:
 
 
 def test_crash_of_one_config_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_crashing_child(_function: str, environment: Any) -> LastingChild:
-        def environment_with_tests() -> dict[str, str]:
+    def start_crashing_child(_function: str, environment: Any) -> RestartingChild:
+        def make_environment_with_tests() -> dict[str, str]:
             given = environment()
             return {**given, "PYTHONPATH": os.pathsep.join([str(ROOT), given.get("PYTHONPATH", "")])}
 
-        return LastingChild(f"{__name__}:{crash_at_second_config.__name__}", environment_with_tests)
+        return RestartingChild(f"{__name__}:{crash_at_second_config.__name__}", make_environment_with_tests)
 
-    monkeypatch.setattr(runner_module, "LastingChild", start_crashing_child)
+    monkeypatch.setattr(runner_module, "RestartingChild", start_crashing_child)
     with Runner(limit_s=60) as runner:
         found = runner.run(TYPICAL_GRAPHS["matmul"].make(), target="h100", configs=3)
     assert [item.state for item in found.configs] == ["right", "failed", "right"]

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.verification.graphs import make_cases
+from cudnn_backend_py.verification.graphs import make_verification_graphs
 from cudnn_backend_py.verification.verify import SCHEMA
 
-SAMPLE_CASES = make_cases()[:21]  # three of each family
+SAMPLE_CASES = make_verification_graphs()[:21]  # three of each family
 
 
 def test_target_verify_writes_every_answer_and_no_private_data(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_target_verify_writes_every_answer_and_no_private_data(tmp_path: Path) -
 
 
 def test_target_verify_compares_described_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudnn_backend_py.verification.verify.make_cases", lambda: SAMPLE_CASES)
+    monkeypatch.setattr("cudnn_backend_py.verification.verify.make_verification_graphs", lambda: SAMPLE_CASES)
     output = ["--output", str(tmp_path / "answers.json")]
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--as", "sm75", *output])
     assert done.exit_code == 1, done.output

@@ -28,7 +28,7 @@ def make_convolution() -> Graph:
     return g.graph()
 
 
-def make_undescribed_gpu(sm: int) -> Profile:
+def make_gpu_without_profile(sm: int) -> Profile:
     """Return a GPU of an architecture without a profile, with the properties of an RTX 5090."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
@@ -68,7 +68,7 @@ def test_turing_and_later_have_no_end_of_support() -> None:
 
 
 def test_an_architecture_newer_than_the_library_is_reported() -> None:
-    refused = explain(make_flash_attention(), make_undescribed_gpu(130))
+    refused = explain(make_flash_attention(), make_gpu_without_profile(130))
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
     assert refused.cause.code == "architecture-newer-than-library"
@@ -78,24 +78,24 @@ def test_an_architecture_newer_than_the_library_is_reported() -> None:
     )
     assert "it has no machine code for it" in refused.environment[0]
     assert "runs from PTX" in render_text(refused)
-    assert explain(make_convolution(), make_undescribed_gpu(130), build=True).outcome is Outcome.SUPPORTED
+    assert explain(make_convolution(), make_gpu_without_profile(130), build=True).outcome is Outcome.SUPPORTED
 
 
 @pytest.mark.parametrize(("sm", "repair"), [(110, "use the cuDNN of CUDA 13"), (122, "use a cuDNN that supports it")])
 def test_an_architecture_that_nvrtc_lacks_is_not_blamed_on_the_graph(sm: int, repair: str) -> None:
-    passed = explain(make_flash_attention(), make_undescribed_gpu(sm))
+    passed = explain(make_flash_attention(), make_gpu_without_profile(sm))
     assert passed.outcome is Outcome.SUPPORTED
     assert f"NVRTC 12.9 does not compile for sm_{sm}" in passed.environment
-    built = explain(make_flash_attention(), make_undescribed_gpu(sm), build=True)
+    built = explain(make_flash_attention(), make_gpu_without_profile(sm), build=True)
     assert built.outcome is Outcome.NOT_JUDGED
     assert built.cause is not None
     assert built.cause.code == "nvrtc-too-old"
     assert built.cause.remedy.startswith(repair)
-    assert explain(make_convolution(), make_undescribed_gpu(sm), build=True).outcome is Outcome.SUPPORTED, (
+    assert explain(make_convolution(), make_gpu_without_profile(sm), build=True).outcome is Outcome.SUPPORTED, (
         "compiled ahead of time"
     )
     with pytest.raises(EnvironmentNotReady) as raised:
-        build(make_flash_attention(), make_undescribed_gpu(sm), cache=False)
+        build(make_flash_attention(), make_gpu_without_profile(sm), cache=False)
     assert raised.value.code == "nvrtc-too-old"
     assert raised.value.sections["fix"].startswith(repair)
 

@@ -195,7 +195,7 @@ def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_our_graph_equals_the_listing_of_cudnn_frontend(
+def test_our_graph_equals_the_logged_graph_of_cudnn_frontend(
     key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     """Only the differences stated in ``DELIBERATE_DIFFERENCES`` are allowed."""

@@ -86,7 +86,7 @@ def test_heuristics_are_tried_before_requested_configs() -> None:
     assert modes[-1] == "cudnn-frontend"
 
 
-def test_selection_rows_of_a_version_have_distinct_conditions() -> None:
+def test_requested_config_rows_of_a_version_have_distinct_conditions() -> None:
     for version in ((9, 18, 0), (9, 19, 0), (9, 22, 0), (9, 23, 0), (9, 28, 0)):
         for sm in range(90, 122):
             rows = [row for row in SELECTIONS if sm in row.sm and version in row.versions]

@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import GraphError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, whatif
 from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE
-from tests.cases import CASES, REMEDY_KINDS, ReportedGraph, cudnn_threads, framework_threads
+from tests.cases import CASES, REMEDY_KINDS, ReportedGraph, cudnn_reports, framework_reports
 from tests.cases.case import MessageSource
 
 OUTCOME_BY_COMPLAINT = {
@@ -69,8 +69,8 @@ def _get_message_text(verdict: Verdict, where: MessageSource) -> str:
 
 
 def test_the_cases_come_from_enough_public_threads() -> None:
-    assert len(cudnn_threads.CASES) >= 24
-    assert len(framework_threads.CASES) >= 24
+    assert len(cudnn_reports.CASES) >= 24
+    assert len(framework_reports.CASES) >= 24
     assert len(REFUSED_OR_CRASHING_CASES) >= 40
     assert len({case.source for case in CASES}) == len({case.name for case in CASES}) == len(CASES)
 

@@ -54,7 +54,7 @@ def make_flash_attention() -> Graph:
 # The forum graph: refused on an L40S by 9.19.0, for shared memory; supported by its neighbours; removed later.
 
 
-def test_the_text_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
+def test_the_text_verdict_on_the_forum_graph_names_its_cause_on_sm89() -> None:
     done = run_explain(FORUM_EXAMPLE, "-v", "--cudnn", "9.19.0", "--target", "sm89")
     assert done.code == 1, done.stderr
     lines = done.stdout.splitlines()
@@ -67,7 +67,7 @@ def test_the_text_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
     assert done.stderr == ""
 
 
-def test_the_json_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
+def test_the_json_verdict_on_the_forum_graph_has_its_cause_on_sm89() -> None:
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     assert code == 1
     assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
@@ -258,7 +258,7 @@ def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
     assert any("stub" in line for line in verdict.environment)
 
 
-def test_a_supported_graph_with_a_dangerous_output_says_so() -> None:
+def test_a_dangerous_output_of_a_supported_graph_is_reported() -> None:
     g = GraphBuilder("shared", io_type=DataType.HALF)
     x, w = g.tensor("x", (1, 128, 64)), g.tensor("w", (1, 64, 256))
     g.matmul(x, w, name="y", virtual=False, strides=(4096, 0, 1))
@@ -270,7 +270,7 @@ def test_a_supported_graph_with_a_dangerous_output_says_so() -> None:
     assert danger in render_text(verdict)
 
 
-def test_refused_candidates_carry_reasons_innermost_first() -> None:
+def test_refused_candidates_list_reasons_innermost_first() -> None:
     verdict = explain(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20), "sm90")
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.exit_code == 1
@@ -434,6 +434,6 @@ def test_select_and_explain_report_the_same_refused_engine_configs() -> None:
     question = OperationGraph(graph, open_target("h100"))
     verdict = explain(question.graph, question.target, mode="A")
     theirs = [item for item in verdict.candidates if item.state == "refused"]
-    assert [item for item in select(question, modes="A").refused if item.by_cudnn] == theirs
+    assert [item for item in select(question, modes="A").refused if item.refused_by_cudnn] == theirs
     passed = [item.tag for item in verdict.candidates if item.state == "supported"]
     assert passed == [config.tag for config in question.heuristics("A").configs]

@@ -134,14 +134,14 @@ def test_a_refused_graph_is_supported_in_another_form(shared_judge: Judge, name:
 
 
 @pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
-def test_whatif_finds_the_supported_form(shared_judge: Judge, name: str) -> None:
+def test_whatif_finds_the_supported_equivalent_graph(shared_judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED_FORMS[name]
     found = whatif(make(), target, version=version, judge=shared_judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
     assert set(FORM_CHANGES) >= {"flatten", "composite", "lengths"}
 
 
-def test_a_form_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:
+def test_an_equivalent_graph_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:
     verdict = shared_judge.run_query(Query(make_matmul_graph(2, 1, 2), "sm90"))
     in_float32 = next(
         one for one in iterate_changes(make_matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title

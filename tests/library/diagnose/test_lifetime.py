@@ -18,13 +18,13 @@ def test_a_verdict_destroys_every_descriptor() -> None:
 
 
 def test_a_verdict_on_a_refused_graph_destroys_every_descriptor() -> None:
-    def refused_graph() -> Graph:
+    def make_refused_graph() -> Graph:
         g = GraphBuilder("odd", io_type=DataType.DOUBLE)
         g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), virtual=False)
         return g.graph()
 
-    explain(refused_graph(), "sm90")
+    explain(make_refused_graph(), "sm90")
     gc.collect()
     with count_descriptors() as live:
-        assert not explain(refused_graph(), "sm90").supported
+        assert not explain(make_refused_graph(), "sm90").supported
         assert_no_descriptor_alive(live)

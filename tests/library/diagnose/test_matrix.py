@@ -70,7 +70,7 @@ def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_matrix_judges_all_cells_with_fresh_and_only_new_cells_of_a_new_graph(
+def test_the_fresh_option_judges_every_cell_and_a_new_graph_only_its_own(
     folder_and_matrix: tuple[Path, Matrix],
 ) -> None:
     folder, answers = folder_and_matrix
@@ -203,14 +203,14 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert all(path.read_text() == text for path, text in kept.items())
 
 
-def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
+def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_path: Path) -> None:
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
     assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
 
 
-def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
+def test_the_since_function_skips_a_version_that_crashes(tmp_path: Path) -> None:
     graph = graph_of("inner-stride:backward")
     crashed = since(graph, "sm90", [OLDER_VERSION], cache=tmp_path)
     assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER_VERSION,), 2)

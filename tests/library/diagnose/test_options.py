@@ -192,7 +192,9 @@ def is_problem_supported(direction: str, options: Sequence[str], form: str, targ
         return is_supported(graph, opened, HEURISTICS_MODES)
 
 
-def find_smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
+def find_smallest_refused_option_sets(
+    direction: str, options: tuple[str, ...], form: str, target: str
+) -> list[set[str]]:
     """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
     found: list[set[str]] = []
     if is_problem_supported(direction, options, form, target) is not False:
@@ -205,20 +207,20 @@ def find_smallest_refused_subsets(direction: str, options: tuple[str, ...], form
     return found
 
 
-def judge_and_find_reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
-    def find_reported_subsets() -> list[set[str]] | None:
+def find_reported_option_sets_in_fork(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
+    def find_reported_option_sets() -> list[set[str]] | None:
         with use_target(target) as opened:
             blame = RefusalCase(verdict.candidates, graph, opened, HEURISTICS_MODES).refused_options
         return None if blame is None else [{IMPLIED_OPTIONS.get(key, key) for key in one} for one in blame.sets]
 
-    return run_in_fork(find_reported_subsets, lambda: None)
+    return run_in_fork(find_reported_option_sets, lambda: None)
 
 
 def test_reports_of_generated_problems_match_judging_every_subset() -> None:
     """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
     for problem in make_random_problems(120):
-        truth = run_in_fork(partial(find_smallest_refused_subsets, *problem), list)
+        truth = run_in_fork(partial(find_smallest_refused_option_sets, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes
         direction, options, form, target = problem
@@ -226,7 +228,7 @@ def test_reports_of_generated_problems_match_judging_every_subset() -> None:
         verdict = explain(graph, target)
         if not verdict.candidates:
             continue  # refused by this package
-        found = judge_and_find_reported_subsets(verdict, graph, target)
+        found = find_reported_option_sets_in_fork(verdict, graph, target)
         if found is None:
             unknown += 1
         elif all(one in truth for one in found):

@@ -218,7 +218,9 @@ def make_graph_of_missing_engine() -> Graph:
     return GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"]()
 
 
-def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
+def test_the_matrix_and_since_functions_and_junit_report_missing_engines(
+    judge_with_partial_library_only: None, tmp_path: Path
+) -> None:
     found = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_MISSING_CODE, 2)

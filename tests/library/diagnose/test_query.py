@@ -216,13 +216,13 @@ def test_missing_engines_are_stored_only_for_these_library_files(
 def test_numbers_that_python_compares_equal_give_different_queries() -> None:
     """In Python 0.0 == -0.0 and 1 == 1.0; cuDNN gets different bytes."""
 
-    def relu_with_lower_clip(value: float) -> Graph:
+    def make_relu_with_lower_clip(value: float) -> Graph:
         g = GraphBuilder("clip", io_type=DataType.HALF)
         x = g.tensor("x", (1, 64, 64))
         g.pointwise(PointwiseMode.RELU_FWD, x, parameters={"relu_lower_clip": value}, name="y", virtual=False)
         return g.graph()
 
-    below, above = relu_with_lower_clip(-0.0), relu_with_lower_clip(0.0)
+    below, above = make_relu_with_lower_clip(-0.0), make_relu_with_lower_clip(0.0)
     assert below == above
     assert Query(below, "sm90").key() != Query(above, "sm90").key()
 
@@ -272,7 +272,7 @@ def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path,
     run_python(
         [
             "-c",
-            "from cudnn_backend_py.versions.setup import read_judging_environment\n"
+            "from cudnn_backend_py.versions.judging_environment import read_judging_environment\n"
             "read_judging_environment('9.99.1').key()",
         ],
         check=True,
@@ -295,7 +295,7 @@ def test_an_exception_during_the_comparison_of_files_reaches_the_caller(
         signal.raise_signal(signal.SIGUSR1)
         return list_folder(folder)
 
-    monkeypatch.setattr("cudnn_backend_py.versions.setup.os.listdir", list_folder_with_signal)
+    monkeypatch.setattr("cudnn_backend_py.versions.judging_environment.os.listdir", list_folder_with_signal)
     handler = signal.signal(signal.SIGUSR1, raise_error)
     try:
         with pytest.raises(kind, match="mine"):

@@ -183,7 +183,7 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
 
 
 @pytest.mark.parametrize("name", MEASURED_CAUSES)
-def test_the_cause_is_measured_and_names_the_wrong_value(name: str) -> None:
+def test_a_cause_found_by_judging_variations_names_the_wrong_value(name: str) -> None:
     make, target, code, words = MEASURED_CAUSES[name]
     verdict = explain(make(), target)
     assert verdict.cause is not None
@@ -236,7 +236,7 @@ def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None
 # without judging
 
 
-def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
+def test_no_variation_is_judged_if_queries_are_not_allowed() -> None:
     graph = make_forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]

@@ -6,7 +6,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering, library
 from cudnn_backend_py.diagnose import explain
-from cudnn_backend_py.known_issues import find_known_issues, find_objections
+from cudnn_backend_py.known_issues import find_issues_against_version_change, find_known_issues
 from cudnn_backend_py.target import find_profile
 from tests.known_issues import EXAMPLES, make_example_graph
 
@@ -22,10 +22,11 @@ def test_versions_with_the_known_issue_are_not_recommended() -> None:
     assert ISSUE_CODE in codes
     assert ISSUE_CODE not in [issue.code for issue in find_known_issues(make_block_scaled_graph(), 100, (9, 25, 0))]
     assert ISSUE_CODE in [
-        issue.code for issue in find_objections(make_block_scaled_graph(), 100, (9, 24, 0), (9, 25, 0))
+        issue.code
+        for issue in find_issues_against_version_change(make_block_scaled_graph(), 100, (9, 24, 0), (9, 25, 0))
     ]
     whole = make_example_graph(EXAMPLES[ISSUE_CODE].unaffected)
-    assert find_objections(whole, 100, (9, 24, 0), (9, 25, 0)) == []
+    assert find_issues_against_version_change(whole, 100, (9, 24, 0), (9, 25, 0)) == []
 
 
 @pytest.mark.parametrize("target", ["b200", "rtx-5090"])

@@ -33,7 +33,7 @@ for code, which, sm, build in json.loads(sys.argv[1]):
 """
 
 
-def cudnn_environment(version: VersionTuple) -> dict[str, str]:
+def make_environment_for_version(version: VersionTuple) -> dict[str, str]:
     return (make_older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -41,12 +41,12 @@ def query_cudnn(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
     """Return cuDNN's answers to the queries, and how the child process ended."""
-    where = cudnn_environment(version) | variables
+    where = make_environment_for_version(version) | variables
     done = run_python(["-c", ASK, json.dumps(questions)], environment=where, timeout_s=300)
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
-def affected_architecture(row: KnownIssue) -> int | None:
+def find_affected_architecture(row: KnownIssue) -> int | None:
     """Return an affected architecture for which the package describes a GPU, or None."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
@@ -102,7 +102,7 @@ def test_every_known_issue_that_appears_without_a_gpu_is_tested() -> None:
 @pytest.mark.parametrize(("code", "which"), SHOWN, ids=[":".join(name) for name in SHOWN])
 def test_a_known_issue_appears_in_exactly_its_versions(code: str, which: str, version: VersionTuple) -> None:
     row = next(row for row in FAULTS if row.code == code)
-    sm = affected_architecture(row)
+    sm = find_affected_architecture(row)
     assert sm is not None
     answers, ending = query_cudnn(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
@@ -129,7 +129,7 @@ def test_a_mask_after_a_matrix_vector_product_crashes_one_engine(which: str) -> 
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
         pytest.skip(f"cuDNN {HERE} crashes earlier, in the heuristics, or has no such engine")
-    done = run_python(["-c", BUILD, which], environment=cudnn_environment(HERE))
+    done = run_python(["-c", BUILD, which], environment=make_environment_for_version(HERE))
     assert done.ending == ("exit code 0" if which else "SIGSEGV")
 
 
@@ -155,7 +155,7 @@ for kind in CRASHING_GRAPHS:
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 def test_a_graph_that_crashes_cudnn_is_refused_before_it_reaches_cudnn(version: VersionTuple) -> None:
-    done = run_python(["-c", REFUSE], environment=cudnn_environment(version), check=True)
+    done = run_python(["-c", REFUSE], environment=make_environment_for_version(version), check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
@@ -174,7 +174,7 @@ def test_the_known_issue_table_has_every_crashing_graph() -> None:
 FIXED_ON = {
     row.code: sm
     for row in FAULTS
-    if EXAMPLES[row.code].fixed is not None and (sm := affected_architecture(row)) is not None
+    if EXAMPLES[row.code].fixed is not None and (sm := find_affected_architecture(row)) is not None
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cudnn_backend_py import CudnnStatusError, DataType, GraphBuilder, open_target
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType
-from cudnn_backend_py.native.from_values import build
+from cudnn_backend_py.native.descriptors_from_values import build
 from cudnn_backend_py.plans.lower import lower
 
 ALPHA = AttributeName.OPERATION_CONVOLUTION_FORWARD_ALPHA

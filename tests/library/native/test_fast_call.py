@@ -261,7 +261,9 @@ def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, fr
     assert is_launched(make_call(plan, launcher, framework, query_stream=False), buffers())
 
 
-def test_unchecked_call_reads_only_the_device(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_call_without_buffer_checks_reads_only_the_device(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
     call = make_call(plan, launcher, framework, wanted=None)
     assert is_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
@@ -318,7 +320,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
-def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_the_error_of_a_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     quick = FastCallable(make_call(plan, launcher, framework).compiled_self)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())

@@ -188,7 +188,9 @@ _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 def make_cudnn_log_a_matmul(*_: object) -> int:
     """Make cuDNN log a message about a matmul, as a launch with a handle would."""
     made = DescriptorPointer()
-    create, destroy = (library().get_bare_function(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
+    create, destroy = (
+        library().get_function_without_errcheck(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy")
+    )
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
     destroy(made)
     return 0
@@ -249,7 +251,7 @@ def test_the_exception_is_raised_at_once_when_a_descriptor_is_garbage_collected(
     assert not reached
 
 
-class CallingValue:
+class ValueWithConversionCallback:
     """A value that calls a function when it is converted to an integer or to a list."""
 
     ndim = 1
@@ -276,7 +278,7 @@ def test_an_exception_of_a_signal_handler_in_a_conversion_is_raised(
 ) -> None:
     sender = install_raising_handler(error)
     with pytest.raises(type(error)) as caught, Descriptor(DescriptorType.TENSOR) as made:
-        made.set(attribute, CallingValue(sender))
+        made.set(attribute, ValueWithConversionCallback(sender))
     assert caught.value is error
 
 
@@ -284,7 +286,7 @@ def test_an_exception_of_the_value_itself_becomes_a_usage_error(error: BaseExcep
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
-        made.set(Attr.TENSOR_UNIQUE_ID, CallingValue(RaiseOnce(error)))
+        made.set(Attr.TENSOR_UNIQUE_ID, ValueWithConversionCallback(RaiseOnce(error)))
     assert error in (caught.value, caught.value.__cause__)
 
 

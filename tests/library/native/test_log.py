@@ -144,7 +144,7 @@ def test_the_log_stays_readable_and_does_not_grow() -> None:
     assert len(log.records) == before > 0
 
 
-def test_this_thread_only_leaves_out_messages_of_other_threads() -> None:
+def test_the_this_thread_only_option_leaves_out_messages_of_other_threads() -> None:
     def create_a_reduction() -> None:
         Descriptor(DescriptorType.REDUCTION)
 

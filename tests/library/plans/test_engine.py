@@ -24,11 +24,11 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 def test_a_query_for_a_gpu_without_tf32_does_not_change_later_ones(version: str) -> None:
     where = make_older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
-    def propose_after_queries_for(first: list[str]) -> list[str]:
+    def list_configs_after_queries_for(first: list[str]) -> list[str]:
         done = run_python(["-c", PROPOSE_PROGRAM, json.dumps(first)], environment=where, check=True)
         found: list[str] = json.loads(done.stdout)
         return found
 
-    alone = propose_after_queries_for([])
+    alone = list_configs_after_queries_for([])
     assert len(alone) > 7  # cuDNN proposes none with 9.19.0, and 7 with 9.28.0, without TF32
-    assert propose_after_queries_for(["t4"]) == propose_after_queries_for(["h100", "v100"]) == alone
+    assert list_configs_after_queries_for(["t4"]) == list_configs_after_queries_for(["h100", "v100"]) == alone

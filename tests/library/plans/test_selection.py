@@ -90,15 +90,15 @@ def test_refusals_by_the_selection_do_not_quote_cudnn(operation_graph: Operation
     assert error.last_error == ""
     assert "cudnn" not in error.sections
     assert "CUDNN_STATUS" not in error.render()
-    assert not any(item.by_cudnn for item in error.refused)
+    assert not any(item.refused_by_cudnn for item in error.refused)
 
 
 def test_refusals_by_cudnn_and_the_selection_are_counted_separately(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(operation_graph, shared_memory_bytes=0, modes="A")
     error = caught.value
-    theirs = [item for item in error.refused if item.by_cudnn]
-    ours = [item for item in error.refused if not item.by_cudnn]
+    theirs = [item for item in error.refused if item.refused_by_cudnn]
+    ours = [item for item in error.refused if not item.refused_by_cudnn]
     assert len(ours) == len(operation_graph.heuristics("A").configs)
     said = [f"{len(theirs)} refused by cuDNN"] if theirs else []
     assert error.headline.endswith(": " + ", ".join([*said, f"{len(ours)} refused by the selection"]))
@@ -144,7 +144,7 @@ def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(operation_
     assert refused.mode == "named"
     assert f"k{int(KnobType.KERNEL_CFG)}=36" in refused.tag
     assert refused.words
-    assert refused.by_cudnn
+    assert refused.refused_by_cudnn
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
 
 

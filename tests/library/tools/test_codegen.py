@@ -72,7 +72,7 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
         codegen.generate_files(other)
 
 
-def problems_with_changed_header(old: str, new: str) -> list[str]:
+def find_problems_with_changed_header(old: str, new: str) -> list[str]:
     """Return the problems that the generator finds in a header with one change."""
     text = codegen.find_header().read_text()
     assert old in text
@@ -81,23 +81,25 @@ def problems_with_changed_header(old: str, new: str) -> list[str]:
 
 
 def test_unknown_attribute_is_a_problem() -> None:
-    problems = problems_with_changed_header("CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS ")
+    problems = find_problems_with_changed_header(
+        "CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS "
+    )
     assert any(p.startswith("CUDNN_ATTR_OPERATION_SLICE_STEPS: types") for p in problems)
 
 
 def test_an_attribute_without_a_descriptor_is_a_problem() -> None:
-    problems = problems_with_changed_header("CUDNN_ATTR_KNOB_INFO_STRIDE ", "CUDNN_ATTR_NOBODYS_STRIDE ")
+    problems = find_problems_with_changed_header("CUDNN_ATTR_KNOB_INFO_STRIDE ", "CUDNN_ATTR_NOBODYS_STRIDE ")
     assert "CUDNN_ATTR_NOBODYS_STRIDE belongs to no descriptor type" in problems
 
 
 def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
     old = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
-    problems = problems_with_changed_header(old, f"    CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR = 99,\n{old}")
+    problems = find_problems_with_changed_header(old, f"    CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR = 99,\n{old}")
     assert "CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR has no attributes" in problems
 
 
 def test_an_unused_fact_is_a_problem() -> None:
-    problems = problems_with_changed_header(
+    problems = find_problems_with_changed_header(
         "CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC"
     )
     assert "facts.toml: [fields] OPERATION_SDPA_BWD_DODDESC has no effect" in problems
@@ -120,7 +122,7 @@ def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], probl
 
 def test_unreadable_declaration_stops_the_generator() -> None:
     with pytest.raises(ValueError, match="cannot place this part of the header: 'union surprise"):
-        problems_with_changed_header("struct cudnnContext;", "struct cudnnContext; union surprise { int a; } x;")
+        find_problems_with_changed_header("struct cudnnContext;", "struct cudnnContext; union surprise { int a; } x;")
 
 
 def test_the_parser_finds_every_declaration_of_the_header() -> None:
@@ -142,15 +144,15 @@ def test_no_comment_of_the_header_is_copied(expected_files: dict[str, str]) -> N
     comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
     comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)
-    assert len(_six_word_sequences(comments)) > 2000  # the comparison below has data
+    assert len(_list_six_word_sequences(comments)) > 2000  # the comparison below has data
     theirs, ours = (
-        _six_word_sequences(comments),
-        _six_word_sequences(facts) | set().union(*map(_six_word_sequences, expected_files.values())),
+        _list_six_word_sequences(comments),
+        _list_six_word_sequences(facts) | set().union(*map(_list_six_word_sequences, expected_files.values())),
     )
     assert theirs & ours == set()
 
 
-def _six_word_sequences(text: str) -> set[tuple[str, ...]]:
+def _list_six_word_sequences(text: str) -> set[tuple[str, ...]]:
     words = [w.lower() for w in re.findall(r"[A-Za-z']+|[^\sA-Za-z']", text)]
     runs = zip(*(words[i:] for i in range(6)), strict=False)
     return {run for run in runs if all(re.fullmatch(r"[a-z']{2,}|a", word) for word in run)}

@@ -10,7 +10,7 @@ from cudnn_backend_py import EnvironmentNotReady, Graph, OperationGraph, UsageEr
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.select import Selection, candidates
 from cudnn_backend_py.tuning.search import _gather_candidates
-from cudnn_backend_py.tuning.statistics import Budget
+from cudnn_backend_py.tuning.statistics import TimeBudget
 
 
 def forward_graph() -> Graph:
@@ -23,7 +23,7 @@ def operation_graph() -> OperationGraph:
 
 
 def test_engines_beyond_the_heuristics_are_supported_and_built(operation_graph: OperationGraph) -> None:
-    tried, refused = _gather_candidates(operation_graph, Selection(modes=("A", "B")), True, 16, Budget(60))
+    tried, refused = _gather_candidates(operation_graph, Selection(modes=("A", "B")), True, 16, TimeBudget(60))
     proposed = len(candidates(operation_graph, Selection(modes=("A", "B"))).configs)
     extra = [item.config for item in tried if item.config.origin == "engine"]
     assert proposed < len(tried) <= 16
@@ -37,13 +37,13 @@ def test_engines_beyond_the_heuristics_are_supported_and_built(operation_graph: 
 
 def test_engines_beyond_the_heuristics_satisfy_the_selection(operation_graph: OperationGraph) -> None:
     wanted = Selection(modes=("A",), shared_memory_bytes=50_000)
-    tried, _ = _gather_candidates(operation_graph, wanted, True, 16, Budget(60))
+    tried, _ = _gather_candidates(operation_graph, wanted, True, 16, TimeBudget(60))
     assert any(item.config.origin == "engine" for item in tried)
     assert all(item.config.shared_memory_bytes <= 50_000 for item in tried)
 
 
 def test_without_time_budget_only_heuristic_configs_are_tried(operation_graph: OperationGraph) -> None:
-    tried, _ = _gather_candidates(operation_graph, Selection(modes=("A",)), True, 16, Budget(1e-9))
+    tried, _ = _gather_candidates(operation_graph, Selection(modes=("A",)), True, 16, TimeBudget(1e-9))
     assert {item.config.origin for item in tried} == {"A"}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cudnn_backend_py.target import find_profile
-from cudnn_backend_py.verification.graphs import make_cases
+from cudnn_backend_py.verification.graphs import make_verification_graphs
 from cudnn_backend_py.verification.verify import verify
 
-CASES = make_cases()[:21]  # three of each family
+CASES = make_verification_graphs()[:21]  # three of each family
 
 
 def test_verification_of_a_described_gpu_with_itself_finds_no_differences() -> None:

@@ -37,7 +37,7 @@ def run_why(
     return done, json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
 
 
-def call_counts(report: dict[str, Any]) -> list[int]:
+def list_call_counts(report: dict[str, Any]) -> list[int]:
     return [one["count"] for one in report["findings"]]
 
 
@@ -55,7 +55,7 @@ sys.exit(7)
     done, report = run_why(tmp_path, program, "--target", "own", "a", "-b" if False else "b")
     assert done.returncode == 7
     assert done.stdout == f"__main__ own ['a', 'b'] {tmp_path / 'program.py'} {tmp_path}\n"
-    assert call_counts(report) == [3]
+    assert list_call_counts(report) == [3]
     assert report["findings"][0]["place"]["text"] == f"{tmp_path / 'program.py'}:7 in attend"
 
 
@@ -74,13 +74,13 @@ def test_the_exit_code_and_error_output_are_those_of_the_program(
     done, report = run_why(tmp_path, f"{CALL}\nattend()\n{end}\n")
     assert done.returncode == code if code is not None else done.returncode != 0
     assert said in done.stderr
-    assert call_counts(report) == [1]
+    assert list_call_counts(report) == [1]
 
 
 def test_a_program_may_import_torch_late_or_not_at_all(tmp_path: Path) -> None:
     late = "def work():\n" + "\n".join(f"    {line}" for line in CALL.splitlines()) + "\n    attend(2)\nwork()\n"
     done, report = run_why(tmp_path, late)
-    assert (done.returncode, call_counts(report)) == (0, [2])
+    assert (done.returncode, list_call_counts(report)) == (0, [2])
     done, report = run_why(tmp_path, "import sys\nprint('torch' in sys.modules)\n")
     assert (done.stdout, report["findings"]) == ("False\n", [])
     assert report["unseen"] == ["anything: the program did not import torch"]
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 """
     done, report = run_why(tmp_path, program)
     assert done.returncode == 0, done.stderr
-    assert call_counts(report) == [2]
+    assert list_call_counts(report) == [2]
     assert done.stderr.count("why not cuDNN?") == 1
 
 
@@ -156,14 +156,14 @@ def test_modules_run_under_both_commands_and_an_html_report_is_written(tmp_path:
     (package / "run.py").write_text(f"{CALL}\nimport sys\nattend()\nprint(sys.argv[1:])\n")
     command = [sys.executable, "-m", "cudnn_backend_py.why", "--no-ask", "-m", "sample.run", "--x"]
     text = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=_environment_with_package_path(), timeout=120
+        command, capture_output=True, text=True, cwd=tmp_path, env=_make_environment_with_package_path(), timeout=120
     )
     assert text.stdout == "['--x']\n"
     assert text.stderr.startswith("why not cuDNN? 1 call of attention, 0 of them computed by cuDNN")
     page = tmp_path / "why.html"
     command[2:4] = ["cudnn_backend_py", "why", "--no-ask", "--output", str(page)]
     subprocess.run(
-        command, check=True, capture_output=True, cwd=tmp_path, env=_environment_with_package_path(), timeout=120
+        command, check=True, capture_output=True, cwd=tmp_path, env=_make_environment_with_package_path(), timeout=120
     )
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -182,7 +182,7 @@ def test_invalid_command_lines_are_reported(tmp_path: Path) -> None:
         assert said in done.stderr
 
 
-def _environment_with_package_path() -> dict[str, str]:
+def _make_environment_with_package_path() -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": str(ROOT)}

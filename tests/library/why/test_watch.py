@@ -22,7 +22,7 @@ ORIGINAL = [F.scaled_dot_product_attention]  # in a list, where the watch rename
 
 
 @pytest.fixture(autouse=True)
-def _torch_is_restored() -> Iterator[None]:
+def _check_torch_is_restored() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         yield
@@ -30,12 +30,12 @@ def _torch_is_restored() -> Iterator[None]:
     assert F.scaled_dot_product_attention is ORIGINAL[0]
 
 
-def random_qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
+def make_random_qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     return tuple(torch.randn(*(dims or (2, 4, 32, 16)), **how) for _ in range(3))
 
 
-def report_of(call_attention: Any, *args: Any) -> WhyReport:
+def make_report(call_attention: Any, *args: Any) -> WhyReport:
     with why_not_cudnn(run_query=False) as report:
         call_attention(*args)
     assert not any("call: " in one or "calls: " in one for one in report.unseen), report.unseen
@@ -56,10 +56,10 @@ def attend(q: Any, k: Any, v: Any) -> Any:
 def test_calls_are_counted_by_place_and_shape() -> None:
     def call_attention() -> None:
         for length in (32, 32, 64):
-            attend(*random_qkv(2, 4, length, 16))
-        F.scaled_dot_product_attention(*random_qkv(), dropout_p=0.5, scale=0.1)
+            attend(*make_random_qkv(2, 4, length, 16))
+        F.scaled_dot_product_attention(*make_random_qkv(), dropout_p=0.5, scale=0.1)
 
-    report = report_of(call_attention)
+    report = make_report(call_attention)
     assert sorted((one.count, one.call.q.dims[2], one.call.causal) for one in report.findings) == [
         (1, 32, False),
         (1, 64, True),
@@ -91,7 +91,7 @@ def test_calls_of_operators_are_recorded_and_backend_calls_are_listed() -> None:
             attend(q, k, v)
         torch.compile(attend, backend="aot_eager")(q, k, v)
 
-    report = report_of(call_attention, *random_qkv())
+    report = make_report(call_attention, *make_random_qkv())
     assert {one.place.file for one in report.findings} == {__file__}
     seen = sorted((one.call.scale or 0, one.count, one.place.function) for one in report.findings)
     assert seen == [(0, 1, "attend"), (0, 1, "attend"), (0, 2, "call_attention"), (0.5, 1, "call_attention")]
@@ -103,7 +103,7 @@ def test_calls_of_operators_are_recorded_and_backend_calls_are_listed() -> None:
 
 def test_different_calls_at_one_place_are_counted_separately() -> None:
     """Use more shapes than the first lookup table holds, and vary all that torch's backend choice may depend on."""
-    given = {length: random_qkv(2, 4, length, 16) for length in range(8, 15)}
+    given = {length: make_random_qkv(2, 4, length, 16) for length in range(8, 15)}
     q, k, v = given[8]
     ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(one, {}) for one in given.values()]
     ways += [((q, k, v), {"attn_mask": torch.zeros(1, 1, 8, 8)}), ((q, k, v), {"dropout_p": 0.5})]
@@ -116,7 +116,7 @@ def test_different_calls_at_one_place_are_counted_separately() -> None:
             for tensors, options in ways:
                 F.scaled_dot_product_attention(*tensors, **options)
 
-    report = report_of(call_attention)
+    report = make_report(call_attention)
     assert sum(one.count for one in report.findings) == 3 * len(ways)
     counts = sorted(one.count for one in report.findings)
     assert counts == [3] * (len(ways) - 3) + [9]  # of equal tensors, the same or not
@@ -124,7 +124,7 @@ def test_different_calls_at_one_place_are_counted_separately() -> None:
 
 def test_calls_at_one_place_with_different_torch_state_are_counted_separately() -> None:
     """Change backend switches and order, gradient mode and autocast between calls with the same tensors."""
-    given = random_qkv(2, 4, 32, 16)
+    given = make_random_qkv(2, 4, 32, 16)
 
     def call_attention() -> None:
         cuda, autocast = torch.backends.cuda, torch.autocast
@@ -143,7 +143,7 @@ def test_calls_at_one_place_with_different_torch_state_are_counted_separately() 
             torch.use_deterministic_algorithms(False)
         assert cuda.math_sdp_enabled()
 
-    report = report_of(call_attention)
+    report = make_report(call_attention)
     assert sorted(one.count for one in report.findings) == [1, 2, 3, 3, 3, 3, 3]
     assert {one.call.autocast for one in report.findings} == {"", "bfloat16", "float16"}
 
@@ -153,7 +153,7 @@ def test_repeatedly_defined_functions_do_not_fill_the_call_table(monkeypatch: py
     from cudnn_backend_py.why import watch as rooms
 
     monkeypatch.setattr(rooms, "MAX_GROUPS", 8)
-    given, kept, text = random_qkv(), [], "F.scaled_dot_product_attention(*given)"
+    given, kept, text = make_random_qkv(), [], "F.scaled_dot_product_attention(*given)"
     watch = rooms.AttentionCallWatch()
     watch.start()
     try:
@@ -171,14 +171,14 @@ def test_a_call_that_torch_refuses_raises_the_error_of_torch() -> None:
     refused = []
     for function in (ORIGINAL[0], None):
         with why_not_cudnn(run_query=False), pytest.raises(TypeError) as caught:
-            (function or F.scaled_dot_product_attention)(*random_qkv(), wrong=1)
+            (function or F.scaled_dot_product_attention)(*make_random_qkv(), wrong=1)
         refused.append(str(caught.value))
     assert refused[0] == refused[1]
 
 
 def test_recording_a_repeated_call_runs_few_functions() -> None:
     """Count the Python functions that a call runs: this is the cost of a watch."""
-    given, events = random_qkv(), []
+    given, events = make_random_qkv(), []
     with why_not_cudnn(run_query=False):
         attend(*given)
         attend(*given)
@@ -194,18 +194,18 @@ def test_recording_a_repeated_call_runs_few_functions() -> None:
 def test_threads_with_a_reused_id_keep_their_names() -> None:
     def call_attention() -> None:
         for number in range(3):  # one after the other: the number of an ended thread is used again
-            thread = threading.Thread(target=attend, args=random_qkv(), name=f"worker {number}")
+            thread = threading.Thread(target=attend, args=make_random_qkv(), name=f"worker {number}")
             thread.start()
             thread.join()
 
-    (one,) = report_of(call_attention).findings
+    (one,) = make_report(call_attention).findings
     assert (one.count, one.threads) == (3, ("worker 0", "worker 1", "worker 2"))
 
 
 def test_imported_names_are_recorded_and_restored() -> None:
     scope: dict[str, Any] = {}
     with why_not_cudnn(run_query=False) as report:
-        ORIGINAL_NAME(*random_qkv())
+        ORIGINAL_NAME(*make_random_qkv())
         exec("from torch.nn.functional import scaled_dot_product_attention as taken", scope)
     assert [one.count for one in report.findings] == [1]
     assert ORIGINAL_NAME is ORIGINAL[0]
@@ -216,14 +216,16 @@ ORIGINAL_NAME = F.scaled_dot_product_attention
 
 def test_calls_of_several_threads_are_reported_together() -> None:
     def call_attention() -> None:
-        threads = [threading.Thread(target=attend, args=random_qkv(), name=f"worker {number}") for number in range(3)]
+        threads = [
+            threading.Thread(target=attend, args=make_random_qkv(), name=f"worker {number}") for number in range(3)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        attend(*random_qkv())
+        attend(*make_random_qkv())
 
-    (one,) = report_of(call_attention).findings
+    (one,) = make_report(call_attention).findings
     assert one.count == 4
     assert one.threads == ("MainThread", "worker 0", "worker 1", "worker 2")
 
@@ -231,17 +233,19 @@ def test_calls_of_several_threads_are_reported_together() -> None:
 def test_the_type_set_by_autocast_is_recorded() -> None:
     def call_attention() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            attend(*random_qkv())
+            attend(*make_random_qkv())
 
-    (one,) = report_of(call_attention).findings
+    (one,) = make_report(call_attention).findings
     assert (one.call.q.dtype, one.call.autocast) == ("bfloat16", "bfloat16")
 
 
 def test_gradients_and_backward_passes_still_work() -> None:
-    q, k, v = random_qkv(requires_grad=True)
+    q, k, v = make_random_qkv(requires_grad=True)
     attend(q, k, v).sum().backward()
     wanted, q.grad = q.grad, None
-    report = report_of(lambda: torch.utils.checkpoint.checkpoint(attend, q, k, v, use_reentrant=False).sum().backward())
+    report = make_report(
+        lambda: torch.utils.checkpoint.checkpoint(attend, q, k, v, use_reentrant=False).sum().backward()
+    )
     assert torch.equal(q.grad, wanted)
     assert sum(one.count for one in report.findings) == 2  # once more for the backward pass
     assert all(one.call.training for one in report.findings)
@@ -257,8 +261,8 @@ def _run_compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
         return attend(q * 2, k, v) + 1
 
     call_attention = torch.compile(attention_layer, backend=backend, dynamic=mode)
-    results = [call_attention(*random_qkv()) for _ in range(3)]
-    call_attention(*random_qkv(2, 4, 48, 16))
+    results = [call_attention(*make_random_qkv()) for _ in range(3)]
+    call_attention(*make_random_qkv(2, 4, 48, 16))
     reported = {name: dict(counters[name]) for name in ("graph_break", "frames")}
     return results, {**reported, "graphs": counters["stats"]["unique_graphs"]}
 
@@ -285,8 +289,8 @@ def test_autocast_and_backend_settings_in_a_compiled_graph_are_recorded() -> Non
         with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]):
             return first.float() + attend(q, k, v)
 
-    report = report_of(
-        torch.compile(attention_layer, backend="aot_eager", fullgraph=True), *random_qkv(requires_grad=True)
+    report = make_report(
+        torch.compile(attention_layer, backend="aot_eager", fullgraph=True), *make_random_qkv(requires_grad=True)
     )
     first, second = sorted(report.findings, key=lambda one: one.call.q.dtype)
     assert (first.call.q.dtype, first.call.training, first.call.switches.cudnn) == ("bfloat16", True, True)
@@ -304,7 +308,7 @@ def test_nested_tensors_keep_their_lengths(layout: str) -> None:
         one = one.transpose(1, 2) if jagged else one
         F.scaled_dot_product_attention(one, one, one)
 
-    (one,) = report_of(call_attention).findings
+    (one,) = make_report(call_attention).findings
     assert one.call.q.lengths == (7, 5)
     assert one.call.q.form == ("jagged" if layout == "jagged" else "nested")
 
@@ -319,7 +323,7 @@ def test_attention_in_torch_layers_is_recorded_at_the_call_of_the_program() -> N
         with torch.inference_mode():
             attention_layer.eval()(x, x, x, need_weights=False)
 
-    trained, fast = sorted(report_of(call_attention).findings, key=lambda one: one.call.kind, reverse=True)
+    trained, fast = sorted(make_report(call_attention).findings, key=lambda one: one.call.kind, reverse=True)
     assert (trained.call.kind, fast.call.kind) == ("sdpa", "encoder")
     assert trained.place.function == fast.place.function == "call_attention"
     assert fast.blocker is not None
@@ -336,7 +340,7 @@ def test_the_encoder_fast_path_is_recorded_with_unpadded_lengths() -> None:
         with torch.no_grad():
             encoder(x, src_key_padding_mask=padding)
 
-    (one,) = report_of(call_attention).findings
+    (one,) = make_report(call_attention).findings
     assert (one.call.kind, one.count, one.call.q.lengths) == ("encoder", 2, (4, 6))
 
 
@@ -344,7 +348,7 @@ def test_flex_attention_is_recorded_as_one_call_compiled_or_not() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
     with why_not_cudnn(run_query=False) as report:
-        torch.nn.attention.flex_attention.flex_attention(*random_qkv(1, 2, 128, 16))
+        torch.nn.attention.flex_attention.flex_attention(*make_random_qkv(1, 2, 128, 16))
     (one,) = report.findings
     assert (one.call.kind, one.count, one.blocker and one.blocker.gate) == ("flex", 1, "flex")
     assert torch.nn.attention.flex_attention.flex_attention is flex_attention
@@ -372,15 +376,15 @@ def test_fx_tracing_and_torchscript_see_the_original_function() -> None:
 
         graph = torch.fx.symbolic_trace(Layer()).graph
         assert ORIGINAL[0] in [node.target for node in graph.nodes]
-        scripted = torch.jit.script(_attention_for_torchscript)
+        scripted = torch.jit.script(_call_attention_for_torchscript)
         assert "aten::scaled_dot_product_attention" in str(scripted.graph)
         with torch._subclasses.FakeTensorMode():
-            assert attend(*random_qkv()).shape == (2, 4, 32, 16)
+            assert attend(*make_random_qkv()).shape == (2, 4, 32, 16)
 
-    report_of(call_attention)
+    make_report(call_attention)
 
 
-def _attention_for_torchscript(q: torch.Tensor) -> torch.Tensor:
+def _call_attention_for_torchscript(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
 
@@ -392,7 +396,7 @@ def test_functions_pickled_during_a_watch_are_the_original_ones() -> None:
 
 def test_an_exception_in_the_watched_block_is_raised_and_the_report_kept() -> None:
     def call_attention(report: WhyReport) -> None:
-        attend(*random_qkv())
+        attend(*make_random_qkv())
         raise KeyError("of the program")
 
     with why_not_cudnn(run_query=False) as report, pytest.raises(KeyError, match="of the program"):
@@ -404,7 +408,7 @@ def test_an_exception_in_the_watched_block_is_raised_and_the_report_kept() -> No
 
 
 def test_a_second_watch_works_after_the_first() -> None:
-    reports = [report_of(attend, *random_qkv()) for _ in range(2)]
+    reports = [make_report(attend, *make_random_qkv()) for _ in range(2)]
     assert [[one.count for one in report.findings] for report in reports] == [[1], [1]]
 
 
@@ -413,12 +417,12 @@ def test_a_function_is_not_compiled_again_for_another_watch() -> None:
 
     counters.clear()
     call_attention = torch.compile(attend, backend="eager")
-    plain = call_attention(*random_qkv())
+    plain = call_attention(*make_random_qkv())
     counts = []
     for _ in range(12):  # more than dynamo compiles again
         with why_not_cudnn(run_query=False) as report:
-            assert torch.equal(call_attention(*random_qkv()), plain)
+            assert torch.equal(call_attention(*make_random_qkv()), plain)
         counts.append(sum(one.count for one in report.findings))
-        call_attention(*random_qkv())
+        call_attention(*make_random_qkv())
     assert counters["stats"]["unique_graphs"] <= 2
     assert counts == [1] * 12

@@ -63,7 +63,7 @@ def test_counting_calls_is_charged_to_the_same_budget(counting: float) -> None:
     assert 0.9 * left * budget.elapsed_s <= spent <= left * budget.elapsed_s + 0.02
 
 
-def test_the_first_sample_of_a_kind_is_charged_as_setup_once_per_process() -> None:
+def test_the_first_sample_of_a_kind_of_call_is_charged_as_setup_once_per_process() -> None:
     program = SimulatedProgram(0.1)
     assert not program.take_sample(0.5)
     program.now += 2 * UNKNOWN_S / 0.1
@@ -80,7 +80,7 @@ def test_the_first_sample_of_a_kind_is_charged_as_setup_once_per_process() -> No
     assert other.budget.next_affordable_s("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
 
 
-def test_pauses_add_no_budget() -> None:
+def test_the_audit_gets_no_budget_for_pauses() -> None:
     program = SimulatedProgram(0.1)
     program.now += 3.0
     program.budget.pause()

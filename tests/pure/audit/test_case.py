@@ -123,7 +123,7 @@ def test_an_invalid_audit_case_is_refused(tmp_path: Path) -> None:
         assert error.value.code == "audit-case", name
 
 
-def test_audit_command_lists_other_cases_next_to_a_broken_one(tmp_path: Path) -> None:
+def test_audit_command_lists_the_valid_cases_of_a_folder_with_a_broken_one(tmp_path: Path) -> None:
     from cudnn_backend_py.cli.commands import main
 
     path, _ = CaseFolder(tmp_path / "audit").store(make_case())

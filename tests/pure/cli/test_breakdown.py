@@ -136,7 +136,7 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
 OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 
 
-def _lengthen_records(text: str) -> str:
+def _truncate_records_as_of_large_graphs(text: str) -> str:
     """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
     def lengthen_record(found: re.Match[str]) -> str:
@@ -152,7 +152,9 @@ def _lengthen_records(text: str) -> str:
 
 def test_graphs_with_truncated_records_are_counted() -> None:
     """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
-    found = break_down(iter(_lengthen_records(read_log_text(TORCH_LOG.name)).splitlines(keepends=True)))
+    found = break_down(
+        iter(_truncate_records_as_of_large_graphs(read_log_text(TORCH_LOG.name)).splitlines(keepends=True))
+    )
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
 

@@ -234,7 +234,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
         assert f"| {code} | {text} |" in page
 
 
-def test_the_table_of_formats_is_that_of_the_commands() -> None:
+def test_the_documented_output_formats_are_those_of_the_commands() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| (`.*) \| (`.*) \|$", page.partition("### Formats")[2].partition("\n## ")[0], re.MULTILINE)
     documented = {
@@ -318,13 +318,13 @@ def test_every_choice_option_suggests_the_nearest_value() -> None:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
-def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() -> None:
+def test_only_the_global_cudnn_option_is_removed_from_a_command_line() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _replace_version_option(words, None, whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _replace_version_option(words[2:], None, whole=False) == ["matrix", "g"]
 
 
-def test_call_command_uses_the_current_python() -> None:
+def test_make_call_command_uses_the_current_python() -> None:
     command = make_call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
@@ -485,7 +485,7 @@ def test_fish_completion_shows_complete_help_in_order(folder: Path) -> None:
     assert found.help == "Compare attention: cuDNN, torch's backends, flash-attn."
 
 
-def test_completion_of_file_names_is_left_to_the_shell(folder: Path) -> None:
+def test_the_shell_itself_completes_file_names(folder: Path) -> None:
     chosen = get_completion_class("bash")
     assert chosen is not None
     completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")

@@ -145,18 +145,18 @@ def test_html_of_a_change_draws_subgraphs_of_operations() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
     fragment = ParsedPage(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
     inside = sum(1 for op in graph.ops for _ in op.subgraphs())
-    assert len(fragment.elements_of_class("graph")) == 1 + inside
+    assert len(fragment.find_elements_of_class("graph")) == 1 + inside
 
 
 def test_html_of_remedies_shows_the_graph_changes() -> None:
     before, after = make_two_matmuls(), make_two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = ParsedPage(Remedies(before, [remedy])._repr_html_() or "")
-    assert len(shown.elements_of_class("drop")) == len(shown.elements_of_class("add")) == 1
-    assert len(shown.elements_of_class("graph")) == 1
+    assert len(shown.find_elements_of_class("drop")) == len(shown.find_elements_of_class("add")) == 1
+    assert len(shown.find_elements_of_class("graph")) == 1
     alone = ParsedPage(remedy._repr_html_() or "")
     assert "stays as it is" not in alone.text
-    assert len(alone.elements_of_class("graph")) == 1
+    assert len(alone.find_elements_of_class("graph")) == 1
     none = Remedies(before, ())
     assert "No change was found" in ParsedPage(none._repr_html_() or "").text
     assert none == []

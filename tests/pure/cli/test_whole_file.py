@@ -67,10 +67,10 @@ def test_writing_keeps_permissions_and_symbolic_links(tmp_path: Path) -> None:
     write_atomically(os.devnull, "nothing")
     assert not os.path.isfile(os.devnull)
     write_atomically(tmp_path / ("n" * 255), "long")
-    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_current_umask()
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_get_current_umask()
 
 
-def _current_umask() -> int:
+def _get_current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask

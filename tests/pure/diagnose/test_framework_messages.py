@@ -89,7 +89,7 @@ def test_a_part_of_four_words_of_a_message_is_explained(text: str) -> None:
     assert "`cudnn-backend explain GRAPH --build`" in entry.fix
 
 
-def test_near_titles_of_a_text_that_is_not_explained() -> None:
+def test_a_text_that_is_not_explained_gets_similar_titles() -> None:
     assert explain_message("execution plans were not valid") == ()
     assert 1 <= len(find_near_titles("execution plans were not valid")) <= 3
     assert find_near_titles("all is well") == []

@@ -24,7 +24,7 @@ CELL_BY_LETTER = {
 SUPPORT_BY_LETTER = {"S": True, "-": False, "?": None}
 
 
-def bisect_letters(truth: str) -> Since:
+def bisect_fake_versions(truth: str) -> Since:
     """Bisect fake versions, oldest first; each letter of `truth` is the outcome for one version."""
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
     of = dict(zip(versions, truth, strict=True))
@@ -39,27 +39,27 @@ def bisect_letters(truth: str) -> Since:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(begin, end) for end in range(1, 13) for begin in range(end)])
-def test_any_range_of_supporting_versions_is_found(begin: int, end: int) -> None:
-    found = bisect_letters("-" * begin + "S" * (end - begin) + "-" * (12 - end))
+def test_bisection_finds_any_range_of_supporting_versions(begin: int, end: int) -> None:
+    found = bisect_fake_versions("-" * begin + "S" * (end - begin) + "-" * (12 - end))
     assert (found.first, found.last) == (f"9.{begin}.0", f"9.{end - 1}.0")
     assert found.first_after == (f"9.{end}.0" if end < 12 else None)
     assert found.monotone
 
 
-def test_bisection_skips_versions_that_cannot_judge() -> None:
+def test_bisection_skips_versions_without_a_verdict() -> None:
     for truth in map("".join, product("S-?", repeat=6)):
         known = truth.replace("?", "")
         if known.count("-S") + known.startswith("S") != 1:  # not one span
             continue
-        found = bisect_letters(truth)
+        found = bisect_fake_versions(truth)
         assert found.first == f"9.{truth.index('S')}.0", truth
         assert found.last == f"9.{truth.rindex('S')}.0", truth
 
 
 def test_bisection_needs_few_queries() -> None:
-    assert len(bisect_letters("-" * 700 + "S" * 324).asked) <= 12
-    assert len(bisect_letters("S" * 64).asked) == 2
-    assert len(bisect_letters("-" * 64).asked) == 64
+    assert len(bisect_fake_versions("-" * 700 + "S" * 324).asked) <= 12
+    assert len(bisect_fake_versions("S" * 64).asked) == 2
+    assert len(bisect_fake_versions("-" * 64).asked) == 64
 
 
 def test_support_that_is_not_monotone_is_reported() -> None:
@@ -71,8 +71,8 @@ def test_support_that_is_not_monotone_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 2), ("?S", 0), ("-S", 0)])
-def test_exit_code_of_a_bisection(truth: str, code: int) -> None:
-    assert bisect_letters(truth).exit_code == code
+def test_a_bisection_has_the_documented_exit_code(truth: str, code: int) -> None:
+    assert bisect_fake_versions(truth).exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_exit_code_of_a_bisection(truth: str, code: int) -> None:
         ("?-", "supported by none of the 1 versions that could judge\n", (), ()),
     ],
 )
-def test_unjudged_cells_are_not_counted_as_refusals(
+def test_cells_without_a_verdict_are_not_counted_as_refusals(
     truth: str, says: str, before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
@@ -99,35 +99,35 @@ def test_unjudged_cells_are_not_counted_as_refusals(
 
 
 def test_versions_that_were_not_judged_are_listed() -> None:
-    text = table_text(render_since(bisect_letters("SSSSS")))
+    text = table_text(render_since(bisect_fake_versions("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
 
 
-def make_matrix_from_letters(letters: str) -> Matrix:
+def make_matrix_of_fake_versions(letters: str) -> Matrix:
     versions = tuple(f"9.{number}.0" for number in range(len(letters)))
     cells = {("g", "sm90", version): CELL_BY_LETTER[one] for version, one in zip(versions, letters, strict=True)}
     return Matrix(("g",), ("sm90",), versions, cells)
 
 
 def test_a_matrix_is_read_from_its_json_unchanged() -> None:
-    whole = make_matrix_from_letters("S-?!")
+    whole = make_matrix_of_fake_versions("S-?!")
     assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
 def test_an_invalid_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
-        Matrix.from_dict(make_matrix_from_letters("S").to_dict() | {key: value})
+        Matrix.from_dict(make_matrix_of_fake_versions("S").to_dict() | {key: value})
 
 
 @pytest.mark.parametrize(("letters", "code"), [("S", 0), ("S-", 1), ("S-?", 2), ("!", 2)])
-def test_exit_code_of_a_matrix(letters: str, code: int) -> None:
-    assert make_matrix_from_letters(letters).exit_code == code
+def test_a_matrix_has_the_documented_exit_code(letters: str, code: int) -> None:
+    assert make_matrix_of_fake_versions(letters).exit_code == code
 
 
 def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
-    lines = table_text(render_matrix(make_matrix_from_letters("S--?!"))).splitlines()
+    lines = table_text(render_matrix(make_matrix_of_fake_versions("S--?!"))).splitlines()
     assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
         "sm90",
         "S",
@@ -141,7 +141,7 @@ def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
 
 
 def test_the_markdown_of_a_matrix_has_the_same_letters_and_causes() -> None:
-    matrix = make_matrix_from_letters("S-?!")
+    matrix = make_matrix_of_fake_versions("S-?!")
     text = format_matrix_markdown(matrix)
     assert "| target | 9.0.0 | 9.1.0 | 9.2.0 | 9.3.0 |\n|---|---|---|---|---|\n| sm90 | S | -1 | ?2 | !3 |\n" in text
     for letter, cell in (("-1", CELL_BY_LETTER["-"]), ("!3", CELL_BY_LETTER["!"])):
@@ -153,7 +153,7 @@ def test_pipes_and_newlines_in_a_markdown_cell_are_escaped() -> None:
 
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
-    whole = make_matrix_from_letters("S" * 14)
+    whole = make_matrix_of_fake_versions("S" * 14)
     lines = table_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]
     assert [name for head in heads for name in lines[head].split()[1:]] == [*whole.versions]
@@ -179,7 +179,7 @@ def test_invalid_matrix_arguments_are_refused(graphs: list, targets: list, versi
         matrix(graphs, targets, versions)
 
 
-def test_since_requires_at_least_one_version() -> None:
+def test_the_since_function_requires_at_least_one_version() -> None:
     with pytest.raises(UsageError, match="matrix-empty"):
         since(GRAPH, "sm90", [])
 

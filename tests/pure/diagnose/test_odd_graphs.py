@@ -106,7 +106,7 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
             assert all(set(change.tensors) <= names for change in run_checks_without_cudnn(graph))
 
 
-def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
+def test_axes_that_a_tensor_lacks_are_in_no_group_of_equal_dims() -> None:
     graph = make_dequantization_to_another_rank()
     classes = find_dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
@@ -126,7 +126,7 @@ def test_response_dims_of_invalid_convolutions_are_none() -> None:
     assert compute_response_dims(make_convolution()) == (1, 16, 4, 4)
 
 
-def test_operations_with_one_name_are_distinguished() -> None:
+def test_two_operations_with_equal_names_are_distinguished() -> None:
     """The change removes only the one of two equally named operations that its title names."""
     x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = make_relu(x, y, "same")
@@ -169,7 +169,7 @@ def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> Non
     ]
 
 
-def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_failures_that_are_not_collected_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         report_line("one line")
     assert caplog.messages == ["one line"]

@@ -56,7 +56,7 @@ class ParsedPage(HTMLParser):
         if self.open and self.open[-1] not in ("style", "script"):
             self.text += data
 
-    def elements_of_class(self, name: str) -> list[dict[str, str]]:
+    def find_elements_of_class(self, name: str) -> list[dict[str, str]]:
         return [given for _, given in self.elements if name in given.get("class", "").split()]
 
 
@@ -124,9 +124,9 @@ def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
     matrix = make_matrix("a", HOSTILE_NAME)
     fragment = ParsedPage(render_matrix_html(matrix))
     legend = 5
-    letters = [given for given in fragment.elements_of_class("cell") if "title" in given]
+    letters = [given for given in fragment.find_elements_of_class("cell") if "title" in given]
     assert len(letters) == 2 * 3 * 5
-    assert len(fragment.elements_of_class("cell")) == len(letters) + legend
+    assert len(fragment.find_elements_of_class("cell")) == len(letters) + legend
     assert [given["title"] for given in letters].count("not judged") == 1
     assert any("a multiple of 8 is needed" in given["title"] for given in letters)
 
@@ -136,7 +136,7 @@ def test_page_shows_the_cause_reasons_stages_and_known_issue(parsed_page: Parsed
     assert "no <b>such</b> pattern at: a && b" in parsed_page.text
     assert "Known issue:" in parsed_page.text
     assert "SIGSEGV in eng7_k24=3" in parsed_page.text
-    assert len(parsed_page.elements_of_class("stages")) == 4
+    assert len(parsed_page.find_elements_of_class("stages")) == 4
     assert "2 not supported" in " ".join(parsed_page.text.split())
 
 
@@ -157,7 +157,7 @@ def test_a_remedy_shows_changes_of_virtual_tensors_too(parsed_page: ParsedPage) 
 
 def test_a_remedy_without_the_graph_is_shown_as_a_text_diff() -> None:
     shown = ParsedPage(render_page(**{**make_page_arguments(), "graphs": None}))
-    assert not shown.elements_of_class("graph")
+    assert not shown.find_elements_of_class("graph")
     assert "-graph two_matmuls" not in shown.text
     assert "-graph " + HOSTILE_NAME[:9] in shown.text
 
@@ -170,7 +170,7 @@ def test_a_remedy_with_two_graphs_shows_both() -> None:
     assert "-graph first" not in shown
 
 
-def test_other_numbers_of_remedies_and_verdicts_are_refused() -> None:
+def test_unequal_numbers_of_remedies_and_verdicts_are_refused() -> None:
     with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
         render_page(make_page_arguments()["verdicts"], remedies=[[]])
 

@@ -197,7 +197,7 @@ def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
         ("built", "x -> NHWC (exact) [a plan of it was built]"),
     ],
 )
-def test_a_remedy_says_how_far_it_was_judged(asked: RemedyCheck, words: str) -> None:
+def test_the_text_of_a_remedy_states_how_it_was_checked(asked: RemedyCheck, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, cause=dataclasses.replace(CAUSE_WITH_REMEDY, asked=asked))
     label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)

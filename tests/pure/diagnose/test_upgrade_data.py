@@ -90,7 +90,7 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
         ({"kernels": None}, None, False),
     ],
 )
-def test_equal_code_with_other_knobs_or_workspace_is_another_plan(
+def test_a_plan_with_equal_code_but_other_knobs_or_workspace_is_reported_as_changed(
     changes: dict[str, Any], has_same_code: bool | None, has_same_plan: bool
 ) -> None:
     change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
@@ -140,7 +140,7 @@ def test_time_differences_above_five_percent_and_wrong_results_are_reported(
     assert change.is_worse is worse
 
 
-def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
+def test_new_known_issues_are_reported_as_worse_and_removed_ones_are_not() -> None:
     entered, left = (
         Change("g", "h100", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["faults"]),
         Change("g", "h100", DIFFERENT_ANSWERS["faults"], SUPPORTED_ANSWER),

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported
 from cudnn_backend_py.execution import plan_pool
-from cudnn_backend_py.execution.any_shape import RelatedPlans, is_lasting_refusal
+from cudnn_backend_py.execution.any_shape import ShapeClassPlanFinder, is_permanent_refusal
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.generated.enums import Status
 from cudnn_backend_py.graph.attention import Attention
@@ -21,11 +21,11 @@ LARGE_CALL, SMALL_CALL = ShapeClassBounds(8, 1000, 1000), ShapeClassBounds(2, 70
 
 
 @pytest.fixture
-def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
+def related_plans(monkeypatch: pytest.MonkeyPatch) -> ShapeClassPlanFinder:
     """Return the shape-class plans of an attention problem; the plans are fakes that have only their bounds."""
     target = cast(Target, SimpleNamespace(handle=SimpleNamespace(device=0)))
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, layout="bshd")
-    made = RelatedPlans(problem, target, backward=False, pool=PlanPool(8))
+    made = ShapeClassPlanFinder(problem, target, backward=False, pool=PlanPool(8))
 
     def build_fake_plan(bounds: ShapeClassBounds) -> Any:
         return SimpleNamespace(bounds=bounds, device=0, streams=(), captured=False)
@@ -37,13 +37,13 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
     return made
 
 
-def test_a_call_uses_the_plan_of_its_own_shape_class_whatever_ran_before(related_plans: RelatedPlans) -> None:
+def test_a_call_uses_the_plan_of_its_own_shape_class_whatever_ran_before(related_plans: ShapeClassPlanFinder) -> None:
     related_plans.find(LARGE_CALL, 0)
     held, key = related_plans.find(SMALL_CALL, 0)
     assert held.plan.bounds == key[1] == ShapeClassBounds(2, 128, 128)
 
 
-def test_the_plan_of_a_larger_shape_class_is_used_only_if_allowed(related_plans: RelatedPlans) -> None:
+def test_the_plan_of_a_larger_shape_class_is_used_only_if_allowed(related_plans: ShapeClassPlanFinder) -> None:
     related_plans.find(LARGE_CALL, 0)
     held, key = related_plans.find(SMALL_CALL, 0, allow_larger=True)
     assert held.plan.bounds == ShapeClassBounds(8, 1024, 1024)
@@ -71,4 +71,4 @@ def make_status_error(status: Status) -> CudnnStatusError:
     ],
 )
 def test_only_lasting_refusals_lead_to_exact_plans(error: Any, lasts: bool) -> None:
-    assert is_lasting_refusal(error) is lasts
+    assert is_permanent_refusal(error) is lasts

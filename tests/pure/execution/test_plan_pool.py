@@ -250,9 +250,9 @@ class FakeWatcher:
         self.forgotten.append(plan.name)
 
 
-def test_a_watcher_is_queried_before_and_notified_after_eviction(pool: PlanPool, destroyed: list[str]) -> None:
+def test_a_pool_watcher_is_queried_before_and_notified_after_an_eviction(pool: PlanPool, destroyed: list[str]) -> None:
     owner = FakeWatcher()
-    pool.add_watcher(owner)
+    pool.add_direct_runner(owner)
     add_plans(pool, destroyed, "a", "b")
     owner.ran = {"a"}
     add_plans(pool, destroyed, "c")

@@ -12,9 +12,9 @@ from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
 from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
 from tests.compat.programs import PROGRAMS
-from tests.compat.surface import _parse_help_text, find_differences, read_facts
+from tests.compat.surface import _parse_help_text, find_differences, read_surface_facts
 
-RECORDED_FACTS = read_facts()
+RECORDED_FACTS = read_surface_facts()
 
 
 def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:
@@ -52,7 +52,7 @@ def test_kernels_of_cudnn_frontend_raise_not_implemented_error() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_operations_of_kernels_raise_graph_not_supported_error(name: str) -> None:
+def test_operations_that_need_cudnn_frontends_kernels_raise_graph_not_supported_error(name: str) -> None:
     graph = object.__new__(ours.pygraph)
     with pytest.raises(cudnnGraphNotSupportedError, match=rf"pygraph\.{name} belongs to a kernel"):
         getattr(graph, name)(1, 2)
@@ -111,7 +111,7 @@ def test_a_tensor_has_every_field_of_cudnn_frontends_tensor() -> None:
     assert (plain.scalar_type, plain.pass_by_value) == (ours.scalar_type.RUNTIME_PARAM, None)
 
 
-def test_device_info_equals_its_ordinal() -> None:
+def test_device_info_compares_equal_to_its_ordinal() -> None:
     assert ours.DeviceInfo(ordinal=3) == 3
     assert ours.DeviceInfo(3).ordinal == 3
 

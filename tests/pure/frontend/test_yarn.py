@@ -11,15 +11,18 @@ from cudnn_backend_py.frontend.yarn import compute_yarn_freqs, compute_yarn_inv_
 torch = pytest.importorskip("torch")
 
 
-def expected_frequency(pair: int, head_dim: int, factor: float, length: int, fast: float, slow: float) -> float:
+def compute_expected_frequency(pair: int, head_dim: int, factor: float, length: int, fast: float, slow: float) -> float:
     plain = 10000.0 ** (-2 * pair / head_dim)
     if factor <= 1:
         return plain
 
-    def pair_of_turns(turns: float) -> float:
+    def find_pair_with_turns(turns: float) -> float:
         return head_dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(10000.0))
 
-    first, last = max(math.floor(pair_of_turns(fast)), 0), min(math.ceil(pair_of_turns(slow)), head_dim - 1)
+    first, last = (
+        max(math.floor(find_pair_with_turns(fast)), 0),
+        min(math.ceil(find_pair_with_turns(slow)), head_dim - 1),
+    )
     share = min(max((pair - first) / (last - first), 0.0), 1.0)
     return plain / factor * share + plain * (1 - share)
 
@@ -28,7 +31,7 @@ def expected_frequency(pair: int, head_dim: int, factor: float, length: int, fas
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_frequencies_equal_the_formula_of_the_paper(head_dim: int, factor: float) -> None:
     found = compute_yarn_inv_freq(head_dim, scaling_factor=factor, device="cpu")
-    want = [expected_frequency(pair, head_dim, factor, 4096, 32, 1) for pair in range(head_dim // 2)]
+    want = [compute_expected_frequency(pair, head_dim, factor, 4096, 32, 1) for pair in range(head_dim // 2)]
     assert found.tolist() == pytest.approx(want, rel=1e-6)
 
 

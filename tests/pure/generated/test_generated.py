@@ -22,30 +22,30 @@ FILES = sorted(path for path in GENERATED.iterdir() if path.is_file())
 EVERY_ENUM = sorted(enums.ENUMS.items())
 
 
-def seal_is_valid(text: str) -> bool:
+def has_valid_hash(text: str) -> bool:
     found = re.search(r"^.*seal: sha256:([0-9a-f]{64}).*\n", text, re.M)
     return found is not None and hashlib.sha256(text.replace(found[0], "").encode()).hexdigest() == found[1]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_seal_is_valid(path: Path) -> None:
-    assert seal_is_valid(path.read_text())
+def test_generated_file_contains_its_own_hash(path: Path) -> None:
+    assert has_valid_hash(path.read_text())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_seal_breaks_at_one_changed_letter(path: Path) -> None:
+def test_one_changed_letter_makes_the_hash_invalid(path: Path) -> None:
     text = path.read_text()
-    assert not seal_is_valid(text[:-2] + ("y" if text[-2] != "y" else "z") + text[-1:])
+    assert not has_valid_hash(text[:-2] + ("y" if text[-2] != "y" else "z") + text[-1:])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_banner_names_command_and_header_version(path: Path) -> None:
+def test_first_lines_name_the_generator_command_and_the_header_version(path: Path) -> None:
     head = "\n".join(path.read_text().splitlines()[:5])
     assert "python -m tools.codegen" in head
     assert NEWEST in head
 
 
-def test_report_has_no_problems() -> None:
+def test_generator_report_lists_no_problems() -> None:
     report = (GENERATED / "REPORT.md").read_text()
     assert "## Problems\n\nNone.\n" in report
     covered = re.findall(r"^\| ([a-z ]+) \| (\d+) \| (\d+) \| (\d+) \|$", report, re.M)
@@ -63,7 +63,7 @@ def test_c_names_begin_with_cudnn_and_are_unique(c_name: str, cls: type[enums.Cu
     names = [member.c_name for member in cls]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"CUDNN_\w+", name) for name in names)
-    assert c_name == cls.__doc__.removesuffix(".")  # type: ignore[union-attr]
+    assert cls.__doc__ == f"C enum {c_name}."
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_c_names_begin_with_cudnn_and_are_unique(c_name: str, cls: type[enums.Cu
         (T.NAN_PROPOGATION, 10, "CUDNN_TYPE_NAN_PROPOGATION"),
     ],
 )
-def test_values_and_c_names(member: enums.CudnnEnum, value: int, c_name: str) -> None:
+def test_enum_members_have_the_values_and_names_of_the_header(member: enums.CudnnEnum, value: int, c_name: str) -> None:
     assert (int(member), member.c_name) == (value, c_name)
 
 
-def test_since_is_read_or_measured() -> None:
+def test_enum_members_have_the_cudnn_version_that_added_them() -> None:
     assert A.OPERATION_SDPA_BWD_DBIAS_DESC.since == (9, 28, 0)
     assert D.DEVICEPROP.since == (9, 8, 0)
     assert enums.Status.SUCCESS.since == (9, 0, 0)
@@ -94,7 +94,7 @@ def test_since_is_read_or_measured() -> None:
     assert D.OPERATION_ROPE_BWD.since == A.OPERATION_ROPE_BWD_DYDESC.since == (9, 24, 0)  # the header has 9.25
 
 
-def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
+def test_deprecated_enum_members_are_marked() -> None:
     assert A.OPERATIONGRAPH_HANDLE.deprecated
     assert enums.ActivationMode.RELU.deprecated
     assert enums.ErrQueryMode.RAWCODE.deprecated
@@ -105,7 +105,7 @@ def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
     assert "CUDNN_STATUS_ALLOC_FAILED" in enums.DEPRECATED
 
 
-def test_constants_have_their_values() -> None:
+def test_constants_have_the_values_of_the_header() -> None:
     assert version_numbers(NEWEST) == enums.HEADER_VERSION
     assert enums.DIM_MAX == 8
     assert (enums.SEV_ERROR_EN, enums.SEV_WARNING_EN, enums.SEV_INFO_EN) == (2, 4, 8)
@@ -114,7 +114,7 @@ def test_constants_have_their_values() -> None:
 # ---------------------------------------------------------------------------------------- prototypes
 
 
-def test_prototypes_in_samples() -> None:
+def test_sample_prototypes_equal_those_of_the_header() -> None:
     get = prototypes.FUNCTIONS["cudnnBackendGetAttribute"]
     assert [p.c_type for p in get.parameters] == [
         "cudnnBackendDescriptor_t",
@@ -141,13 +141,13 @@ def test_every_descriptor_type_has_a_value_class() -> None:
     assert len({cls.__name__ for cls in descriptors.DESCRIPTORS.values()}) == len(D) == 51
 
 
-def test_every_attribute_has_facts_and_an_owner() -> None:
+def test_every_attribute_has_a_description_and_a_descriptor() -> None:
     assert set(attributes.ATTRIBUTE_FACTS) == set(attributes.ATTRIBUTE_OWNER) == set(A)
     assert sum(map(len, attributes.ATTRIBUTES.values())) == len(A) == 383
 
 
 @pytest.mark.parametrize("kind", list(D), ids=lambda kind: kind.name)
-def test_fields_are_the_settable_attributes(kind: D) -> None:
+def test_fields_of_a_descriptor_class_are_its_settable_attributes(kind: D) -> None:
     cls = descriptors.DESCRIPTORS[kind]
     rows = attributes.ATTRIBUTES[kind]
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -162,7 +162,7 @@ def test_fields_are_the_settable_attributes(kind: D) -> None:
 
 
 @pytest.mark.parametrize("facts", attributes.ATTRIBUTE_FACTS.values(), ids=lambda facts: facts.attribute.name)
-def test_facts_are_consistent(facts: attributes.AttributeFacts) -> None:
+def test_attribute_descriptions_are_consistent(facts: attributes.AttributeFacts) -> None:
     assert facts.types
     assert facts.max_count is None or 0 <= facts.min_count <= facts.max_count
     assert (T.BACKEND_DESCRIPTOR in facts.types) == bool(facts.element)
@@ -187,11 +187,11 @@ def test_facts_are_consistent(facts: attributes.AttributeFacts) -> None:
         (A.OPERATION_CONTRACT_BAND_MAX_TOKEN_VALUE, "max_token_value"),
     ],
 )
-def test_field_names(name: A, field: str) -> None:
+def test_attributes_have_the_expected_field_names(name: A, field: str) -> None:
     assert attributes.ATTRIBUTE_FACTS[name].field == field
 
 
-def test_header_mistakes_are_corrected() -> None:
+def test_mistakes_of_the_cudnn_header_are_corrected() -> None:
     facts = attributes.ATTRIBUTE_FACTS
     assert facts[A.OPERATION_REDUCTION_DESC].element == (D.REDUCTION,)
     assert facts[A.RESAMPLE_NAN_PROPAGATION].types == (T.NAN_PROPOGATION,)
@@ -205,7 +205,7 @@ def test_operations_of_a_graph_are_the_operation_descriptors() -> None:
     assert D.OPERATIONGRAPH not in element
 
 
-def test_enum_of_type_covers_every_enum_valued_type() -> None:
+def test_every_attribute_type_with_enum_values_has_its_enum() -> None:
     plain = {
         T.HANDLE, T.BOOLEAN, T.INT64, T.FLOAT, T.DOUBLE, T.VOID_PTR,
         T.BACKEND_DESCRIPTOR, T.INT32, T.CHAR, T.FRACTION,
@@ -214,7 +214,7 @@ def test_enum_of_type_covers_every_enum_valued_type() -> None:
     assert attributes.ENUM_OF_TYPE[T.HEUR_MODE] is enums.HeurMode
 
 
-def test_values_are_frozen_and_compare() -> None:
+def test_descriptor_values_are_immutable_and_compared_by_value() -> None:
     matmul = descriptors.Matmul(comp_type=enums.DataType.FLOAT)
     assert matmul == descriptors.Matmul(comp_type=enums.DataType.FLOAT)
     assert dataclasses.replace(matmul, padding_value=1.0) != matmul

@@ -119,14 +119,14 @@ GRAPHS = [
 ]
 
 
-def make_json(graph: Graph) -> Any:
+def make_graph_json_data(graph: Graph) -> Any:
     return json.loads(json.dumps(graph_to_json(graph), allow_nan=False))
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 def test_written_graph_is_valid_and_read_unchanged(make: Callable[[], Graph]) -> None:
     graph = make()
-    data = make_json(graph)
+    data = make_graph_json_data(graph)
     VALIDATOR.validate(data)
     assert graph_from_json(data) == graph
 
@@ -148,7 +148,7 @@ def test_written_graph_is_valid_and_read_unchanged(make: Callable[[], Graph]) ->
     ],
 )
 def test_schema_refuses_invalid_graphs(spoil: Callable[[Any], None]) -> None:
-    data = make_json(make_two_matmuls())
+    data = make_graph_json_data(make_two_matmuls())
     spoil(data)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(data)

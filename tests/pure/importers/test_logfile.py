@@ -119,7 +119,7 @@ def test_error_names_the_unreadable_file(tmp_path: Path) -> None:
         assert caught.value.code == "log-file"
 
 
-def test_foreign_lines_are_skipped() -> None:
+def test_lines_that_cudnn_did_not_write_are_skipped() -> None:
     noise = "Hi! there\nI! am not cuDNN\nstep 3: loss 0.5\ni! nor is this\n[cudnn_frontend] INFO: x\n"
     lines = EXCERPT.splitlines(keepends=True)
     mixed = noise + "".join(f"{line}epoch {number}\n" for number, line in enumerate(lines))

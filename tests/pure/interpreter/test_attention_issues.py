@@ -158,7 +158,7 @@ def test_known_issues_are_found_only_for_affected_versions_and_architectures(
         build(problem(name), implementation="composite", version=version, sm=sm)
 
 
-def test_other_forms_of_a_graph_have_no_known_issue() -> None:
+def test_unaffected_forms_of_a_graph_have_no_known_issue() -> None:
     statistics = problem("row-statistics-alone")
     assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
     for name, build in (

@@ -12,8 +12,8 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.change_sequence import ChangeSequence
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
-from cudnn_backend_py.rewrite.solution import ChangeSequence
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
 from tests.support.zoo import VARIED_GRAPHS
 

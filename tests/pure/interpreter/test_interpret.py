@@ -787,7 +787,7 @@ def test_operations_with_invalid_fields_are_refused(
     assert error.value.code in ("interpret-shape", "interpret-operation")
 
 
-def test_numbers_for_one_spatial_dim_become_tuples() -> None:
+def test_convolution_numbers_for_one_spatial_dim_become_tuples() -> None:
     facts = {"comp_type": DataType.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
     facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
     given = Parameters(DescriptorType.CONVOLUTION, facts)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.interpreter.reference import (
-    Backward,
-    Forward,
+    BackwardResults,
+    ForwardResults,
     alibi_slopes,
     backward,
     forward,
@@ -63,7 +63,7 @@ def find_unmasked_scores(dims: tuple[int, ...], options: dict[str, Any]) -> NDAr
     return keep
 
 
-def naive_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **options: Any) -> Forward:
+def compute_naive_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **options: Any) -> ForwardResults:
     """Return attention computed from the full score matrix, head by head."""
     batch, heads, seq_q, seq_kv = keep.shape
     o = np.zeros((batch, heads, seq_q, v.shape[3]))
@@ -94,7 +94,7 @@ def naive_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **opt
         largest[n, h], total[n, h] = top, exp_sum
         with np.errstate(divide="ignore"):
             stats[n, h] = top + np.log(exp_sum)
-    return Forward(o, stats, largest, total)
+    return ForwardResults(o, stats, largest, total)
 
 
 # ------------------------------------------------------------------------------------------ the cases
@@ -193,14 +193,14 @@ class AttentionCase:
         self.options = options
         self.keep = find_unmasked_scores((B, H, seq_q, seq_kv), options)
 
-    def naive_attention(self, **changed: Any) -> Forward:
+    def compute_naive_attention(self, **changed: Any) -> ForwardResults:
         tensors = {"q": self.q, "k": self.k, "v": self.v, **self.options, **changed}
-        return naive_attention(keep=self.keep, **tensors)
+        return compute_naive_attention(keep=self.keep, **tensors)
 
-    def forward(self, tile: int = 128) -> Forward:
+    def forward(self, tile: int = 128) -> ForwardResults:
         return forward(self.q, self.k, self.v, tile=tile, **self.options)
 
-    def backward(self, tile: int = 128) -> Backward:
+    def backward(self, tile: int = 128) -> BackwardResults:
         saved = self.forward()
         return backward(self.q, self.k, self.v, saved.o, self.d_o, saved.stats, tile=tile, **self.options)
 
@@ -211,7 +211,7 @@ class AttentionCase:
         assert (got.dtype, got.size) == (np.float64, at.size)
 
         def compute_loss(change: Array) -> float:
-            return float((self.naive_attention(**{name: at + change}).o * self.d_o).sum())
+            return float((self.compute_naive_attention(**{name: at + change}).o * self.d_o).sum())
 
         for _ in range(6):
             line = self.random.standard_normal(at.shape)
@@ -234,7 +234,7 @@ def assert_close(got: Array, expected: Array) -> None:
 
 @parametrize_cases
 def test_forward_equals_the_naive_attention(name: str) -> None:
-    expected, got = AttentionCase(name).naive_attention(), AttentionCase(name).forward()
+    expected, got = AttentionCase(name).compute_naive_attention(), AttentionCase(name).forward()
     for field in ("o", "stats", "max", "sum_exp"):
         assert_close(getattr(got, field), getattr(expected, field))
 
@@ -392,7 +392,7 @@ def test_block_mask_equals_the_naive_attention() -> None:
     q, k, v = make_random_normal(1, 1, 130, 2), make_random_normal(1, 1, 260, 2), make_random_normal(1, 1, 260, 2)
     options = {"block_mask": np.array([[[[True, False, True], [False, True, True]]]]), "right_bound": 100}
     keep = find_unmasked_scores((1, 1, 130, 260), options)
-    assert_close(forward(q, k, v, **options).o, naive_attention(q, k, v, keep).o)
+    assert_close(forward(q, k, v, **options).o, compute_naive_attention(q, k, v, keep).o)
 
 
 def test_unknown_option_is_refused() -> None:

@@ -24,23 +24,23 @@ AVOIDED = {  # these versions have a row about all attention, regardless of the 
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 
-def affected_sm(row: KnownIssue) -> int:
+def get_affected_sm(row: KnownIssue) -> int:
     return row.sm[0] if row.sm else 90
 
 
 def find_issue_codes(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
     """Return the codes of a graph's known issues: those that depend only on the graph, and that of `row`."""
-    found = find_known_issues(graph, affected_sm(row), version)
+    found = find_known_issues(graph, get_affected_sm(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 
-def fixed_version(row: KnownIssue) -> VersionTuple | None:
+def find_fixed_version(row: KnownIssue) -> VersionTuple | None:
     """Return the version that the row's fix names, else the first version without the issue."""
     later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
     return later[0] if later else row.until
 
 
-def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+def iterate_issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
     """Yield, for each fix of a known issue, the codes found before and after the fix, and the cuDNN version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
@@ -54,7 +54,7 @@ def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], s
                 )
             if row.sharing is not None:  # a plan for each shape
                 yield before, find_issue_codes(make_example_graph(made, version), row, version), version
-        mended = fixed_version(row)
+        mended = find_fixed_version(row)
         if mended is not None:
             before = find_issue_codes(make_example_graph(made), row, held[-1]) | {row.code}
             yield before, find_issue_codes(make_example_graph(made, mended), row, mended), mended
@@ -63,7 +63,7 @@ def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], s
 @pytest.mark.parametrize("code", CODES)
 def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
     row = BY_CODE[code]
-    ways = list(issues_before_and_after_fixes(row))
+    ways = list(iterate_issues_before_and_after_fixes(row))
     assert ways
     for before, after, version in ways:
         assert code not in after, version
@@ -71,8 +71,8 @@ def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_some_fix_leaves_no_known_issue(code: str) -> None:
-    assert any(not after for _, after, _ in issues_before_and_after_fixes(BY_CODE[code]))
+def test_one_of_the_fixes_leaves_no_known_issue(code: str) -> None:
+    assert any(not after for _, after, _ in iterate_issues_before_and_after_fixes(BY_CODE[code]))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -87,7 +87,7 @@ def test_versions_named_in_a_fix_are_not_affected(code: str) -> None:
             assert version >= row.until
 
 
-def test_some_fixes_name_versions() -> None:
+def test_several_fixes_name_cudnn_versions() -> None:
     assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
 
 

@@ -19,9 +19,9 @@ from cudnn_backend_py.known_issues import (
     MEASURED,
     KnownIssue,
     Sharing,
+    find_issues_explaining_failure,
     find_known_issues,
     find_reported_issues,
-    name_failure,
     table,
 )
 from cudnn_backend_py.system.version import VersionRange, VersionTuple
@@ -40,15 +40,15 @@ BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 128}
 RAGGED: dict[str, Any] = {"ragged": True}
 
 
-def attention_forward(**options: Any) -> Graph:
+def make_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def attention_backward(**options: Any) -> Graph:
+def make_backward_graph(**options: Any) -> Graph:
     return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def found_codes(
+def find_issue_codes(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[str]:
     return [issue.code for issue in find_known_issues(graph, sm, version, sharing, engine)]
@@ -100,21 +100,21 @@ def test_row_matches_only_its_graphs_versions_and_architectures(code: str) -> No
     other = make_example_graph(EXAMPLES[row.code].unaffected)
     engine = row.engines[0] if row.engines else None
     sm = row.sm[0] if row.sm else 90
-    assert code not in found_codes(other, sm, row.since, row.sharing, engine)
+    assert code not in find_issue_codes(other, sm, row.since, row.sharing, engine)
     for graph in map(make_example_graph, EXAMPLES[row.code].reproductions.values()):
-        assert code in found_codes(graph, sm, row.since, row.sharing, engine)
+        assert code in find_issue_codes(graph, sm, row.since, row.sharing, engine)
         if row.until is not None:
-            assert code not in found_codes(graph, sm, row.until, row.sharing, engine)
+            assert code not in find_issue_codes(graph, sm, row.until, row.sharing, engine)
         else:
-            assert code in found_codes(graph, sm, (9, 99, 0), row.sharing, engine)
+            assert code in find_issue_codes(graph, sm, (9, 99, 0), row.sharing, engine)
         if row.since > (9, 0, 0):
-            assert code not in found_codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
+            assert code not in find_issue_codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
         for version in row.versions.except_:
-            assert code not in found_codes(graph, sm, version, row.sharing, engine)
+            assert code not in find_issue_codes(graph, sm, version, row.sharing, engine)
         if row.sm:
-            assert code not in found_codes(graph, 75, row.since, row.sharing, engine)
+            assert code not in find_issue_codes(graph, 75, row.since, row.sharing, engine)
         else:
-            assert code in found_codes(graph, 75, row.since, row.sharing, engine)
+            assert code in find_issue_codes(graph, 75, row.since, row.sharing, engine)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
@@ -157,13 +157,13 @@ def test_measured_issue_is_found_in_its_reproduction(name: str) -> None:
     found = [issue for issue in find_known_issues(graph, row.sm[0], row.since) if issue.source == MEASURED]
     assert [issue.code for issue in found] == [row.code]
     if row.until is not None:
-        assert row.code not in found_codes(graph, row.sm[0], row.until)
-    assert row.code not in found_codes(graph, 75, row.since)
+        assert row.code not in find_issue_codes(graph, row.sm[0], row.until)
+    assert row.code not in find_issue_codes(graph, 75, row.since)
 
 
 def test_an_unaffected_graph_has_no_known_issue() -> None:
-    assert found_codes(attention_forward(causal=True, stats=True), 90, NEW) == []
-    assert found_codes(attention_backward(causal=True), 90, NEW) == []
+    assert find_issue_codes(make_forward_graph(causal=True, stats=True), 90, NEW) == []
+    assert find_issue_codes(make_backward_graph(causal=True), 90, NEW) == []
 
 
 def test_a_graph_of_two_matmuls_is_not_read_as_attention() -> None:
@@ -225,7 +225,7 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
 # Naming of failures
 
 
-def broadcast_sum_graph(*, spills: bool = False) -> Graph:
+def make_broadcast_sum_graph(*, spills: bool = False) -> Graph:
     """Return a graph that adds a row to a batch of matrices, and applies ReLU to the sum or to the batch."""
     g = GraphBuilder("sums")
     x = g.tensor("x", (4, 6, 8))
@@ -234,36 +234,42 @@ def broadcast_sum_graph(*, spills: bool = False) -> Graph:
     return g.graph()
 
 
-def codes_for_failure(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
-    return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
+def find_codes_explaining_failure(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+    return [
+        fault.code for fault in find_issues_explaining_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)
+    ]
 
 
 def test_failure_is_explained_by_an_issue_upstream_of_the_wrong_tensor() -> None:
     code = "elementwise-broadcast-of-matrices"
     assert (
-        codes_for_failure(broadcast_sum_graph(), "z")
-        == codes_for_failure(broadcast_sum_graph(), "y")
-        == codes_for_failure(broadcast_sum_graph(), "z", "y")
+        find_codes_explaining_failure(make_broadcast_sum_graph(), "z")
+        == find_codes_explaining_failure(make_broadcast_sum_graph(), "y")
+        == find_codes_explaining_failure(make_broadcast_sum_graph(), "z", "y")
         == [code]
     )
-    assert codes_for_failure(broadcast_sum_graph(spills=True), "z") == [code]
+    assert find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "z") == [code]
     assert (
-        codes_for_failure(broadcast_sum_graph(spills=True), "y")
-        == codes_for_failure(broadcast_sum_graph(spills=True), "z", "y")
+        find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "y")
+        == find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "z", "y")
         == []
     )  # y reads no row
-    assert codes_for_failure(broadcast_sum_graph(spills=True)) == [code]  # the wrong tensor is not known
+    assert find_codes_explaining_failure(make_broadcast_sum_graph(spills=True)) == [
+        code
+    ]  # the wrong tensor is not known
 
 
 def test_failure_is_explained_only_by_an_issue_of_its_engine() -> None:
-    assert codes_for_failure(broadcast_sum_graph(), "z", engine=7) == []
-    assert codes_for_failure(broadcast_sum_graph(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
+    assert find_codes_explaining_failure(make_broadcast_sum_graph(), "z", engine=7) == []
+    assert find_codes_explaining_failure(make_broadcast_sum_graph(), "z", engine=None) == [
+        "elementwise-broadcast-of-matrices"
+    ]
 
 
 def test_engine_specific_issue_is_found_only_for_its_engines() -> None:
     graph = make_example_graph(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
-    assert found_codes(graph, 90, (9, 19, 0)) == found_codes(graph, 90, (9, 19, 0), engine=7) == []
-    assert found_codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
+    assert find_issue_codes(graph, 90, (9, 19, 0)) == find_issue_codes(graph, 90, (9, 19, 0), engine=7) == []
+    assert find_issue_codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +364,7 @@ def test_batch_norm_operand_issue_depends_on_dims_type_and_position(
     other = g.tensor("other", operand, of_kind, strides="channels_last")
     y = g.pointwise(PointwiseMode.ADD, *((other, y) if first else (y, other)))
     g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False)
-    assert ("batch-norm-operand" in found_codes(g.graph(), 90, NEW, engine=0)) is wrong
+    assert ("batch-norm-operand" in find_issue_codes(g.graph(), 90, NEW, engine=0)) is wrong
 
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
@@ -369,7 +375,7 @@ def test_convolution_operand_issue_applies_to_a_mask_of_other_tensors(operand: t
     dw = g.convolution_backward_filter(x, dy, (3, 3))
     mask = g.pointwise(PointwiseMode.CMP_GT, g.tensor("leaf", dw.dims), g.tensor("operand", operand))
     g.pointwise(PointwiseMode.BINARY_SELECT, dw, g.scalar(0.125, rank=4), t=mask, virtual=False)
-    found = found_codes(g.graph(), 90, (9, 19, 0), engine=4)
+    found = find_issue_codes(g.graph(), 90, (9, 19, 0), engine=4)
     assert ("convolution-operand-part-of-rows" in found) is (operand == (1, 8, 1, 1))
 
 
@@ -379,6 +385,6 @@ def test_matmul_copy_issue_applies_to_any_pointwise_mode(by: PointwiseMode, copy
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)
-    wrong = "matmul-beside-its-copy" in found_codes(g.graph(), 90, (9, 19, 0), engine=7)
+    wrong = "matmul-beside-its-copy" in find_issue_codes(g.graph(), 90, (9, 19, 0), engine=7)
     assert wrong is (copy is PointwiseMode.IDENTITY)
-    assert "matmul-beside-its-copy" not in found_codes(g.graph(), 90, NEW, engine=7)
+    assert "matmul-beside-its-copy" not in find_issue_codes(g.graph(), 90, NEW, engine=7)

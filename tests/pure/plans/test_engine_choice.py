@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.plans.choice import EngineChoice, read_logged_choice
 
 
-def random_choices(seed: int) -> list[EngineChoice]:
+def make_random_engine_choices(seed: int) -> list[EngineChoice]:
     """Return random engine choices with knobs of the header, and newer knobs given by number or by name."""
     chance = random.Random(seed)
     knobs: list[KnobType | int | str] = [*KnobType, *range(900, 910), "CUDNN_KNOB_TYPE_X", "CUDNN_KNOB_TYPE_X_k2"]
@@ -23,13 +23,13 @@ def random_choices(seed: int) -> list[EngineChoice]:
 
 
 def test_parsing_the_tag_of_a_choice_gives_the_choice() -> None:
-    for choice in random_choices(1):
+    for choice in make_random_engine_choices(1):
         assert EngineChoice.parse(choice.tag) == choice
         assert EngineChoice.parse(choice.tag).tag == choice.tag
 
 
 def test_choices_with_reordered_knobs_are_equal() -> None:
-    for choice in random_choices(2):
+    for choice in make_random_engine_choices(2):
         other = EngineChoice(choice.engine, dict(reversed(choice.knobs.items())))
         assert other == choice
         assert len({other, choice}) == 1
@@ -37,7 +37,7 @@ def test_choices_with_reordered_knobs_are_equal() -> None:
 
 
 def test_logged_knobs_left_to_cudnn_are_not_part_of_the_choice() -> None:
-    for choice in random_choices(3):
+    for choice in make_random_engine_choices(3):
         knobs = {knob: value for knob, value in choice.knobs.items() if value != -1 and type(knob) is not int}
         logged = EngineChoice(choice.engine, knobs).c_knobs | {"CUDNN_KNOB_TYPE_LEFT": -1}
         assert EngineChoice.from_log(choice.engine, logged) == EngineChoice(choice.engine, knobs)

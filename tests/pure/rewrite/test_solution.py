@@ -9,8 +9,8 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.change_sequence import ChangeSequence, find_change_sequence
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
-from cudnn_backend_py.rewrite.solution import ChangeSequence, find_change_sequence
 
 
 def make_three_operations() -> Graph:

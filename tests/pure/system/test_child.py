@@ -23,10 +23,10 @@ from cudnn_backend_py.system import child
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,
-    LastingChild,
-    describe_ending,
+    RestartingChild,
+    describe_exit_status,
     make_script_command,
-    run_undisturbed,
+    run_uninterrupted,
 )
 from tests.support.child import ROOT, run_code
 from tests.support.misbehaving_children import answer_correctly
@@ -114,7 +114,7 @@ def test_printed_output_of_a_child_is_not_an_answer_and_its_exit_is_reported() -
     with start_child("print_to_stdout_and_stderr") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
-        assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
+        assert child.ending == describe_exit_status(-signal.SIGRTMIN - 3)
         assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
         assert not child.is_usable
 
@@ -135,7 +135,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         assert run_query(child, "there") == [{"count": 3}]
         assert child.is_usable
         run_query(child, "die")
-        assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
+        assert child.ending == describe_exit_status(-signal.SIGRTMIN - 3)
     with start_child("answer_from_fork") as child:
         run_query(child, "exit")
         assert child.ending == "exit code 1"
@@ -148,13 +148,13 @@ def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
         starts.append(1)
         return {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with LastingChild(f"{LIARS}:answer_from_fork", make_environment) as child:
+    with RestartingChild(f"{LIARS}:answer_from_fork", make_environment) as child:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
         assert (child.is_usable, child.ending, len(starts)) == (True, "", 1)
         list(child.run_query({"word": "die"}, 60))
-        assert (child.is_usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
+        assert (child.is_usable, child.ending) == (False, describe_exit_status(-signal.SIGRTMIN - 3))
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert (child.ending, len(starts)) == ("", 2)
         assert next(child.run_query({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
@@ -226,7 +226,7 @@ def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
 
 
 @contextmanager
-def interrupt_after(calls: int) -> Iterator[None]:
+def interrupt_after_c_calls(calls: int) -> Iterator[None]:
     """Raise ``Interruption`` after ``calls`` C functions have returned in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
@@ -248,7 +248,7 @@ def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
     for calls in range(60):
         child = start_child("answer_correctly")
         os.kill(child._process.pid, signal.SIGKILL)
-        with suppress(Interruption), interrupt_after(calls):
+        with suppress(Interruption), interrupt_after_c_calls(calls):
             assert list(child.run_query({"word": "one"}, 60)) == []
             assert not child.is_usable
         child.end()
@@ -262,7 +262,7 @@ def test_an_interrupted_finalizer_leaks_no_file_or_process(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
         child = start_child("answer_correctly")
-        with suppress(Interruption), interrupt_after(calls):
+        with suppress(Interruption), interrupt_after_c_calls(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
         wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), list_child_pids()), before)
@@ -357,7 +357,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
         done.append("begun")
 
     with pytest.raises(Interruption), interrupt_after_seconds(60):
-        run_undisturbed(start_slowly)
+        run_uninterrupted(start_slowly)
     assert done == ["begun"]
 
 
@@ -377,7 +377,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
     code = 1
     try:
         with interrupt_after_seconds(60, fork_and_record_pid):
-            assert run_undisturbed(start_slowly) == "begun"
+            assert run_uninterrupted(start_slowly) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:
@@ -391,7 +391,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
     [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-40, "signal 40"), (-99, "signal 99")],
 )
 def test_exit_codes_and_signals_are_described(code: int, text: str) -> None:
-    assert describe_ending(code) == text
+    assert describe_exit_status(code) == text
 
 
 TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, make_signature, read_sha256
+from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, make_file_signature, read_sha256
 
 
 def test_the_hash_of_an_unchanged_file_is_cached(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
-    path, before = str(file), make_signature(file.stat())
+    path, before = str(file), make_file_signature(file.stat())
     assert find_sha256(path, before) is None
     assert read_sha256(path, before) == hashlib.sha256(b"first").hexdigest() == find_sha256(path, before)
     file.write_bytes(b"second")
-    after = make_signature(file.stat())
+    after = make_file_signature(file.stat())
     assert after != before
     assert find_sha256(path, after) is None
 
@@ -25,7 +25,7 @@ def test_the_hash_of_an_unchanged_file_is_cached(tmp_path: Path) -> None:
 def test_a_file_that_changed_since_its_signature_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
-    before = make_signature(file.stat())
+    before = make_file_signature(file.stat())
     file.write_bytes(b"another")
     with pytest.raises(FileChangedError, match="changed while it was read"):
         read_sha256(str(file), before)

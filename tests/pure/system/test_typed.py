@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from cudnn_backend_py import GraphError, UsageError
-from cudnn_backend_py.system.typed import read_as, read_fields
+from cudnn_backend_py.system.typed_data import convert_to_type, read_fields
 from tests.support.mutations import NONSENSE_VALUES
 
 
@@ -51,7 +51,7 @@ GOOD: dict[str, Any] = {
 
 
 def test_valid_data_are_converted_to_dataclasses() -> None:
-    read = read_as(OuterSample, GOOD, "it", code="matrix-schema")
+    read = convert_to_type(OuterSample, GOOD, "it", code="matrix-schema")
     assert read == OuterSample(
         *(
             "n",
@@ -92,7 +92,7 @@ def test_valid_data_are_converted_to_dataclasses() -> None:
 )
 def test_errors_name_the_invalid_field(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
-        read_as(OuterSample, GOOD | change, "it", code="matrix-schema")
+        convert_to_type(OuterSample, GOOD | change, "it", code="matrix-schema")
     assert refused.value.code == "matrix-schema"
 
 
@@ -100,7 +100,7 @@ def test_arbitrary_values_raise_only_errors_of_this_package() -> None:
     for name in (*GOOD, "more"):
         for value in NONSENSE_VALUES:
             try:
-                read_as(OuterSample, GOOD | {name: value}, "it", code="matrix-schema")
+                convert_to_type(OuterSample, GOOD | {name: value}, "it", code="matrix-schema")
             except UsageError as refused:
                 said = str(refused)
                 assert said.isprintable()

@@ -47,7 +47,7 @@ def test_leading_numbers_of_names_are_read() -> None:
     assert [leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
 
 
-def test_window_excludes_its_end_and_its_exceptions() -> None:
+def test_version_range_excludes_its_end_and_its_exceptions() -> None:
     window = VersionRange((9, 19, 0), (9, 25, 1), except_=((9, 24, 1),))
     assert [version in window for version in ((9, 18, 9), (9, 19, 0), (9, 24, 0), (9, 24, 1), (9, 25, 0))] == [
         False,
@@ -71,5 +71,5 @@ def test_reading_the_package_version_imports_only_the_version_module() -> None:
     assert done.stdout.split() == ["cudnn_backend_py.system", "cudnn_backend_py.system.version"]
 
 
-def test_cuda_version_text_of_a_number() -> None:
+def test_cuda_version_numbers_are_converted_to_text() -> None:
     assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]

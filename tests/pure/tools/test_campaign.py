@@ -138,13 +138,13 @@ def test_dims_windows_and_options_are_reduced() -> None:
     made = reduce_failure(g.graph(), "hostile", has_convolution)
     (op,) = made.graph.ops
     assert made.data == "integers"
-    assert element_count(made.graph) < 40
+    assert count_elements(made.graph) < 40
     given = op.parameters()["convolution"].fields
     assert (given["pre_paddings"], given["filter_strides"], given["dilations"]) == ((0, 0), (1, 1), (1, 1))
     assert all(tensor.data_type is DataType.FLOAT for tensor in made.graph.tensors)
 
 
-def element_count(graph: Graph) -> int:
+def count_elements(graph: Graph) -> int:
     return sum(int(np.prod(tensor.dims)) for tensor in graph.tensors)
 
 
@@ -196,7 +196,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
         D.OPERATION_CONVOLUTION_FORWARD
     ]
     assert len(made.graph.ops) <= 2
-    assert element_count(made.graph) < 120
+    assert count_elements(made.graph) < 120
 
 
 def test_reduction_keeps_its_budget_and_judges_no_graph_twice() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.verification.answers import Answer, SideProperties
 from cudnn_backend_py.verification.contribution import Contribution
-from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
+from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
 from cudnn_backend_py.verification.verify import GraphAnswers, RunOutcome, Verification
 from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_evidence, read_table
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
@@ -25,7 +25,7 @@ def make_verification(driver: int | None = 13000) -> Verification:
     """Return a verification in which a graph's verdict on a described A100 differs from that on the real A100."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
     facts = SideProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
-    rows = [GraphAnswers(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
+    rows = [GraphAnswers(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_verification_graphs()]
     rows[0].answers["described"] = REFUSED
     runs = [
         RunOutcome("matmul 0", "right", "eng0"),
@@ -35,12 +35,14 @@ def make_verification(driver: int | None = 13000) -> Verification:
     return Verification({"live": facts, "described": facts}, rows, runs, [RunOutcome("decoding-dropout", "refused")])
 
 
-def contribution_json() -> dict[str, Any]:
+def make_contribution_json() -> dict[str, Any]:
     return json.loads(json.dumps(Contribution.from_verification(make_verification()).to_dict()))
 
 
 def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    issue = f"### The last line\n\n```json\n{json.dumps(contribution_json())}\n```\n\n### The table\n\n_No response_\n"
+    issue = (
+        f"### The last line\n\n```json\n{json.dumps(make_contribution_json())}\n```\n\n### The table\n\n_No response_\n"
+    )
     file, table = tmp_path / "issue.md", tmp_path / "table.json"
     file.write_text(issue)
     assert main(["check", str(file)]) == 0
@@ -53,7 +55,7 @@ def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: 
     assert table.read_text() == before
     page = make_hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
-    date = contribution_json()["date"]
+    date = make_contribution_json()["date"]
     assert line.startswith(f"| sm_80 | 9.19.0, CUDA 13 | 69 of 70 same, 1 of 2 right; {date} | 70 of 70 same; {date} |")
     assert line.endswith(f"| 1 tried; {date} |")
     assert "| sm_90 | | | |" in page
@@ -86,7 +88,7 @@ def set_field(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_error_names_the_damaged_field_of_a_contribution(change: Callable[[dict[str, Any]], None], field: str) -> None:
-    data = contribution_json()
+    data = make_contribution_json()
     change(data)
     with pytest.raises(UsageError, match=field) as refused:
         Contribution.from_dict(data)

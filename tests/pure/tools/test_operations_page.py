@@ -118,7 +118,7 @@ def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where:
 
 @pytest.mark.parametrize("where", list_parameters_or_skip("operations-", read_records()))
 def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
-    """Check the records of GPU runs; `tests/gpu/interpreter/test_built.py` repeats the runs on a GPU."""
+    """Check the records of GPU runs; `tests/gpu/interpreter/test_typical_graphs.py` repeats the runs on a GPU."""
     graphs = read_records()[where]
     assert set(graphs) <= set(TYPICAL_GRAPHS)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []

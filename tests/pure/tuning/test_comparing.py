@@ -18,7 +18,7 @@ from cudnn_backend_py.tuning.agreement import ROW_FACTOR, TOLERANCES, Difference
 from cudnn_backend_py.tuning.inputs import make_missing_inputs
 from cudnn_backend_py.tuning.statistics import (
     MIN_ROUNDS,
-    Budget,
+    TimeBudget,
     Timing,
     choose_winner,
     find_slow_candidates,
@@ -32,7 +32,7 @@ def make_timing(median: float, spread: float = 0.1, samples: int = 20) -> Timing
     return Timing(median, median - spread, median + spread, samples)
 
 
-def cold_and_warm_timings(cold: Timing, warm: Timing | None = None) -> dict[Any, Timing]:
+def make_cold_and_warm_timings(cold: Timing, warm: Timing | None = None) -> dict[Any, Timing]:
     return {"cold": cold, "warm": warm or cold}
 
 
@@ -52,48 +52,48 @@ def test_a_difference_within_the_spread_or_the_noise_is_not_faster() -> None:
 
 def test_the_fastest_candidate_that_beats_the_first_wins() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0)),
-        "b": cold_and_warm_timings(make_timing(8.0)),
-        "c": cold_and_warm_timings(make_timing(7.0)),
+        "first": make_cold_and_warm_timings(make_timing(10.0)),
+        "b": make_cold_and_warm_timings(make_timing(8.0)),
+        "c": make_cold_and_warm_timings(make_timing(7.0)),
     }
     assert choose_winner(timings, "first") == "c"
 
 
 def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0, 1.0)),
-        "b": cold_and_warm_timings(make_timing(9.5, 1.0)),
+        "first": make_cold_and_warm_timings(make_timing(10.0, 1.0)),
+        "b": make_cold_and_warm_timings(make_timing(9.5, 1.0)),
     }
     assert choose_winner(timings, "first") == "first"
-    assert choose_winner({"first": cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
+    assert choose_winner({"first": make_cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
 
 
 def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0)),
-        "wild": cold_and_warm_timings(make_timing(7.9, 3.0)),
-        "calm": cold_and_warm_timings(make_timing(8.0)),
+        "first": make_cold_and_warm_timings(make_timing(10.0)),
+        "wild": make_cold_and_warm_timings(make_timing(7.9, 3.0)),
+        "calm": make_cold_and_warm_timings(make_timing(8.0)),
     }
     assert choose_winner(timings, "first") == "calm"
 
 
 def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
-        "b": cold_and_warm_timings(make_timing(8.0), make_timing(6.0)),
+        "first": make_cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
+        "b": make_cold_and_warm_timings(make_timing(8.0), make_timing(6.0)),
     }
     assert choose_winner(timings, "first", "cold") == "first"
     assert (
-        choose_winner({**timings, "b": cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold")
+        choose_winner({**timings, "b": make_cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold")
         == "b"
     )
 
 
 def test_the_winner_depends_on_the_requested_cache_state() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
-        "b": cold_and_warm_timings(make_timing(10.0), make_timing(4.0)),
-        "c": cold_and_warm_timings(make_timing(9.0), make_timing(5.0)),
+        "first": make_cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
+        "b": make_cold_and_warm_timings(make_timing(10.0), make_timing(4.0)),
+        "c": make_cold_and_warm_timings(make_timing(9.0), make_timing(5.0)),
     }
     assert choose_winner(timings, "first", "cold") == "c"
     assert choose_winner(timings, "first", "warm") == "b"
@@ -101,26 +101,26 @@ def test_the_winner_depends_on_the_requested_cache_state() -> None:
 
 def test_a_candidate_with_too_few_samples_does_not_win() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(10.0)),
-        "b": cold_and_warm_timings(make_timing(5.0, samples=MIN_ROUNDS - 1)),
+        "first": make_cold_and_warm_timings(make_timing(10.0)),
+        "b": make_cold_and_warm_timings(make_timing(5.0, samples=MIN_ROUNDS - 1)),
     }
     assert choose_winner(timings, "first") == "first"
 
 
 def test_only_candidates_slow_with_cold_and_warm_cache_are_dropped() -> None:
     timings = {
-        "first": cold_and_warm_timings(make_timing(40.0)),
-        "best": cold_and_warm_timings(make_timing(10.0)),
-        "near": cold_and_warm_timings(make_timing(14.0)),
-        "far": cold_and_warm_timings(make_timing(20.0)),
-        "warm only": cold_and_warm_timings(make_timing(20.0), make_timing(10.0)),
+        "first": make_cold_and_warm_timings(make_timing(40.0)),
+        "best": make_cold_and_warm_timings(make_timing(10.0)),
+        "near": make_cold_and_warm_timings(make_timing(14.0)),
+        "far": make_cold_and_warm_timings(make_timing(20.0)),
+        "warm only": make_cold_and_warm_timings(make_timing(20.0), make_timing(10.0)),
     }
     assert find_slow_candidates(timings, "first") == {"far"}
 
 
 def test_budget_counts_elapsed_time() -> None:
     now = [100.0]
-    budget = Budget(10.0, clock=lambda: now[0])
+    budget = TimeBudget(10.0, clock=lambda: now[0])
     assert budget.has_time_for(10.0)
     assert not budget.has_time_for(6.5, share=0.6)
     now[0] += 4.0

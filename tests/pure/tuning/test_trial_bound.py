@@ -16,7 +16,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
-from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, compute_expected_outputs
+from cudnn_backend_py.tuning.trial.bound import Arithmetic, ExpectedOutput, compute_expected_outputs
 from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
 from tests.support.built import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
@@ -37,7 +37,7 @@ GRAPHS_FOR_INTEGER_DATA = (
 Array = np.ndarray[Any, Any]
 
 
-def round_to_stored_type(expected: Expected, values: Array) -> Array:
+def round_to_stored_type(expected: ExpectedOutput, values: Array) -> Array:
     return round_to_data_type(values, expected.tensor.data_type)
 
 
@@ -79,7 +79,7 @@ def test_an_error_of_one_percent_is_detected(name: str) -> None:
 
 
 @cache
-def make_graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
+def make_graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, ExpectedOutput]]:
     """Return a typical graph, its inputs, and the expected results with their error bounds."""
     graph = TYPICAL_GRAPHS[name].make()
     inputs = make_inputs(graph, kind, 3)
@@ -191,7 +191,7 @@ def test_tensor_cores_may_truncate_float32() -> None:
 
 def compute_expected_pointwise(
     mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = DataType.FLOAT
-) -> Expected:
+) -> ExpectedOutput:
     """Return the expected results of one pointwise mode on these values, with a gradient or a second operand."""
     g = GraphBuilder("function", io_type=DataType.FLOAT)
     tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
@@ -359,7 +359,7 @@ def test_an_exact_zero_keeps_its_sign() -> None:
 
 def compute_expected_on_vectors(
     x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]
-) -> Expected:
+) -> ExpectedOutput:
     """Return the expected result of the operations that `make` adds, on two vectors."""
     g, dims = GraphBuilder("column", io_type=DataType.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))

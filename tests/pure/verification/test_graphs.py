@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideProperties
 from cudnn_backend_py.verification.compare import find_differing_aspects, find_differing_facts, find_first_difference
-from cudnn_backend_py.verification.graphs import FAMILIES, hash_cases, make_cases
+from cudnn_backend_py.verification.graphs import FAMILIES, hash_verification_graphs, make_verification_graphs
 from cudnn_backend_py.verification.reproductions import read_reproductions
 
 # Of the graphs as they were first released: results of other graphs cannot be compared with earlier ones.
@@ -18,16 +18,16 @@ DIGEST = "84b9239b5e22043bec5aca15437efe50be997e418fd107d2bc7fd5452591657c"
 
 
 def test_verification_graphs_are_unchanged() -> None:
-    cases = make_cases()
+    cases = make_verification_graphs()
     assert len(cases) == 300
     assert len({case.name for case in cases}) == 300
     assert {case.family for case in cases[: len(FAMILIES)]} == set(FAMILIES)
-    assert hash_cases(cases) == DIGEST
+    assert hash_verification_graphs(cases) == DIGEST
 
 
-def test_digest_changes_with_a_graph() -> None:
-    cases = make_cases()
-    assert hash_cases([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
+def test_the_digest_of_the_verification_graphs_changes_if_a_graph_changes() -> None:
+    cases = make_verification_graphs()
+    assert hash_verification_graphs([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
 
 
 def test_every_reproduction_has_its_known_issue() -> None:

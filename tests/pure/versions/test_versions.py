@@ -53,7 +53,7 @@ def environment_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: None)
 
 
-def store_content(root: Path) -> set[str]:
+def list_store_content(root: Path) -> set[str]:
     """Return the names of the files and folders in the version store, without its lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
 
@@ -97,7 +97,7 @@ def test_install_extracts_the_wheel_into_a_private_folder(
     wheel = wheel_index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     assert metadata["wheel"] == wheel.name
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
+    assert list_store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
 
     out, err = capfd.readouterr()
     assert out == ""
@@ -155,7 +155,7 @@ def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -
         versions.remove("9.19.0", root=root)
     assert "--jit or --full" in caught.value.sections["fix"]
     assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
-    assert store_content(root) >= {"9.19.0.56-cu12-full"}
+    assert list_store_content(root) >= {"9.19.0.56-cu12-full"}
     with pytest.raises(EnvironmentNotReady, match="is not installed as the jit wheel; no version was removed"):
         versions.remove("9.19.0", root=root, flavor="jit")
 
@@ -224,7 +224,7 @@ def test_install_of_unknown_version_lists_nearest_first(wheel_index: Path, root:
         versions.install("9.19.3", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
     assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
-    assert store_content(root) == set()
+    assert list_store_content(root) == set()
 
 
 def test_install_without_any_wheel_quotes_pip(wheel_index: Path, root: Path) -> None:
@@ -335,7 +335,7 @@ def test_install_with_wrong_hash_in_index_leaves_no_files(
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-download-failed"
     assert "HASHES" in caught.value.sections["cause"]
-    assert store_content(root) == set()
+    assert list_store_content(root) == set()
 
 
 def test_install_with_wrong_hash_in_record_leaves_no_files(wheel_index: Path, root: Path) -> None:
@@ -344,7 +344,7 @@ def test_install_with_wrong_hash_in_record_leaves_no_files(wheel_index: Path, ro
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-damaged"
     assert GRAPH_LIBRARY_FILE in caught.value.sections["cause"]
-    assert store_content(root) == set()
+    assert list_store_content(root) == set()
 
 
 def test_install_refuses_to_replace_a_foreign_folder(wheel_index: Path, root: Path) -> None:
@@ -363,7 +363,7 @@ def test_concurrent_installs_give_one_installed_version(wheel_index: Path, root:
         first, second, third = (one.result() for one in running)
     assert first == second == third
     assert versions.list_installed(root) == [first]
-    assert store_content(root) == {first.path.name}
+    assert list_store_content(root) == {first.path.name}
 
 
 def test_install_of_an_installed_version_does_not_run_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ def test_install_replaces_a_damaged_version(
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     versions.verify(installed)
     assert installed.library.read_bytes() == b"the library"
-    assert store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
+    assert list_store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
 
 
 def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_index: Path, root: Path) -> None:
@@ -439,7 +439,7 @@ def test_leftovers_of_killed_installs_are_removed(wheel_index: Path, root: Path)
     (root / ".staging-file").write_text("")
     (root / ".staging-link").symlink_to(wheel_index)
     versions.install("9.19.0", cuda="12", root=root, progress=False)
-    assert store_content(root) == {"9.19.0.56-cu12"}
+    assert list_store_content(root) == {"9.19.0.56-cu12"}
     assert list(wheel_index.iterdir())
 
 
@@ -539,7 +539,7 @@ def test_damaged_wheel_is_refused_and_leaves_no_files(tmp_path: Path, make, caus
         add_to_version_store(tmp_path / "cache", wheel=wheel)
     assert caught.value.code == "wheel-damaged"
     assert cause in caught.value.sections["cause"]
-    assert store_content(tmp_path / "cache") == set()
+    assert list_store_content(tmp_path / "cache") == set()
     assert {path.name for path in tmp_path.rglob("evil")} == set()
 
 
@@ -652,7 +652,7 @@ def test_remove_removes_one_version(root: Path) -> None:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
     assert versions.remove("9.19.0", root=root) == old
-    assert sorted(store_content(root)) == [new.path.name]
+    assert sorted(list_store_content(root)) == [new.path.name]
     with pytest.raises(EnvironmentNotReady) as absent:
         versions.remove("9.19.0", root=root)
     assert absent.value.code == "cudnn-version-not-installed"
@@ -667,7 +667,7 @@ def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, environment_wi
     versions.remove("9.19.0", root=root)
     assert nvrtc.is_file()
     versions.remove("9.20.0", cuda="12", root=root)
-    assert sorted(store_content(root)) == ["9.20.0.48-cu13"]
+    assert sorted(list_store_content(root)) == ["9.20.0.48-cu13"]
 
 
 def test_verify_accepts_an_installed_version(root: Path) -> None:
@@ -882,13 +882,13 @@ def test_installing_a_full_wheel_also_installs_cublaslt(
     assert not (root / "cublas-cu12").exists()
 
 
-def test_a_version_appears_when_all_that_it_needs_is_there(
+def test_a_version_is_not_stored_if_a_required_wheel_is_missing(
     wheel_index: Path, root: Path, environment_without_cublas: None
 ) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     with pytest.raises(EnvironmentNotReady, match="pip did not download nvidia-cublas-cu12"):
         versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
-    assert store_content(root) == set()
+    assert list_store_content(root) == set()
 
 
 def test_verify_names_a_missing_cublas_and_the_command_that_adds_it(
@@ -907,7 +907,7 @@ def test_verify_names_a_missing_cublas_and_the_command_that_adds_it(
         versions.verify(full)
 
 
-def test_clear_removes_all_versions_and_what_they_share(root: Path, environment_without_nvrtc: None) -> None:
+def test_clear_removes_all_versions_and_their_shared_libraries(root: Path, environment_without_nvrtc: None) -> None:
     folders = [add_to_version_store(root).path, add_to_version_store(root, "9.20.0.48", "13").path]
     (folders[0] / "installed.json").unlink()  # the rest of an installation
     folders.append(install_nvrtc_without_pip(root).parents[3])
@@ -915,7 +915,7 @@ def test_clear_removes_all_versions_and_what_they_share(root: Path, environment_
     removed = dict(versions.clear(root))
     assert list(removed) == folders
     assert all(removed.values())
-    assert store_content(root) == {"notes.txt"}
+    assert list_store_content(root) == {"notes.txt"}
 
 
 def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:

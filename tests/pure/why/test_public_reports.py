@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
-from cudnn_backend_py.why.gates import PACKED_SEQUENCES_NOTE, find_blocker, find_other_blockers
+from cudnn_backend_py.why.conditions import PACKED_SEQUENCES_NOTE, find_blocker, find_other_blockers
 
 BHSD = (1, 16, 1024, 128)
 
 
-def tensor_facts(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), **facts: Any) -> TensorFacts:
+def make_tensor_facts(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), **facts: Any) -> TensorFacts:
     made, run = [1] * len(dims), 1
     for place in reversed(range(len(dims))):
         made[place], run = run, run * max(dims[place], 1)
@@ -21,7 +21,7 @@ def tensor_facts(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] =
 
 
 def make_call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> TorchCall:
-    q = tensor_facts(*(dims or BHSD), dtype=dtype)
+    q = make_tensor_facts(*(dims or BHSD), dtype=dtype)
     return TorchCall(**{"q": q, "k": q, "v": q, **facts})
 
 
@@ -87,10 +87,10 @@ REPORTS = (
         "Comfy-Org/ComfyUI#15135",
         "A text encoder in float32, with a mask and grouped heads: cuDNN declines, memory runs out at 16,000 tokens.",
         TorchCall(
-            q=tensor_facts(1, 28, 16000, 128, dtype="float32"),
-            k=tensor_facts(1, 4, 16000, 128, dtype="float32"),
-            v=tensor_facts(1, 4, 16000, 128, dtype="float32"),
-            mask=tensor_facts(16000, 16000, dtype="float32"),
+            q=make_tensor_facts(1, 28, 16000, 128, dtype="float32"),
+            k=make_tensor_facts(1, 4, 16000, 128, dtype="float32"),
+            v=make_tensor_facts(1, 4, 16000, 128, dtype="float32"),
+            mask=make_tensor_facts(16000, 16000, dtype="float32"),
             gqa=True,
             switches=TorchSwitches(order=("cudnn", "efficient", "flash", "math")),
         ),
@@ -101,9 +101,9 @@ REPORTS = (
         "huggingface/transformers#46960",
         "Grouped heads of 512 fall back to the math kernel without a word.",
         TorchCall(
-            q=tensor_facts(1, 16, 4096, 512),
-            k=tensor_facts(1, 8, 4096, 512),
-            v=tensor_facts(1, 8, 4096, 512),
+            q=make_tensor_facts(1, 16, 4096, 512),
+            k=make_tensor_facts(1, 8, 4096, 512),
+            v=make_tensor_facts(1, 8, 4096, 512),
             causal=True,
             gqa=True,
         ),
@@ -114,9 +114,9 @@ REPORTS = (
         "NVIDIA/cudnn-frontend#242",
         "Heads of 192 for q, k and v, grouped, on a B300 with torch 2.12: no cuDNN.",
         TorchCall(
-            q=tensor_facts(32, 64, 1024, 192),
-            k=tensor_facts(32, 16, 1024, 192),
-            v=tensor_facts(32, 16, 1024, 192),
+            q=make_tensor_facts(32, 64, 1024, 192),
+            k=make_tensor_facts(32, 16, 1024, 192),
+            v=make_tensor_facts(32, 16, 1024, 192),
             causal=True,
             gqa=True,
         ),
@@ -168,7 +168,7 @@ REPORTS = (
     PublicReport(
         "Dao-AILab/flash-attention#1321",
         "torch 2.4 says that cuDNN wants a variable set, next to all else that it refuses.",
-        make_call(mask=tensor_facts(1024, 1024), switches=TorchSwitches(efficient=False, math=False)),
+        make_call(mask=make_tensor_facts(1024, 1024), switches=TorchSwitches(efficient=False, math=False)),
         Machine((2, 4, 1), (9, 1, 0), 80),
         "variable",
     ),
@@ -196,7 +196,7 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#188302",
         "Only the additive mask is learned, q, k and v are not.",
-        make_call(mask=tensor_facts(1024, 1024, requires_grad=True)),
+        make_call(mask=make_tensor_facts(1024, 1024, requires_grad=True)),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "mask",
     ),
@@ -204,9 +204,9 @@ REPORTS = (
         "vllm-project/vllm-omni#3121",
         "A head dim that torch.compile keeps symbolic is refused while tracing; models with fixed ones run.",
         TorchCall(
-            q=tensor_facts(1, 32, 1, -1),
-            k=tensor_facts(1, 32, 1, -1),
-            v=tensor_facts(1, 32, 1, 64),
+            q=make_tensor_facts(1, 32, 1, -1),
+            k=make_tensor_facts(1, 32, 1, -1),
+            v=make_tensor_facts(1, 32, 1, 64),
             switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), (9, 19, 0), 120),
@@ -216,9 +216,9 @@ REPORTS = (
         "pytorch/pytorch#191085",
         "One head of k and v for all of q, without enable_gqa: every fused kernel is refused.",
         TorchCall(
-            q=tensor_facts(2, 8, 128, 64, dtype="float16"),
-            k=tensor_facts(2, 1, 128, 64, dtype="float16"),
-            v=tensor_facts(2, 1, 128, 64, dtype="float16"),
+            q=make_tensor_facts(2, 8, 128, 64, dtype="float16"),
+            k=make_tensor_facts(2, 1, 128, 64, dtype="float16"),
+            v=make_tensor_facts(2, 1, 128, 64, dtype="float16"),
         ),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "batch-and-heads",
@@ -226,14 +226,22 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#138531",
         "One token of q against a long cache: torch of that time gives cuDNN no lengths of 1.",
-        TorchCall(q=tensor_facts(1, 16, 1, 64), k=tensor_facts(1, 16, 65536, 64), v=tensor_facts(1, 16, 65536, 64)),
+        TorchCall(
+            q=make_tensor_facts(1, 16, 1, 64),
+            k=make_tensor_facts(1, 16, 65536, 64),
+            v=make_tensor_facts(1, 16, 65536, 64),
+        ),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
     PublicReport(  # these and the following were collected after the table was written, which was not changed for them
         "pytorch/pytorch#129579",
         "Values of 144 next to keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
-        TorchCall(q=tensor_facts(8, 2, 128, 128), k=tensor_facts(8, 2, 128, 128), v=tensor_facts(8, 2, 128, 144)),
+        TorchCall(
+            q=make_tensor_facts(8, 2, 128, 128),
+            k=make_tensor_facts(8, 2, 128, 128),
+            v=make_tensor_facts(8, 2, 128, 144),
+        ),
         Machine((2, 5, 1), (9, 1, 0), 80, (12, 4), "A100"),
         "shapes",
     ),
@@ -275,7 +283,7 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#128571",
         "torch 2.4 with its variable set still gives cuDNN no inputs that require gradients.",
-        TorchCall(**dict.fromkeys("qkv", tensor_facts(2, 8, 1024, 64, requires_grad=True))),
+        TorchCall(**dict.fromkeys("qkv", make_tensor_facts(2, 8, 1024, 64, requires_grad=True))),
         Machine((2, 4, 1), (9, 1, 0), 90, environment={"TORCH_CUDNN_SDPA_ENABLED": "1"}),
         "gradients",
     ),
@@ -283,7 +291,10 @@ REPORTS = (
         "pytorch/pytorch#139586",
         "Grouped heads: torch 2.5.1 asks flash before cuDNN, although cuDNN has them, too.",
         TorchCall(
-            q=tensor_facts(4, 32, 512, 128), k=tensor_facts(4, 8, 1024, 128), v=tensor_facts(4, 8, 1024, 128), gqa=True
+            q=make_tensor_facts(4, 32, 512, 128),
+            k=make_tensor_facts(4, 8, 1024, 128),
+            v=make_tensor_facts(4, 8, 1024, 128),
+            gqa=True,
         ),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",
@@ -292,9 +303,9 @@ REPORTS = (
         "pytorch/pytorch#150318",
         "One token of q: cuDNN 9.8 has it, and torch 2.7 still keeps it away.",
         TorchCall(
-            q=tensor_facts(1, 16, 1, 64),
-            k=tensor_facts(1, 16, 2048, 64),
-            v=tensor_facts(1, 16, 2048, 64),
+            q=make_tensor_facts(1, 16, 1, 64),
+            k=make_tensor_facts(1, 16, 2048, 64),
+            v=make_tensor_facts(1, 16, 2048, 64),
             switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         replace(H100, torch=(2, 7, 0), cudnn=(9, 8, 0)),
@@ -346,9 +357,9 @@ REPORTS = (
         "huggingface/transformers#45636",
         "A model with heads of 320 is pinned to the efficient kernel, which does not group heads.",
         TorchCall(
-            q=tensor_facts(1, 16, 4096, 320),
-            k=tensor_facts(1, 8, 4096, 320),
-            v=tensor_facts(1, 8, 4096, 320),
+            q=make_tensor_facts(1, 16, 4096, 320),
+            k=make_tensor_facts(1, 8, 4096, 320),
+            v=make_tensor_facts(1, 8, 4096, 320),
             gqa=True,
             switches=TorchSwitches(cudnn=False, flash=False, math=False),
         ),
@@ -367,9 +378,9 @@ REPORTS = (
         "A server that embeds torch switches cuDNN off for the process, and packed sequences heed it.",
         TorchCall(
             kind="varlen",
-            q=tensor_facts(4096, 32, 128),
-            k=tensor_facts(4096, 8, 128),
-            v=tensor_facts(4096, 8, 128),
+            q=make_tensor_facts(4096, 32, 128),
+            k=make_tensor_facts(4096, 8, 128),
+            v=make_tensor_facts(4096, 8, 128),
             gqa=True,
             switches=TorchSwitches(cudnn=False),
         ),
@@ -394,7 +405,7 @@ REPORTS = (
         "intel/torch-xpu-ops#3229",
         "sdpa_kernel(CUDNN_ATTENTION) on a GPU that is not NVIDIA's.",
         TorchCall(
-            **dict.fromkeys("qkv", tensor_facts(2, 8, 128, 64, dtype="float16", device="xpu")),
+            **dict.fromkeys("qkv", make_tensor_facts(2, 8, 128, 64, dtype="float16", device="xpu")),
             switches=TorchSwitches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), None, None),
@@ -425,7 +436,7 @@ REPORTS = (
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.thread)
-def test_first_blocker_is_the_one_found_in_the_thread(report: PublicReport) -> None:
+def test_the_first_condition_that_excludes_cudnn_is_the_one_found_in_the_thread(report: PublicReport) -> None:
     blocker = find_blocker(report.call, report.machine)
     assert blocker is not None, "cuDNN would run, says the table, and the thread says it did not"
     assert blocker.gate == report.gate
@@ -437,14 +448,14 @@ def test_reports_come_from_forty_threads() -> None:
     assert len({report.thread for report in REPORTS}) >= 40
 
 
-def test_call_that_a_thread_shows_on_cudnn_has_no_blocker() -> None:
+def test_a_llama_backward_pass_that_ran_on_cudnn_has_no_blocker() -> None:
     """meta-pytorch/torchtune#1652: a Llama backward pass on an H100 warns in cuDNN's name, so cuDNN ran."""
     llama = make_call(4, 32, 2048, 128, causal=True)
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
 
 
 ONLY_CUDNN = TorchSwitches(flash=False, efficient=False, math=False)
-MASKED = tensor_facts(64, 1, 512, 512, dtype="bool")
+MASKED = make_tensor_facts(64, 1, 512, 512, dtype="bool")
 RAN = {
     "sgl-project/sglang#30090": (make_call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
     "sgl-project/sglang#33655": (
@@ -453,20 +464,20 @@ RAN = {
     ),
     "pytorch/pytorch#193893": (
         TorchCall(
-            q=tensor_facts(64, 14, 512, 64),
-            k=tensor_facts(64, 2, 512, 64),
-            v=tensor_facts(64, 2, 512, 64),
+            q=make_tensor_facts(64, 14, 512, 64),
+            k=make_tensor_facts(64, 2, 512, 64),
+            v=make_tensor_facts(64, 2, 512, 64),
             mask=MASKED,
             gqa=True,
         ),
         Machine((2, 11, 0), (9, 19, 0), 100, (12, 8)),
     ),
     "huggingface/trl#7181": (
-        make_call(1, 1, 704, 64, mask=tensor_facts(1, 1, 704, 704, dtype="bool")),
+        make_call(1, 1, 704, 64, mask=make_tensor_facts(1, 1, 704, 704, dtype="bool")),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0), cuda=(13, 0)),
     ),
     "pytorch/pytorch#191612": (
-        make_call(2, 4, 32, 16, dtype="float16", mask=tensor_facts(32, 32, dtype="float32")),
+        make_call(2, 4, 32, 16, dtype="float16", mask=make_tensor_facts(32, 32, dtype="float32")),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
     ),
     "pytorch/pytorch#162073": (make_call(), replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0), cuda=(13, 0))),
@@ -487,11 +498,11 @@ def test_calls_that_ran_on_cudnn_have_no_blocker(thread: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (make_call(mask=tensor_facts(1024, 1024, dtype="float16")), "the mask is float16"),
-        (make_call(mask=tensor_facts(1024, 1024, dtype="int64")), "the mask is int64"),
+        (make_call(mask=make_tensor_facts(1024, 1024, dtype="float16")), "the mask is float16"),
+        (make_call(mask=make_tensor_facts(1024, 1024, dtype="int64")), "the mask is int64"),
         (make_call(dropout=2.0), "dropout_p=2"),
-        (replace(make_call(), k=tensor_facts(1, 16, 1024, 64)), "q has head dim 128 and k 64"),
-        (replace(make_call(), v=tensor_facts(1, 16, 512, 128)), "k has length 1024 and v 512"),
+        (replace(make_call(), k=make_tensor_facts(1, 16, 1024, 64)), "q has head dim 128 and k 64"),
+        (replace(make_call(), v=make_tensor_facts(1, 16, 512, 128)), "k has length 1024 and v 512"),
     ],
 )
 def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) -> None:
@@ -501,7 +512,7 @@ def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) 
     assert said in blocker.found
 
 
-def test_certain_blockers_precede_uncertain_ones() -> None:
+def test_certain_blockers_are_listed_before_uncertain_ones() -> None:
     """torch 2.8 is between two known versions: both have the same backend order, one lacks the architecture."""
     machine = Machine((2, 8, 0), (9, 10, 2), 120)
     first = find_blocker(make_call(), machine)
@@ -539,7 +550,9 @@ def test_calls_after_their_remedy_have_no_blocker(dims: tuple[int, ...], machine
 def test_query_length_one_is_refused_on_blackwell_before_9_24_1(
     torch: tuple[int, int, int], cudnn: tuple[int, int, int], sm: int, refused: bool
 ) -> None:
-    one = TorchCall(q=tensor_facts(2, 8, 1, 64), k=tensor_facts(2, 8, 512, 64), v=tensor_facts(2, 8, 512, 64))
+    one = TorchCall(
+        q=make_tensor_facts(2, 8, 1, 64), k=make_tensor_facts(2, 8, 512, 64), v=make_tensor_facts(2, 8, 512, 64)
+    )
     blocker = find_blocker(one, Machine(torch, cudnn, sm, (13, 0)))
     found = blocker is not None and blocker.found.startswith("q has length 1")
     assert found == refused

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, TorchAnswer
-from cudnn_backend_py.why.gates import GATES, GATES_BY_TORCH_FUNCTION, find_blocker, find_default_order
+from cudnn_backend_py.why.conditions import GATES, GATES_BY_TORCH_FUNCTION, find_blocker, find_default_backend_order
 from tests.support.sdpa_answers import make_torch_call, read_machine
 from tools.records import sdpa_grid
 
@@ -18,7 +18,7 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> None:
+def test_the_first_failed_condition_is_the_one_torch_reported(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine)
@@ -32,7 +32,7 @@ def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> None:
+def test_torchs_recorded_answer_overrides_the_table_of_conditions(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
@@ -46,10 +46,10 @@ def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> N
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
 def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
-    assert order[:4] == list(find_default_order(read_machine(record)))
+    assert order[:4] == list(find_default_backend_order(read_machine(record)))
 
 
-def test_recorded_calls_reach_all_other_gates() -> None:
+def test_recorded_calls_fail_every_condition_except_five() -> None:
     """Five of torch's conditions cannot fail on Hopper with cuDNN 9.19; the public reports cover those."""
     seen = {
         GATES_BY_TORCH_FUNCTION[function]

@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
 from cudnn_backend_py.why.calls import CallSite, Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
-from cudnn_backend_py.why.gates import apply_remedy, find_blocker, find_other_blockers
+from cudnn_backend_py.why.conditions import apply_remedy, find_blocker, find_other_blockers
 from cudnn_backend_py.why.query_cudnn import CallVerdict
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -113,11 +113,11 @@ def test_report_text_contains_no_foreign_terminal_escapes() -> None:
     assert "\n::" not in text
 
 
-def test_report_without_attention_calls() -> None:
+def test_the_report_states_that_no_attention_call_was_observed() -> None:
     assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no attention call was observed\n")
 
 
-def test_report_without_torch() -> None:
+def test_the_report_states_that_torch_was_not_imported() -> None:
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=())
     assert str(report).splitlines()[1] == "torch not imported, cuDNN none, no GPU"
 

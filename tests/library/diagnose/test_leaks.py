@@ -14,7 +14,7 @@ from tests.support.child import run_code
 LEAK_PROGRAM = """
 import atexit, collections, gc, json, os, threading
 from cudnn_backend_py import explain
-from tests.library.diagnose.test_odd_verdicts import make_concatenation
+from tests.library.diagnose.test_unusual_graphs import make_concatenation
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.zoo import VARIED_GRAPHS
 

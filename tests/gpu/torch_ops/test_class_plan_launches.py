@@ -18,7 +18,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
-from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
+from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan, StreamTableMemory  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
     ShapeClassBounds,
     find_best_class_bounds,
@@ -31,7 +31,7 @@ from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _allocate_output, _allocate_stats  # noqa: E402
-from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
+from cudnn_backend_py.torch_ops.sequence_view import describe_problem, read_call  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import LaunchRecorder, get_function_address  # noqa: E402
 
 H, D = 4, 16
@@ -40,7 +40,7 @@ TENSOR_LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffe
 WORKSPACE_BYTES = 4096
 
 
-class DescribedClassPlan(ClassPlan):
+class UnbuiltClassPlan(ShapeClassPlan):
     """A shape-class plan with a graph and without a built plan."""
 
     def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
@@ -54,9 +54,9 @@ class DescribedClassPlan(ClassPlan):
     def get_state(self) -> Any:
         return self._state
 
-    def allocate_tables(self, stream: int) -> OwnTables:
+    def allocate_tables(self, stream: int) -> StreamTableMemory:
         assert stream == self._state.stream
-        return OwnTables(1 << 40, [])
+        return StreamTableMemory(1 << 40, [])
 
 
 class FakeCall:
@@ -80,7 +80,7 @@ class FakePrepareKernel:
         return None
 
 
-class StepWithRecipes:
+class RecordedCompiledStep:
     """The compiled step, the launch recipe that a test gives it, and a record of its launches."""
 
     def __init__(self, step_module: Any, launches: LaunchRecorder) -> None:
@@ -113,9 +113,9 @@ class StepWithRecipes:
 
 
 @pytest.fixture
-def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWithRecipes]:
+def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCompiledStep]:
     launches = LaunchRecorder()
-    made = StepWithRecipes(step_module, launches)
+    made = RecordedCompiledStep(step_module, launches)
     monkeypatch.setattr(compiled, "TupleCall", FakeCall)
     monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
@@ -139,7 +139,7 @@ def make_random_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
     return torch.randn(b, s + 7, heads, D).half()[:, :s].transpose(1, 2)
 
 
-def name_tensors(inputs: Any, outputs: Any) -> dict[str, Any]:
+def map_tensors_by_name(inputs: Any, outputs: Any) -> dict[str, Any]:
     return dict.fromkeys(("stats", "dbias", "dsink")) | dict(inputs) | dict(outputs)
 
 
@@ -159,15 +159,15 @@ class PythonShapeClass:
     """The shape class that Python selects for a call, and the launch that Python makes with it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
-        self.backward, named = backward, name_tensors(inputs, outputs)
+        self.backward, named = backward, map_tensors_by_name(inputs, outputs)
         self.reading = read_call(backward, named, OPERATOR_OPTIONS)
         problem = describe_problem(backward, named, self.reading)
         self.problem, self.bounds = problem, find_best_class_bounds(problem, self.reading.needed)
-        self.plan = DescribedClassPlan(problem, self.bounds, backward)
+        self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
         return make_class_recipe(
-            *(self.plan, self.sequences(name_tensors(inputs, outputs), self.reading), self.reading.multipliers),
+            *(self.plan, self.sequences(map_tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
             options=OPERATOR_OPTIONS,
             bounds=self.bounds,
@@ -180,7 +180,7 @@ class PythonShapeClass:
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python uses this class for a call without copying tensors."""
-        r = read_call(self.backward, name_tensors(inputs, outputs), OPERATOR_OPTIONS)
+        r = read_call(self.backward, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
@@ -193,7 +193,7 @@ class PythonShapeClass:
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
-        named = name_tensors(inputs, outputs)
+        named = map_tensors_by_name(inputs, outputs)
         r, plan = read_call(self.backward, named, OPERATOR_OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
@@ -201,7 +201,7 @@ class PythonShapeClass:
         tables = {name: (1 << 40) + offset for name, offset in plan.tables.items()}
         if named["seq_len_q"] is not None:
             tables = {name: workspace - min(plan.table_places) + offset for name, offset in plan.tables.items()}
-        want = plan.make_prepare_row(
+        want = plan.make_prepare_kernel_arguments(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
             (0, _get_address(named["seq_len_q"]), 0, _get_address(named["seq_len_kv"])),
@@ -229,7 +229,7 @@ def make_random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, i
 
 @pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("layout", TENSOR_LAYOUTS)
-def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout: str, stats: bool) -> None:
+def test_the_forward_launch_equals_that_of_python(step: RecordedCompiledStep, layout: str, stats: bool) -> None:
     first = [make_random_tensor(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = make_forward_call(*first, stats)
     found = PythonShapeClass(False, inputs, outputs)
@@ -254,7 +254,7 @@ def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout:
 
 
 @pytest.mark.parametrize("layout", [*TENSOR_LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
-def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout: str) -> None:
+def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
@@ -289,7 +289,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         detached = [x.detach() for x in given]
         inputs, outputs = make_backward_call(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read_call(True, name_tensors(inputs, outputs), OPERATOR_OPTIONS)
+        r = read_call(True, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
@@ -298,7 +298,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         assert (row[at] != detached[0].data_ptr()) == is_copied
         tokens = detached[0].transpose(1, 2).contiguous() if layout != "heads first" else detached[0]
         assert step.bytes == tokens.numpy().tobytes()
-        wanted = backward.plan.make_prepare_row(
+        wanted = backward.plan.make_prepare_kernel_arguments(
             *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
             (0, 0, 0),
             {name: (1 << 40) + offset for name, offset in backward.plan.tables.items()},
@@ -313,7 +313,7 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
     assert served > 5
 
 
-def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
+def test_lengths_on_the_device_are_used(step: RecordedCompiledStep) -> None:
     def call(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
         return make_forward_call(*[make_random_tensor("slices", b, s) for _ in "qkv"], True, lens)
@@ -328,7 +328,7 @@ def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
         found.check_launch(inputs, outputs, made, step.seen[-1])
 
 
-def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:
+def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: RecordedCompiledStep) -> None:
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
     found = PythonShapeClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
@@ -338,7 +338,7 @@ def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithR
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: StepWithRecipes) -> None:
+def test_the_notice_callback_gets_the_shapes_and_may_leave_a_call_to_python(step: RecordedCompiledStep) -> None:
     notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
@@ -358,7 +358,7 @@ def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: St
     assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
 
 
-def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> None:
+def test_an_exception_of_the_notice_callback_is_raised(step: RecordedCompiledStep) -> None:
     def notice(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 

@@ -21,22 +21,22 @@ from .test_case import make_case
 
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
-def test_find_changed_version_bisects_versions(first_other: int) -> None:
+def test_find_changed_version_judges_few_versions(first_other: int) -> None:
     """Results change at version ``first_other``: it and the version before it are judged, at most five in all."""
     judged: list[int] = []
 
-    def is_other(name: str) -> bool:
+    def has_other_result(name: str) -> bool:
         judged.append(int(name))
         return int(name) >= first_other
 
-    find_changed_version([str(number) for number in range(12)], is_other)
+    find_changed_version([str(number) for number in range(12)], has_other_result)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    find_changed_version([], is_other)
+    find_changed_version([], has_other_result)
 
 
 def make_version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:

@@ -72,7 +72,7 @@ def _make_convolution(
     given, made = (y_dims, image) if gradient else (image, y_dims)
     source, result = ("dy", "dx") if gradient else ("x", "y")
 
-    def add_step(index: int) -> Tensor:
+    def add_result_tensor(index: int) -> Tensor:
         last = index == len(then)
         kind = (result_type or data_type) if last else FLOAT
         return g.tensor(result if last else f"step{index}", made, kind, strides=layout(made), virtual=not last)
@@ -86,7 +86,7 @@ def _make_convolution(
         "pre_paddings": (padding, padding),
         "post_paddings": (padding, padding),
     }
-    value = add_step(0)
+    value = add_result_tensor(0)
     tensors: dict[str, Any] = {
         source: g.tensor(source, given, strides=layout(given)),
         "w": g.tensor("w", filters, strides=(filter_layout or layout)(filters)),
@@ -96,7 +96,7 @@ def _make_convolution(
     g.operation(kind, convolution=Parameters(Kind.CONVOLUTION, geometry), alpha=1.0, beta=0.0, **tensors)
     for index, (mode, dims) in enumerate(then, 1):
         operand = None if dims is None else g.tensor(f"operand{index}", dims, operand_type, strides=layout(dims))
-        value = g.pointwise(mode, value, operand, out=add_step(index))
+        value = g.pointwise(mode, value, operand, out=add_result_tensor(index))
     return g.graph()
 
 
@@ -280,7 +280,7 @@ def _make_paged_attention(q_batch: int) -> Graph:
     )
 
 
-def _attention_backward_maker(
+def _make_attention_backward_builder(
     head_dim: int, *, batch: int = 2, heads: int = 8, seq: int = 512, **more: Any
 ) -> Callable[[], Graph]:
     return partial(sdpa_backward, batch=batch, heads=heads, seq_q=seq, head_dim=head_dim, data_type=BF16, **more)
@@ -385,20 +385,22 @@ CASES: list[ReportedGraph] = [
         name="backward d192",
         source=f"{FRONTEND_URL}/issues/242",
         title="the backward pass of attention with head dim 192 is refused on a Blackwell data-center GPU",
-        graph=_attention_backward_maker(192, batch=32, heads=64, kv_heads=16, seq=1024),
+        graph=_make_attention_backward_builder(192, batch=32, heads=64, kv_heads=16, seq=1024),
         target="b300",
         cause="192 for q, k and v: above 128, the backward pass takes 192 with 128 for v, or 256 for all",
         cause_words=("192", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="all padded to 256",
         remedy_kinds=("pad_head_dim",),
-        fixed_graph=_attention_backward_maker(256, batch=32, heads=64, kv_heads=16, seq=1024, deterministic=True),
+        fixed_graph=_make_attention_backward_builder(
+            256, batch=32, heads=64, kv_heads=16, seq=1024, deterministic=True
+        ),
     ),
     ReportedGraph(
         name="backward d256 ampere",
         source=f"{FRONTEND_URL}/issues/874",
         title="attention with head dim 256 trains on Hopper, and is refused on Ampere",
-        graph=_attention_backward_maker(256),
+        graph=_make_attention_backward_builder(256),
         target="sm80",
         cause="the backward pass takes head dims up to 128 on this GPU, and this one is 256",
         cause_words=("256", "128"),
@@ -411,7 +413,7 @@ CASES: list[ReportedGraph] = [
         name="backward d256 before 9.23",
         source=f"{FRONTEND_URL}/pull/335",
         title="the backward pass with head dim 256 needs kernels of the frontend's own on Blackwell",
-        graph=_attention_backward_maker(256),
+        graph=_make_attention_backward_builder(256),
         target="sm100",
         version="9.19.0",
         cause="this cuDNN's backward pass takes head dims up to 128 on Blackwell, and this one is 256",
@@ -419,14 +421,14 @@ CASES: list[ReportedGraph] = [
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="cuDNN 9.23 or newer",
         remedy_kinds=("version",),
-        fixed_graph=_attention_backward_maker(256, deterministic=True),
+        fixed_graph=_make_attention_backward_builder(256, deterministic=True),
         fixed_version=NEWEST_VERSION,
     ),
     ReportedGraph(
         name="backward d512",
         source=f"{FRONTEND_URL}/pull/887",
         title="no backward pass for head dim 512 in cuDNN, so the frontend gets kernels of its own",
-        graph=_attention_backward_maker(512),
+        graph=_make_attention_backward_builder(512),
         target="sm100",
         cause="the head dim is 512, beyond what any engine's backward pass takes",
         cause_words=("512",),

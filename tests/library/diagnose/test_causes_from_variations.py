@@ -44,7 +44,7 @@ def shared_judge() -> Iterator[Judge]:
         yield one
 
 
-def judge_headline(shared_judge: Judge, graph: Graph, target: str) -> str:
+def judge_and_get_headline(shared_judge: Judge, graph: Graph, target: str) -> str:
     """Return the headline of a refused graph, after all its remedies have been judged."""
     question = Query(graph, target)
     verdict = shared_judge.run_query(question)
@@ -73,15 +73,15 @@ def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> in
 def test_too_few_channels_per_group_are_reported_with_the_type(
     shared_judge: Judge, kind: DataType, per_group: int
 ) -> None:
-    def grouped_convolution(channels: int, data_type: DataType = kind) -> Graph:
+    def make_grouped_convolution(channels: int, data_type: DataType = kind) -> Graph:
         return make_convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
     enough = next(
         one
         for one in range(per_group, 17)
-        if shared_judge.run_query(Query(grouped_convolution(one), "sm120")).supported
+        if shared_judge.run_query(Query(make_grouped_convolution(one), "sm120")).supported
     )
-    said = judge_headline(shared_judge, grouped_convolution(per_group), "sm120")
+    said = judge_and_get_headline(shared_judge, make_grouped_convolution(per_group), "sm120")
     assert f"input channels per group of w, x is {per_group}, a multiple of {enough} is needed" in said
     assert re.search(r"supported with w, x: f8e\dm\d -> ", said)
 
@@ -96,7 +96,7 @@ def test_a_type_that_only_other_architectures_support_is_reported(
     shared_judge: Judge, graph: Graph, target: str
 ) -> None:
     name = {"sm70": "v100", "sm75": "t4"}[target]
-    said = judge_headline(shared_judge, graph, name)
+    said = judge_and_get_headline(shared_judge, graph, name)
     assert said.startswith("w, x, y have data type bfloat16, float16 is needed; "), said
     assert f"sm_{target[2:]} does not support the graph as it is, sm_90" in said
 
@@ -107,7 +107,7 @@ def test_operations_that_cannot_be_fused_after_a_matmul_are_reported(
     shared_judge: Judge, after: Sequence[PointwiseMode], size: int
 ) -> None:
     graph = make_matmul_with_pointwise(T.HALF, after, size)
-    said = judge_headline(shared_judge, graph, "t4")
+    said = judge_and_get_headline(shared_judge, graph, "t4")
     assert "after c (matmul): not supported in one graph with it" in said
     assert "sm_75 does not support the graph as it is, sm_90" in said
 
@@ -118,7 +118,7 @@ def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
     shared_judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
     graph = make_weight_gradient_of_computed_image(T.HALF, before, channels)
-    said = judge_headline(shared_judge, graph, "sm90")
+    said = judge_and_get_headline(shared_judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
     whole = shared_judge.run_query(
         Query(make_weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
@@ -130,14 +130,14 @@ def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
 def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, target: str) -> None:
     """On sm_100, some variations of the graph crash cuDNN; the cause is found from the others."""
     graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
-    said = judge_headline(shared_judge, graph, target)
+    said = judge_and_get_headline(shared_judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
     assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
 def test_block_scales_need_a_newer_architecture(shared_judge: Judge, target: str) -> None:
-    said = judge_headline(shared_judge, make_block_scaled_matmul(128, 128, 128), target)
+    said = judge_and_get_headline(shared_judge, make_block_scaled_matmul(128, 128, 128), target)
     assert said.startswith("block-scaled fp8 (e4m3)")
     assert f"is not supported on sm_{target[2:]}; sm_100" in said
 
@@ -145,7 +145,7 @@ def test_block_scales_need_a_newer_architecture(shared_judge: Judge, target: str
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
 def test_block_scales_need_whole_tiles(shared_judge: Judge, m: int, n: int, k: int) -> None:
     assert shared_judge.run_query(Query(make_block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
-    said = judge_headline(shared_judge, make_block_scaled_matmul(m, n, k), "sm100")
+    said = judge_and_get_headline(shared_judge, make_block_scaled_matmul(m, n, k), "sm100")
     needed = make_block_scaled_matmul(m, n, k, whole=True)
     for name in ("a_scale", "b_scale"):
         old, new = make_block_scaled_matmul(m, n, k).tensor(name).dims, needed.tensor(name).dims
@@ -166,7 +166,7 @@ def test_wrong_dims_of_a_pooling_result_are_reported(shared_judge: Judge, window
     right = (32 + 2 * pad - window) // stride + 1
     assert shared_judge.run_query(Query(make_max_pool(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
-        said = judge_headline(shared_judge, make_max_pool(32, wrong, window, stride, pad), "sm90")
+        said = judge_and_get_headline(shared_judge, make_max_pool(32, wrong, window, stride, pad), "sm90")
         assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_head_dim_of_o_is_reported(shared_judge: Judge, head_dim: int, h
     )  # fmt: skip
     dims = (2, 2, 128, head_dim)
     wrong = change_tensor(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
-    said = judge_headline(shared_judge, wrong, "sm90")
+    said = judge_and_get_headline(shared_judge, wrong, "sm90")
     assert f"o {list(dims)} where [2, 2, 128, {head_dim_v}] is needed" in said
 
 
@@ -201,7 +201,7 @@ def test_type_of_block_scales_is_reported(shared_judge: Judge, kind: DataType, b
     for name in ("a_scale", "b_scale"):
         scale = graph.tensor(name)
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
-    said = judge_headline(shared_judge, graph, "sm100")
+    said = judge_and_get_headline(shared_judge, graph, "sm100")
     assert said.startswith("a_scale, b_scale have data type float"), said
     assert "fp8_e8m0 is needed" in said
 
@@ -211,6 +211,6 @@ def test_type_of_block_scales_is_reported(shared_judge: Judge, kind: DataType, b
 def test_making_an_output_virtual_is_not_proposed_if_another_gpu_supports_the_graph(
     shared_judge: Judge, target: str, kind: DataType
 ) -> None:
-    said = judge_headline(shared_judge, make_convolution_with_statistics(kind), target)
+    said = judge_and_get_headline(shared_judge, make_convolution_with_statistics(kind), target)
     assert "virtual" not in said
     assert re.search(r"^sm_7\d does not support the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said

@@ -1,10 +1,10 @@
-"""``ClassPlan``: one attention plan with ragged tensors that runs every batch and length within its bounds.
+"""``ShapeClassPlan``: one attention plan with ragged tensors that runs every batch and length within its bounds.
 
-Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
-shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
-rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
-shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what is at them is read again
-at each replay.
+Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare_kernel`) writes what the plan reads of the
+call's shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as
+it was: rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is
+kept per shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what is at them is
+read again at each replay.
 
 Where numbers alone say the shape, the tables of one thread and stream stay where they are, and the kernel is left out
 while the numbers stay the same: no one else writes there, and the stream comes to what reads them in order. Captured
@@ -31,7 +31,7 @@ from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import (
+from ..native.prepare_kernel import (
     MAX_CLEARED_TENSORS,
     MAX_RAGGED_TENSORS,
     Q_ROWS_READ,
@@ -52,7 +52,7 @@ from .checks import SCRATCH_ALIGNMENT, make_scalar_array
 from .executable import allocate_torch_memory, find_stream_getter
 from .stream_state import get_live_handle, get_thread_handle
 
-__all__ = ["ClassPlan", "Sequences"]
+__all__ = ["Sequences", "ShapeClassPlan"]
 
 _KV_TENSORS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
 _MINUS_INFINITY = 0xFF800000  # as float32
@@ -111,7 +111,7 @@ class Sequences:
         return all(tensor is None for tensor in tensors)
 
 
-class ClassPlan:
+class ShapeClassPlan:
     """One attention plan that runs every batch and length within its bounds. Threads may share it.
 
     Calls return before the device has finished.
@@ -201,7 +201,7 @@ class ClassPlan:
 
     def __repr__(self) -> str:
         b, s_q, s_kv = self.bounds
-        return brief(f"ClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}")
+        return brief(f"ShapeClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}")
 
     def __call__(
         self, buffers: Mapping[str, Any] | Sequence[Any], sequences: Sequences, multipliers: Mapping[str, int]
@@ -243,7 +243,7 @@ class ClassPlan:
             *self.number_places,
             *[base + offset for offset in scratch],
         )
-        row = self.make_prepare_row(
+        row = self.make_prepare_kernel_arguments(
             s,
             (s.batch, s.max_q, s.max_kv),
             (
@@ -258,7 +258,7 @@ class ClassPlan:
             given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
-        blocks = self.count_blocks(s, s.batch)
+        blocks = self.count_thread_blocks(s, s.batch)
         # A fresh thread, such as one of torch's autograd, may have no context yet.
         if get_current_context() == state.context:
             state.run(blocks, row, addresses, workspace, keeps=keeps)
@@ -266,7 +266,7 @@ class ClassPlan:
             with in_context(state.context):
                 state.run(blocks, row, addresses, workspace, keeps=keeps)
 
-    def make_prepare_row(
+    def make_prepare_kernel_arguments(
         self,
         s: Sequences,
         numbers: tuple[Any, Any, Any],
@@ -322,7 +322,7 @@ class ClassPlan:
             return TOKENS_OF_KV
         return Q_ROWS_READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
-    def count_blocks(self, s: Sequences, batch: int) -> int:
+    def count_thread_blocks(self, s: Sequences, batch: int) -> int:
         """Return the number of thread blocks of the kernel that precedes the plan, for at most `batch` sequences."""
         return max(self._min_blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
 
@@ -384,10 +384,10 @@ class ClassPlan:
             size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
 
-    def allocate_tables(self, stream: int) -> OwnTables:
+    def allocate_tables(self, stream: int) -> StreamTableMemory:
         """Allocate memory for :attr:`tables` outside of the framework, which may count its own allocations."""
         free = self._free_tables.setdefault(stream, [])
-        return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
+        return StreamTableMemory(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
     def _get_workspace(self, state: _StreamState, size: int) -> tuple[int, Any]:
         """Return the address of a workspace of `size` bytes, and the object that keeps it alive."""
@@ -411,7 +411,7 @@ def _free_unless_forked(memory: Memory, process: int) -> None:
         memory.free()
 
 
-class OwnTables:
+class StreamTableMemory:
     """Memory for the tables of calls on one stream; after its release, later calls on the stream reuse it."""
 
     def __init__(self, address: int, free: list[int]) -> None:
@@ -427,7 +427,7 @@ class _StreamState:
     So a pool can destroy the plan while the state exists.
     """
 
-    def __init__(self, owner: ClassPlan, stream: int) -> None:
+    def __init__(self, owner: ShapeClassPlan, stream: int) -> None:
         plan = owner.plan
         holder = get_thread_handle(plan)
         self.stream, self.context = stream, holder.context
@@ -438,10 +438,10 @@ class _StreamState:
         with in_context(self.context):
             self._prepare = PrepareKernel(stream)
         self.own = self.own_bytes = 0
-        self._tables: OwnTables | None = None
+        self._tables: StreamTableMemory | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
-    def tables(self, make: Callable[[int], OwnTables]) -> int:
+    def tables(self, make: Callable[[int], StreamTableMemory]) -> int:
         """Return the address of this state's own tables, which no CUDA graph may use."""
         if self._tables is None:
             self._tables = make(self.stream)

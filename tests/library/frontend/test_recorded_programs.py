@@ -18,9 +18,9 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.known_issues import KnownIssue, find
 from cudnn_backend_py.system.version import VersionRange
 from tests.compat.programs import ATTENTION_DIMS, PROGRAMS, GraphMaker, read_node_fields, run_program
-from tests.compat.surface import read_facts
+from tests.compat.surface import read_surface_facts
 
-FRONTEND_RESULTS: dict[str, Any] = read_facts()["answers"]
+FRONTEND_RESULTS: dict[str, Any] = read_surface_facts()["answers"]
 
 
 @pytest.fixture(autouse=True)
@@ -624,7 +624,7 @@ JSON_WITH_TENSOR_LIST = {
 
 def test_nodes_in_json_have_every_key_of_cudnn_frontend() -> None:
     """cudnn-frontend reads each key by name, and refuses the whole JSON if one is missing."""
-    ours, theirs = read_node_fields(cudnn), read_facts()["nodes in JSON"]
+    ours, theirs = read_node_fields(cudnn), read_surface_facts()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
 

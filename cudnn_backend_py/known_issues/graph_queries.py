@@ -16,6 +16,7 @@ from ..graph.strides import channels_last, packed_strides
 __all__ = [
     "Convolution",
     "find_convolutions",
+    "find_dependent_pointwise",
     "find_matmuls",
     "find_only_matmul",
     "has_gaps",
@@ -25,7 +26,6 @@ __all__ = [
     "is_row_major",
     "is_row_major_only",
     "operations_of_kind",
-    "pointwise_after",
     "pointwise_of_mode",
     "tensors_in_memory",
 ]
@@ -100,7 +100,7 @@ def is_row_major_only(tensor: Tensor) -> bool:
     return tensor.strides == packed_strides(tensor.dims) != channels_last(tensor.dims)
 
 
-def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
+def find_dependent_pointwise(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
     """Yield the pointwise operations that depend on one of the tensors through pointwise operations only."""
     reached = {tensor.uid for tensor in tensors}
     for op in graph.ops:

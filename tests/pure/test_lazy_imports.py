@@ -85,7 +85,7 @@ def test_a_loaded_library_would_be_detected() -> None:
     assert run_and_list_loaded_modules(LOAD_THE_STUB)["libraries"] == [stub.name]
 
 
-def test_dir_equals_dunder_all() -> None:
+def test_dir_of_the_package_lists_exactly_dunder_all() -> None:
     assert dir(cudnn_backend_py) == sorted(cudnn_backend_py.__all__)
     assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
 

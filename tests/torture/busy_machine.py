@@ -1,6 +1,6 @@
 """Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six in parallel.
 
-``python -m tests.torture.busy`` does so for random graphs, mostly refused ones, some with plans, and prints
+``python -m tests.torture.busy_machine`` does so for random graphs, mostly refused ones, some with plans, and prints
 the differences.
 """
 
@@ -77,7 +77,7 @@ def _summarize_verdict(verdict: Verdict) -> tuple[object, ...]:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Explain random graphs one at a time and several at a time, and print the differences."""
-    parser = argparse.ArgumentParser(prog="python -m tests.torture.busy", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.torture.busy_machine", description=main.__doc__)
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from ..errors import CudnnBackendError, UsageError
 from ..printable import shown
 
-__all__ = ["read_as", "read_fields"]
+__all__ = ["convert_to_type", "read_fields"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class _TypeMismatchError(Exception):
     """Raised if a value does not have the type that its field requires."""
 
 
-def read_as(
+def convert_to_type(
     kind: type[T], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError, more: bool = False
 ) -> T:
     """Convert plain data, such as parsed JSON, to a value of type `kind`.
@@ -63,7 +63,7 @@ def read_fields(
     Raises
     ------
     CudnnBackendError
-        As :func:`read_as`.
+        As :func:`convert_to_type`.
     """
     try:
         record = _check_mapping(data, what)

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from cudnn_backend_py.execution.any_shape import RelatedPlans
+from cudnn_backend_py.execution.any_shape import ShapeClassPlanFinder
 from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
-from cudnn_backend_py.execution.returning import CALLS_IN_A_ROW, VISITS_OF_RECURRING_SHAPE
+from cudnn_backend_py.execution.recurring_shapes import CALLS_IN_A_ROW, VISITS_OF_RECURRING_SHAPE
 from cudnn_backend_py.torch_ops import strategies
-from cudnn_backend_py.torch_ops.strategies import _ExactStrategy, _RelatedCalls, _ReportReceiver
+from cudnn_backend_py.torch_ops.strategies import _ExactShapeStrategy, _RelatedCalls, _ReportReceiver
 
 Shape = tuple[int, int, int]
 
@@ -34,7 +34,7 @@ class FakeExactStrategy:
         self.wanted += call_with_lengths
 
 
-class SimulatedStep:
+class SimulatedCompiledStep:
     """A simulated compiled step for one shape class; other calls go to the adaptive strategy in Python."""
 
     def __init__(self, notice: _ReportReceiver, related_calls: _RelatedCalls) -> None:
@@ -56,7 +56,7 @@ class SimulatedStep:
         self.related_calls.recurring_shapes.count_call(shape)
         if not self.related_calls.recurring_shapes.count_calls_left(shape) and shape not in self.exact:
             self.exact[shape] = FakeExactStrategy()
-            self.related_calls.add(shape, cast(_ExactStrategy, self.exact[shape]))
+            self.related_calls.add(shape, cast(_ExactShapeStrategy, self.exact[shape]))
         return False
 
     def call_with_lengths(self, shapes: Iterable[int]) -> list[bool]:
@@ -65,20 +65,22 @@ class SimulatedStep:
 
 @pytest.fixture
 def related_calls() -> _RelatedCalls:
-    return _RelatedCalls(cast(RelatedPlans, None))
+    return _RelatedCalls(cast(ShapeClassPlanFinder, None))
 
 
 @pytest.fixture
-def simulated_step(related_calls: _RelatedCalls) -> SimulatedStep:
-    return SimulatedStep(_ReportReceiver(None, related_calls), related_calls)
+def simulated_step(related_calls: _RelatedCalls) -> SimulatedCompiledStep:
+    return SimulatedCompiledStep(_ReportReceiver(None, related_calls), related_calls)
 
 
-def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedStep) -> None:
+def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW) == [True] * (CALLS_IN_A_ROW - 1) + [False]
     assert list(simulated_step.exact) == [(2, 100, 100)]
 
 
-def test_calls_of_layers_request_no_plan_and_send_few_notices(simulated_step: SimulatedStep) -> None:
+def test_calls_of_consecutive_layers_request_no_plan_and_are_rarely_reported_to_python(
+    simulated_step: SimulatedCompiledStep,
+) -> None:
     simulated_step.call_with_lengths([64] * 12)
     simulated_step.notices = 0
     ran = simulated_step.call_with_lengths(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
@@ -87,7 +89,7 @@ def test_calls_of_layers_request_no_plan_and_send_few_notices(simulated_step: Si
     assert list(simulated_step.exact) == [(2, 64, 64)]
 
 
-def test_a_shape_is_returned_to_python_at_its_third_visit(simulated_step: SimulatedStep) -> None:
+def test_a_shape_is_returned_to_python_when_it_recurs_the_third_time(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100, 200] * (VISITS_OF_RECURRING_SHAPE - 1)) == [True] * 2 * (
         VISITS_OF_RECURRING_SHAPE - 1
     )
@@ -95,7 +97,7 @@ def test_a_shape_is_returned_to_python_at_its_third_visit(simulated_step: Simula
     assert len(simulated_step.exact) == 2
 
 
-def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: SimulatedStep) -> None:
+def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: SimulatedCompiledStep) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     exact = simulated_step.exact[2, 100, 100]
     assert simulated_step.call_with_lengths([100] * 5) == [True] * 5
@@ -104,7 +106,7 @@ def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: Simulate
     assert simulated_step.call_with_lengths([100]) == [False]
 
 
-def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: SimulatedStep) -> None:
+def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: SimulatedCompiledStep) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     simulated_step.exact[2, 100, 100].unsupported = True
     simulated_step.notices = 0
@@ -113,7 +115,7 @@ def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: Simu
 
 
 def test_alternating_shapes_with_separate_recipes_are_recognized(related_calls: _RelatedCalls) -> None:
-    steps = [SimulatedStep(_ReportReceiver(None, related_calls), related_calls) for _ in range(2)]
+    steps = [SimulatedCompiledStep(_ReportReceiver(None, related_calls), related_calls) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):
             simulated_step.call_with_lengths([s])

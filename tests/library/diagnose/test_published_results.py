@@ -20,12 +20,12 @@ def shared_judge() -> Judge:
     return Judge()
 
 
-def get_evidence_name(row: PublishedResult) -> str:
+def get_result_name(row: PublishedResult) -> str:
     direction = "backward" if row.backward else "forward"
     return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
 
 
-@pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_evidence_name)
+@pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_result_name)
 def test_a_described_gpu_agrees_with_the_real_gpu(row: PublishedResult) -> None:
     name = version_text(row.version)
     if find_installed(name) is None:

@@ -41,7 +41,7 @@ OPERATORS = (
 )
 
 
-def table_row(*cells: str) -> str:
+def make_table_row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -49,7 +49,7 @@ def table_row(*cells: str) -> str:
 def test_host_times_of_plans_equal_the_record(words: str) -> None:
     host = read_record("bench-h200-cudnn-9.19.0.json")["host"]
     assert (
-        table_row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward")))
+        make_table_row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward")))
         in EXECUTION
     )
 
@@ -88,7 +88,7 @@ def test_gpu_times_equal_the_record() -> None:
 def test_host_times_of_torch_operators_equal_the_record(way: str) -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     found = [us.get(f"{case}: {way}", {}).get(who) for case, who in OPERATORS]
-    assert table_row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
+    assert make_table_row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
 def test_host_times_in_the_text_equal_the_record() -> None:

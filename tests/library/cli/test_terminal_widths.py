@@ -101,7 +101,7 @@ def count_letters(text: str) -> Counter[str]:
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 
-def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
+def check_output_at_all_widths(call: Callable[[], object], *, whole_words: bool) -> None:
     """Check that output and exit code are the same at every width, in a terminal and in a pipe."""
     call_once: CommandOutput = run_command_at_width(call, None, terminal=False)  # caches between runs are filled now
     expected = run_command_at_width(call, None, terminal=False)
@@ -129,13 +129,13 @@ def test_every_command_has_an_example() -> None:
 def test_every_command_prints_the_same_text_at_every_width(command: str) -> None:
     for arguments in COMMAND_LINES[command]:
         words = [*command.split(), *arguments]
-        check_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
+        check_output_at_all_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
 
 
 def test_every_help_page_has_the_same_text_at_every_width() -> None:
     for words in ["", "target", "cudnn", "cache", *COMMANDS]:
         line = [*words.split(), "--help"]
-        check_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
+        check_output_at_all_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("module", RUNNABLE_MODULES)
@@ -144,7 +144,7 @@ def test_the_help_of_every_module_has_the_same_text_at_every_width(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [module, "--help"])
     program = importlib.import_module(f"{module}.__main__")
-    check_widths(program.main, whole_words=False)
+    check_output_at_all_widths(program.main, whole_words=False)
 
 
 @pytest.mark.parametrize("width", [0, 1, 500])

@@ -22,7 +22,7 @@ __all__ = [
     "Blocker",
     "apply_remedy",
     "find_blocker",
-    "find_default_order",
+    "find_default_backend_order",
     "find_other_blockers",
     "find_releases",
     "find_torch_issues",
@@ -243,7 +243,7 @@ def _is_hopper_or_blackwell(machine: Machine) -> bool:
     return machine.sm is not None and (machine.sm == 90 or machine.sm // 10 == 10)
 
 
-def _has_wrong_decoding(machine: Machine) -> bool:
+def _has_wrong_single_query_results(machine: Machine) -> bool:
     """Return whether torch assumes that this cuDNN computes single queries wrong; see ``decoding-on-blackwell``."""
     wrong = machine.cudnn is not None and (9, 19, 0) <= machine.cudnn <= (9, 25, 0) and machine.cudnn != (9, 24, 1)
     return wrong and machine.sm is not None and machine.sm // 10 in (10, 11)
@@ -271,7 +271,7 @@ def _check_shapes(call: TorchCall, machine: Machine, release: TorchRelease) -> G
             "a head dim that torch.compile keeps symbolic: torch cannot report that it is small enough",
             "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
         )
-    if "decode-on-blackwell" in release.gates and seq_q == 1 and _has_wrong_decoding(machine):
+    if "decode-on-blackwell" in release.gates and seq_q == 1 and _has_wrong_single_query_results(machine):
         return ("q has length 1: torch does not use cuDNN 9.19 to 9.25.0 for it on this GPU", "cuDNN 9.24.1 or 9.25.1")
     limit = _find_head_dim_limit(call, machine, release)
     if max(head_dim, head_dim_v) > limit:
@@ -418,7 +418,7 @@ def find_releases(version: tuple[int, ...]) -> tuple[TorchRelease, ...]:
     return (before[-1], after[0]) if before and after else ()
 
 
-def find_default_order(machine: Machine) -> tuple[str, ...]:
+def find_default_backend_order(machine: Machine) -> tuple[str, ...]:
     """Return the order in which torch tries its attention backends by default."""
     first = ("cudnn", "flash", "efficient", "math")
     version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
@@ -440,7 +440,7 @@ def find_default_order(machine: Machine) -> tuple[str, ...]:
     return first if cudnn > (9, 15, 0) and sm in preferred else DEFAULT_ORDER
 
 
-def find_gate_by_message(words: tuple[str, ...]) -> str | None:
+def find_condition_by_message(words: tuple[str, ...]) -> str | None:
     """Return the condition that torch's last warning is about; None without warning or for unknown functions."""
     said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
     return GATES_BY_TORCH_FUNCTION.get(said[1]) if said is not None else None
@@ -467,13 +467,13 @@ def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None =
         return _find_blocker_of_other_functions(call, machine)
     if call.q.form == "jagged":
         return _find_jagged_blocker(call, machine, answer)
-    gate = _find_first_gate(call, machine)
+    gate = _find_first_blocker(call, machine)
     if answer.cudnn is None:
         ordered = _find_earlier_backend(call, machine, answer)
         return ordered if gate is None or (not gate.sure and ordered is not None and ordered.sure) else gate
     if answer.cudnn:
         return _find_earlier_backend(call, machine, answer)
-    told = find_gate_by_message(answer.words)
+    told = find_condition_by_message(answer.words)
     if gate is not None and told is not None and told != gate.gate:  # torch knows better
         found = None
         with contextlib.suppress(IndexError, ValueError):
@@ -511,13 +511,13 @@ def _is_dense(call: TorchCall) -> bool:
     return all(one.form == "dense" for one in (call.q, call.k, call.v))
 
 
-def _find_first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_first_blocker(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
         said = ".".join(map(str, machine.cudnn))
         return Blocker("cudnn-version", f"cuDNN {said}: torch needs cuDNN 9.0 for attention", "a torch with cuDNN 9")
-    found = [_find_first_gate_in_release(call, machine, release) for release in find_releases(machine.torch)]
+    found = [_find_first_blocker_in_release(call, machine, release) for release in find_releases(machine.torch)]
     if not found:
-        return _find_gate_before_torch_2_5(call, machine)
+        return _find_blocker_before_torch_2_5(call, machine)
     names = {one.gate if one else None for one in found}
     one = next((one for one in found if one is not None), None)
     if one is None or len(names) == 1:
@@ -525,7 +525,7 @@ def _find_first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     return Blocker(one.gate, one.found, one.cure, one.source, False)
 
 
-def _find_gate_before_torch_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_blocker_before_torch_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch < (2, 4, 0):
         return Blocker("version", "torch before 2.4 never uses cuDNN for attention", "torch 2.5 or later")
     if machine.read_variable(ENABLED_VARIABLE) is not True:
@@ -536,11 +536,11 @@ def _find_gate_before_torch_2_5(call: TorchCall, machine: Machine) -> Blocker | 
         return Blocker(
             "gradients", "torch 2.4 does not use cuDNN for inputs that require gradients", "torch 2.5 or later"
         )
-    gate = _find_first_gate_in_release(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
+    gate = _find_first_blocker_in_release(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
     return None if gate is None else replace(gate, sure=False)
 
 
-def _find_first_gate_in_release(call: TorchCall, machine: Machine, release: TorchRelease) -> Blocker | None:
+def _find_first_blocker_in_release(call: TorchCall, machine: Machine, release: TorchRelease) -> Blocker | None:
     dense = _is_dense(call)
     ordered = release.gates[0] != "nested-never"
     for name in release.gates:
@@ -558,24 +558,24 @@ def _find_earlier_backend(call: TorchCall, machine: Machine, answer: TorchAnswer
     """Return a blocker if torch prefers another usable backend to cuDNN; None if cuDNN comes first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
-    order = call.switches.order or find_default_order(machine)
+    order = call.switches.order or find_default_backend_order(machine)
     if "cudnn" not in order:
-        return _make_order_blocker(order, "cuDNN is not in it", machine, True)
+        return _make_backend_order_blocker(order, "cuDNN is not in it", machine, True)
     known = machine.cudnn is not None or call.switches.order is not None  # the default depends on the version
     before = [name for name in order[: order.index("cudnn")] if _is_backend_enabled(call.switches, name)]
     if answer.choice is not None:
-        return _make_order_blocker(order, f"{answer.choice} comes first, and runs", machine, True)
+        return _make_backend_order_blocker(order, f"{answer.choice} comes first, and runs", machine, True)
     able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
     if not able:
         return None
-    return _make_order_blocker(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
+    return _make_backend_order_blocker(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
 
 
 def _is_backend_enabled(switches: TorchSwitches, name: str) -> bool:
     return bool(getattr(switches, name, False))
 
 
-def _make_order_blocker(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
+def _make_backend_order_blocker(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
     cure = "torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, ...], set_priority=True) around the call"
     if machine.read_variable(DEPRIORITIZED_VARIABLE):
         cure = f"unset {DEPRIORITIZED_VARIABLE}, or {cure}"
@@ -614,10 +614,10 @@ def _find_blocker_of_other_functions(call: TorchCall, machine: Machine) -> Block
 
 def _find_jagged_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
-        return _find_first_gate(call, machine)
+        return _find_first_blocker(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
     if not before:
-        return _find_first_gate(call, machine) if answer.cudnn is not True else None
+        return _find_first_blocker(call, machine) if answer.cudnn is not True else None
     return Blocker(
         "order",
         f"jagged nested tensors use another order: flash, efficient, math, cudnn; {before[0]} comes first",
@@ -632,7 +632,7 @@ def find_other_blockers(call: TorchCall, machine: Machine, first: Blocker) -> tu
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
-    if (gate := _find_first_gate(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
+    if (gate := _find_first_blocker(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
         found[gate.gate] = gate
     for release in find_releases(machine.torch)[-1:]:
         for name in release.gates:

@@ -24,7 +24,7 @@ from .rules import (
     FloatArray,
     PerturbationRule,
     compute_half_smallest_positive,
-    find_copied_types,
+    find_source_types_of_copies,
     get_unit_roundoff,
     is_float,
     make_perturbation_rule,
@@ -87,7 +87,7 @@ class PerturbedRun(Run):
         self._flushes_denormals, self._has_zero_slopes = odd and pair in (0, 1), odd and pair in (0, 2)
         if noise is not None:
             self.tile = 32 if odd else 64
-        self._copied_types = find_copied_types(graph)
+        self._copied_types = find_source_types_of_copies(graph)
         self._rule = PerturbationRule()
         self._perturbed_inputs: dict[int, NumberArray] = {}
         self._factor_uids: set[int] = set()

@@ -28,8 +28,15 @@ from ..native.find import (
     list_library_folders,
 )
 from ..native.variables import LOG_VARIABLES, Variables, list_library_variables
-from ..system.integrity import FileChangedError, Signature, find_sha256, make_signature, read_sha256, remember_sha256
-from ..system.interruption import pass_interruption, suppress_errors
+from ..system.integrity import (
+    FileChangedError,
+    Signature,
+    find_sha256,
+    make_file_signature,
+    read_sha256,
+    remember_sha256,
+)
+from ..system.interruption import reraise_interruption, suppress_errors
 from ..system.private_folder import KeyedRecordFolder, PrivateFolder
 from .store import child_environment, get_default_root, require_installed
 
@@ -176,7 +183,7 @@ def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -
     """Yield every library file that a process with this environment may load, with its signature."""
     for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
         with suppress_errors(OSError):
-            yield path, make_signature(os.stat(path))
+            yield path, make_file_signature(os.stat(path))
 
 
 def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -225,7 +232,7 @@ def _get_digest(path: str, signature: Signature) -> str:
             str(error), code="cudnn-files-changed", fix="repeat the call when the file exists"
         ) from None
     except OSError as error:
-        pass_interruption(error)
+        reraise_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
         _open_digest_cache(get_default_root() / "digests").write(_make_digest_key(path, signature), {"sha256": digest})

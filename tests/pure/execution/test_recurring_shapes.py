@@ -8,7 +8,7 @@ from itertools import chain, repeat
 import pytest
 
 from cudnn_backend_py.execution.plan_pool import PlanPool
-from cudnn_backend_py.execution.returning import (
+from cudnn_backend_py.execution.recurring_shapes import (
     CALLS_IN_A_ROW,
     LONG_RUN_CALLS,
     MAX_COUNTED_SHAPES,
@@ -42,7 +42,7 @@ def test_a_single_repeated_shape_is_recognized_as_recurring_before_its_tenth_cal
 
 
 @pytest.mark.parametrize("count", [12, 80])
-def test_consecutive_calls_of_layers_count_as_one_visit(count: int) -> None:
+def test_consecutive_calls_of_layers_count_as_one_use_of_the_shape(count: int) -> None:
     assert set(list_recognized_shapes(make_calls_of_layers(range(100), count))) == {0}, (
         "only the first shape, which might have been the only one"
     )
@@ -87,7 +87,7 @@ def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     assert returning.count_calls_left(0) > 1
 
 
-def test_late_reported_calls_count_only_during_the_same_visit() -> None:
+def test_late_reported_calls_count_only_if_the_shape_is_still_in_use() -> None:
     returning = RecurringShapes()
     returning.count_call("a")
     returning.count_late_calls("a", CALLS_IN_A_ROW - 3)

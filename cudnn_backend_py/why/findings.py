@@ -14,7 +14,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import Profile, find_profile
 from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall
-from .gates import apply_remedy, find_blocker, find_other_blockers, find_releases
+from .conditions import apply_remedy, find_blocker, find_other_blockers, find_releases
 from .query_cudnn import CallVerdict, query_cudnn
 from .report import Finding, WhyReport
 
@@ -159,9 +159,9 @@ def make_findings(
     for group, count, threads in _merge_threads(groups):
         answer = group.answer
         if profile is None and (answer == TorchAnswer() or answer.cudnn is False):
-            again = _query_again(group.call)
+            again = _query_torch_again(group.call)
             answer = again if answer == TorchAnswer() else replace(answer, words=again.words)
-        call = _drop_unset_order(group.call, machine, answer)
+        call = _drop_unset_backend_order(group.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
         also = () if blocker is None else find_other_blockers(call, machine, blocker)
         findings.append(
@@ -198,7 +198,7 @@ def make_findings(
     return tuple(findings), said
 
 
-def _query_again(call: TorchCall) -> TorchAnswer:
+def _query_torch_again(call: TorchCall) -> TorchAnswer:
     from .query_torch import query_with_fake_tensors
 
     try:
@@ -209,7 +209,7 @@ def _query_again(call: TorchCall) -> TorchAnswer:
         )
 
 
-def _drop_unset_order(call: TorchCall, machine: Machine, answer: TorchAnswer) -> TorchCall:
+def _drop_unset_backend_order(call: TorchCall, machine: Machine, answer: TorchAnswer) -> TorchCall:
     """Return a call without its backend order if torch had not initialized the order at that time."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), DEFAULT_ORDER):

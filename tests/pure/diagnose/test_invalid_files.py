@@ -18,7 +18,7 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.plans.record import add_hash, load_record
 from cudnn_backend_py.plans.refusals import read_refusals
-from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
+from cudnn_backend_py.system.untrusted_files import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
 from cudnn_backend_py.target import load_profile
 from tests.support.reporting import make_two_matmuls
 
@@ -158,7 +158,7 @@ def test_deeply_nested_python_values_are_refused() -> None:
         ({"enum": "DataType", "value": "HALF", "x": 1}, "has the unknown keys 'x'; allowed: 'enum', 'value'"),
     ],
 )
-def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> None:
+def test_a_json_value_with_additional_keys_is_refused(value: object, what: str) -> None:
     data = json.loads(GRAPH_JSON)
     data["operations"][0]["a"] = value
     with pytest.raises(GraphError, match=r"^graph-json: ") as caught:

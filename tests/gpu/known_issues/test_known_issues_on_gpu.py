@@ -1,7 +1,7 @@
 """The graph of each known issue for this GPU gives wrong results, and the fixed graph gives right ones.
 
 A few child processes run the graphs, one after another; one that dies, or loses its CUDA context, is
-replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` prints the outcome of one.
+replaced. ``python -m tests.gpu.known_issues.test_known_issues_on_gpu NAME`` prints the outcome of one.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def run_add_with_broadcast() -> str:
     return compare_with_interpreter(g.graph())
 
 
-def first_config_runner(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
+def make_first_config_runner(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
     """Return a function that runs a graph by its first engine config."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
@@ -229,7 +229,7 @@ def run_gradient_of_q_with_other_layout(which: str) -> str:
     numbers = attention_known_issues.ReferenceData(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
-    return attention_known_issues.compare_graph(graph, numbers, first_config_runner(graph))
+    return attention_known_issues.compare_graph(graph, numbers, make_first_config_runner(graph))
 
 
 def run_nan_after_sequence_end(which: str) -> str:
@@ -250,7 +250,7 @@ def run_nan_after_sequence_end(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    return attention_known_issues.compare_graph(graph, numbers, first_config_runner(graph))
+    return attention_known_issues.compare_graph(graph, numbers, make_first_config_runner(graph))
 
 
 def run_gathered_moe_matmul(which: str) -> str:
@@ -274,7 +274,7 @@ def compile_bilinear_resampling(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
-def compare_as_campaign(
+def compare_on_generated_data(
     graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")
 ) -> str:
     """Run a graph on generated data, by the first engine or each of `engines`, and describe wrong results.
@@ -293,8 +293,8 @@ def compare_as_campaign(
 
 def run_norms_in_turn() -> str:
     """Compare a norm fused with a pointwise operand, run after such a norm with an operand of other dims."""
-    compare_as_campaign(get_example_graph("norm-operands-in-turn", "before"))
-    return compare_as_campaign(get_example_graph("norm-operands-in-turn", ""))
+    compare_on_generated_data(get_example_graph("norm-operands-in-turn", "before"))
+    return compare_on_generated_data(get_example_graph("norm-operands-in-turn", ""))
 
 
 def run_filter_gradient_with_split_k() -> str:
@@ -360,51 +360,63 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "bilinear-16-bits:bfloat16": lambda: compile_bilinear_resampling("bfloat16"),
     "bilinear-16-bits:fixed": lambda: compile_bilinear_resampling("fixed"),
     **{
-        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, make_example_graph(made), row.engines)
+        f"{row.code}:{which}".removesuffix(":"): partial(
+            compare_on_generated_data, make_example_graph(made), row.engines
+        )
         for row in ROWS_COMPARED_AS_CAMPAIGN
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
     **{
-        f"{row.code}:fixed": partial(compare_as_campaign, make_example_graph(EXAMPLES[row.code].fixed))
+        f"{row.code}:fixed": partial(compare_on_generated_data, make_example_graph(EXAMPLES[row.code].fixed))
         for row in ROWS_COMPARED_AS_CAMPAIGN
     },
-    "backward-row-sums": lambda: compare_as_campaign(get_example_graph("backward-row-sums", ""), kinds=["uniform"]),
-    "backward-row-sums:half": lambda: compare_as_campaign(
+    "backward-row-sums": lambda: compare_on_generated_data(
+        get_example_graph("backward-row-sums", ""), kinds=["uniform"]
+    ),
+    "backward-row-sums:half": lambda: compare_on_generated_data(
         get_example_graph("backward-row-sums", "half"), kinds=["uniform"]
     ),
-    "backward-row-sums:fixed": lambda: compare_as_campaign(
+    "backward-row-sums:fixed": lambda: compare_on_generated_data(
         get_example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
     ),
-    "scale-not-above-0": lambda: compare_as_campaign(get_example_graph("scale-not-above-0", ""), kinds=["uniform"]),
-    "scale-not-above-0:zero": lambda: compare_as_campaign(
+    "scale-not-above-0": lambda: compare_on_generated_data(
+        get_example_graph("scale-not-above-0", ""), kinds=["uniform"]
+    ),
+    "scale-not-above-0:zero": lambda: compare_on_generated_data(
         get_example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
     ),
-    "scale-not-above-0:fixed": lambda: compare_as_campaign(
+    "scale-not-above-0:fixed": lambda: compare_on_generated_data(
         get_example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
     ),
     "dropout-distribution": lambda: check_random_numbers_of_dropout(""),
     "dropout-distribution:normal": lambda: check_random_numbers_of_dropout("normal"),
     "dropout-distribution:fixed": lambda: check_random_numbers_of_dropout("fixed"),
-    "fp8-ragged-no-query": lambda: compare_as_campaign(get_example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
-    "fp8-ragged-no-query:fixed": lambda: compare_as_campaign(
+    "fp8-ragged-no-query": lambda: compare_on_generated_data(
+        get_example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]
+    ),
+    "fp8-ragged-no-query:fixed": lambda: compare_on_generated_data(
         get_example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
     ),
-    "fp8-backward-key-tail": lambda: compare_as_campaign(
+    "fp8-backward-key-tail": lambda: compare_on_generated_data(
         get_example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]
     ),
-    "fp8-backward-key-tail:fixed": lambda: compare_as_campaign(
+    "fp8-backward-key-tail:fixed": lambda: compare_on_generated_data(
         get_example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
     ),
-    "convolution-minus-infinity": lambda: compare_as_campaign(
+    "convolution-minus-infinity": lambda: compare_on_generated_data(
         get_example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
     ),
-    "convolution-minus-infinity:fixed": lambda: compare_as_campaign(
+    "convolution-minus-infinity:fixed": lambda: compare_on_generated_data(
         get_example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
     ),
     "filter-gradient-split": run_filter_gradient_with_split_k,
-    "filter-gradient-split:fixed": lambda: compare_as_campaign(get_example_graph("filter-gradient-split", "fixed")),
+    "filter-gradient-split:fixed": lambda: compare_on_generated_data(
+        get_example_graph("filter-gradient-split", "fixed")
+    ),
     "norm-operands-in-turn": run_norms_in_turn,
-    "norm-operands-in-turn:fixed": lambda: compare_as_campaign(get_example_graph("norm-operands-in-turn", "fixed")),
+    "norm-operands-in-turn:fixed": lambda: compare_on_generated_data(
+        get_example_graph("norm-operands-in-turn", "fixed")
+    ),
     # reported by others, or refused without a reason: not known to appear here
     "depthwise-sequence-of-shapes": run_depthwise_convolutions_in_turn,
     "matmul-with-gaps": lambda: compare_with_interpreter(get_example_graph("matmul-with-gaps", ""), 11),

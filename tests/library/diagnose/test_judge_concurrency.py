@@ -35,7 +35,7 @@ def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
 
 
-def expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
+def make_expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
     known = find_expected_answers()
     return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
@@ -52,7 +52,7 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
         shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), interrupt_after_seconds(0.001):
             shared_judge.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
-        assert judge_queries(queries[number : number + 3], shared_judge.run_query) == expected_answers(
+        assert judge_queries(queries[number : number + 3], shared_judge.run_query) == make_expected_answers(
             queries[number : number + 3]
         )
 
@@ -70,14 +70,14 @@ def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
     assert interrupted > 150
     shared_judge.run_query(make_random_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
-    assert judge_queries(make_random_queries(), shared_judge.run_query) == expected_answers(make_random_queries())
+    assert judge_queries(make_random_queries(), shared_judge.run_query) == make_expected_answers(make_random_queries())
 
 
 def test_threads_share_a_judge(shared_judge: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(shared_judge.run_query, make_random_queries() * 2))
     assert [verdict.graph for verdict in found] == [question.graph.name for question in make_random_queries() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in expected_answers(make_random_queries() * 2)]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in make_expected_answers(make_random_queries() * 2)]
 
 
 def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
@@ -116,9 +116,9 @@ def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> No
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         coming = [pool.submit(judge_queries, (question,)) for question in queries * 2]
-        assert judge_queries(queries) == expected_answers(queries)
-        assert [answer for future in coming for answer in future.result()] == expected_answers(queries * 2)
-    assert judge_queries(queries) == expected_answers(queries)
+        assert judge_queries(queries) == make_expected_answers(queries)
+        assert [answer for future in coming for answer in future.result()] == make_expected_answers(queries * 2)
+    assert judge_queries(queries) == make_expected_answers(queries)
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
     [child] = next(iter(shared_judge._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert judge_queries(make_random_queries()[:2], shared_judge.run_query) == expected_answers(
+    assert judge_queries(make_random_queries()[:2], shared_judge.run_query) == make_expected_answers(
         make_random_queries()[:2]
     )
 

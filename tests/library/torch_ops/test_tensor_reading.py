@@ -16,7 +16,7 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_pages,
     check_tensors,
 )
-from cudnn_backend_py.torch_ops.reading import SequenceView, describe_problem, read_call
+from cudnn_backend_py.torch_ops.sequence_view import SequenceView, describe_problem, read_call
 from tests.support.meta_torch import DTYPES, Tensor
 
 DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py.native.prepare import (
+from cudnn_backend_py.native.prepare_kernel import (
     ARGUMENT_ROW,
     MAX_CLEARED_TENSORS,
     MAX_RAGGED_TENSORS,
@@ -61,7 +61,7 @@ def make_unwritten_array(*shape: int, kind: Any = np.int32) -> Any:
     return np.full(shape, UNWRITTEN_VALUE, kind)
 
 
-class PrepareLaunch:
+class LaunchPreparation:
     """One launch of the preparation kernel: the sequence lengths it reads and the arrays it writes."""
 
     def __init__(self, batch: int, bound: int, most: tuple[int, int], **lengths: Any) -> None:
@@ -95,7 +95,7 @@ class PrepareLaunch:
 @pytest.mark.parametrize("is_wide", [True, False])
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_packed_tokens_give_lengths_and_offsets(launch: Launch, is_wide: bool, blocks: int) -> None:
-    case = PrepareLaunch(3, 300, (9, 9), cu_q=make_int32_array(0, 5, 5, 14), cu_kv=make_int32_array(0, 2, 3, 10))
+    case = LaunchPreparation(3, 300, (9, 9), cu_q=make_int32_array(0, 5, 5, 14), cu_kv=make_int32_array(0, 2, 3, 10))
     kind = np.int64 if is_wide else np.int32
     case.is_wide = is_wide
     q, k = make_unwritten_array(301, kind=kind), make_unwritten_array(301, kind=kind)
@@ -108,7 +108,7 @@ def test_packed_tokens_give_lengths_and_offsets(launch: Launch, is_wide: bool, b
 
 
 def test_dense_tensors_give_offsets_beyond_32_bits(launch: Launch) -> None:
-    case = PrepareLaunch(3, 4, (7, 9))
+    case = LaunchPreparation(3, 4, (7, 9))
     q = make_unwritten_array(5, kind=np.int64)
     case.offsets = [(q, 1 << 33, False)]
     launch(*case.make_argument_row())
@@ -128,7 +128,7 @@ def test_dense_tensors_give_offsets_beyond_32_bits(launch: Launch) -> None:
     ids=["dense", "packed", "the first has the only row", "no rows"],
 )
 def test_reads_of_each_sequence_start_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
-    case = PrepareLaunch(3, 5, (1, 9), cu_q=None if cu_q is None else make_int32_array(*cu_q))
+    case = LaunchPreparation(3, 5, (1, 9), cu_q=None if cu_q is None else make_int32_array(*cu_q))
     q, o = make_unwritten_array(6, kind=np.int64), make_unwritten_array(6, kind=np.int64)
     case.offsets = [(q, 64, Q_ROWS_READ), (o, 64, False)]
     launch(*case.make_argument_row())
@@ -138,7 +138,7 @@ def test_reads_of_each_sequence_start_within_the_tensor(launch: Launch, cu_q: An
 
 
 def test_given_lengths_override_lengths_of_packed_tokens(launch: Launch) -> None:
-    case = PrepareLaunch(
+    case = LaunchPreparation(
         2, 2, (8, 8), cu_q=make_int32_array(0, 8, 16), len_q=make_int32_array(3, 0), len_kv=make_int32_array(8, 1)
     )
     launch(*case.make_argument_row())
@@ -149,7 +149,7 @@ def test_given_lengths_override_lengths_of_packed_tokens(launch: Launch) -> None
 def test_pages_beyond_a_length_repeat_the_first_page(launch: Launch) -> None:
     """Kernels load whole tiles of keys: masked keys are then read from the sequence's own pages."""
     table = np.ascontiguousarray(np.array([[5, 6, -1, -1], [7, -1, -1, -1]], np.int32))[:, :3]
-    case = PrepareLaunch(2, 3, (1, 40), len_kv=make_int32_array(17, 16))
+    case = LaunchPreparation(2, 3, (1, 40), len_kv=make_int32_array(17, 16))
     case.table = table, 16, make_unwritten_array(3, 4)
     launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.table[2], [[5, 6, 5, 5], [7, 7, 7, 7], [0, 0, 0, 0]])
@@ -159,7 +159,7 @@ def test_pages_beyond_a_length_repeat_the_first_page(launch: Launch) -> None:
 def test_only_rows_of_padding_are_cleared(launch: Launch, blocks: int) -> None:
     """The output is [b, s, h, words] in memory, with gaps between heads and tokens; the last sequence has no keys."""
     o = make_unwritten_array(2, 6, 3, 5, kind=np.uint32)
-    case = PrepareLaunch(2, 4, (6, 6), len_q=make_int32_array(4, 6), len_kv=make_int32_array(1, 0))
+    case = LaunchPreparation(2, 4, (6, 6), len_q=make_int32_array(4, 6), len_kv=make_int32_array(1, 0))
     case.rows = [(o, (6 * 15, False, 15, 5, 2, 4, 9))]
     launch(*case.make_argument_row(), blocks=blocks)
     wanted = make_unwritten_array(2, 6, 3, 5)
@@ -170,7 +170,7 @@ def test_only_rows_of_padding_are_cleared(launch: Launch, blocks: int) -> None:
 
 def test_rows_of_keys_beyond_the_key_length_are_cleared(launch: Launch) -> None:
     dk = make_unwritten_array(2, 5, 4, kind=np.uint32)
-    case = PrepareLaunch(2, 2, (3, 5), len_q=make_int32_array(0, 3), len_kv=make_int32_array(2, 5))
+    case = LaunchPreparation(2, 2, (3, 5), len_q=make_int32_array(0, 3), len_kv=make_int32_array(2, 5))
     case.rows = [(dk, (20, True, 4, 4, 1, 4, 0))]
     launch(*case.make_argument_row())
     wanted = make_unwritten_array(2, 5, 4)
@@ -180,7 +180,7 @@ def test_rows_of_keys_beyond_the_key_length_are_cleared(launch: Launch) -> None:
 
 def test_only_packed_queries_without_keys_are_cleared(launch: Launch) -> None:
     o, stats = make_unwritten_array(9, 2, 4, kind=np.uint32), make_unwritten_array(9, 2, kind=np.uint32)
-    case = PrepareLaunch(4, 4, (4, 4), cu_q=make_int32_array(0, 2, 5, 5, 9), cu_kv=make_int32_array(0, 3, 3, 3, 4))
+    case = LaunchPreparation(4, 4, (4, 4), cu_q=make_int32_array(0, 2, 5, 5, 9), cu_kv=make_int32_array(0, 3, 3, 3, 4))
     case.rows = [(o, (8, False, 8, 4, 2, 4, 0)), (stats, (2, False, 2, 1, 2, 1, 0xFF800000))]
     launch(*case.make_argument_row(), blocks=9)
     wanted = make_unwritten_array(9, 2, 4)
@@ -192,7 +192,7 @@ def test_only_packed_queries_without_keys_are_cleared(launch: Launch) -> None:
 
 def test_cleared_rows_may_be_more_than_32_bits_apart(launch: Launch) -> None:
     """Offsets of more than 2^31 words are computed in 64 bits: only addresses are checked, not memory."""
-    case = PrepareLaunch(2, 2, (1, 1), len_q=make_int32_array(1, 1), len_kv=make_int32_array(1, 1))
+    case = LaunchPreparation(2, 2, (1, 1), len_q=make_int32_array(1, 1), len_kv=make_int32_array(1, 1))
     case.rows = [(np.empty(0, np.uint32), (1 << 40, False, 1 << 36, 1, 1, 1, 0))]
     launch(*case.make_argument_row())
     np.testing.assert_array_equal(case.out["q"], [1, 1])

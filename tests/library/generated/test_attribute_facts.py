@@ -87,7 +87,7 @@ def answers() -> dict[tuple[A, T], AttributeAnswer]:
     return {(facts.attribute, t): reply for (_, facts, t), reply in zip(queries, replies, strict=True)}
 
 
-def test_exceptions_name_settable_attributes_only() -> None:
+def test_attributes_listed_as_exceptions_are_settable() -> None:
     named = TYPE_NOT_LOOKED_AT | NOT_IMPLEMENTED | set(VALUE_REFUSED) | NEEDS_A_HANDLE | ELEMENT_CHECKED
     assert named <= {facts.attribute for _, facts in INPUTS}
 
@@ -116,7 +116,7 @@ def test_other_types_are_refused(kind: D, facts: AttributeFacts, answers: dict[t
     assert taken == (set(others) if facts.attribute in TYPE_NOT_LOOKED_AT else set())
 
 
-def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], AttributeAnswer]) -> None:
+def test_wrong_types_are_refused_with_one_of_four_statuses(answers: dict[tuple[A, T], AttributeAnswer]) -> None:
     declared = {facts.attribute: facts.types for _, facts in INPUTS}
     seen = {Status(a.status) for (name, t), a in answers.items() if t not in declared[name] and a.status}
     assert seen == {
@@ -124,7 +124,7 @@ def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], Attr
     }  # fmt: skip
 
 
-def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
+def test_element_counts_outside_the_range_are_refused_if_the_library_checks() -> None:
     """Try one element fewer than the minimum, and one more than a maximum; some attributes accept any number."""
     queries = [
         (facts, query(kind, facts, facts.types[0], count))
@@ -155,7 +155,7 @@ def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
     ],
     ids=lambda name: name.name,
 )
-def test_counts_correct_or_complete_the_header(name: A) -> None:
+def test_measured_maximum_counts_replace_those_of_the_header(name: A) -> None:
     kind, facts = next(pair for pair in INPUTS if pair[1].attribute is name)
     assert facts.max_count is not None
     at_most, beyond = run_queries(query(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1))
@@ -163,7 +163,7 @@ def test_counts_correct_or_complete_the_header(name: A) -> None:
     assert Status(beyond.status) is Status.BAD_PARAM
 
 
-def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> None:
+def test_the_library_checks_descriptor_types_of_elements_in_four_attributes_only() -> None:
     """Everywhere else, a descriptor of the wrong type is accepted silently or crashes the process."""
     wrong = [
         (facts, AttributeQuery(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
@@ -194,6 +194,6 @@ def test_output_attributes_cannot_be_set() -> None:
     assert statuses == {Status.BAD_PARAM, Status.NOT_SUPPORTED}
 
 
-def test_uncreatable_kinds_are_really_refused() -> None:
+def test_a_descriptor_type_that_cannot_be_created_is_refused() -> None:
     (reply,) = run_queries([AttributeQuery(D.INTERMEDIATE_INFO, A.INTERMEDIATE_INFO_SIZE, T.INT64)])
     assert Status(reply.status) is Status.BAD_PARAM_NULL_POINTER

@@ -31,7 +31,7 @@ class SequenceView(NamedTuple):
     related_plans
         What it has in common with calls of other batches and lengths.
     batch, max_q, max_kv, total_q, total_kv
-        As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
+        As in :class:`~cudnn_backend_py.execution.shape_class_plan.Sequences`.
     least_q
         What the bound of Q must be at least: above `max_q` where kernels for decoding do not serve the call.
     multipliers
