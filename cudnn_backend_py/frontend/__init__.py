@@ -152,7 +152,7 @@ def sdpa_capabilities() -> frozenset[str]:
 
 
 class _KernelNotOfferedError(NotImplementedError, AttributeError):
-    """Raised on use of a cudnn-frontend kernel that is not offered here; ``hasattr`` returns False for it."""
+    """Raised on use of a cudnn-frontend kernel that this package lacks; an AttributeError, so ``hasattr`` is False."""
 
 
 #: What a program that builds graphs need not have is imported when it is first used.

@@ -52,7 +52,7 @@ def _select_command(target: str | None, children: bool, verbose: bool, program: 
 
 
 def select_program(program: Sequence[str]) -> Callable[[], Any]:
-    """Return a function that runs a program as main: a script, a notebook, or ``-m`` and a module.
+    """Return a function that runs a program as ``__main__``: a script, a notebook, or a module given by ``-m``.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _run_as_frontend(start: Callable[[], Any], target: str | None, children: boo
 
 
 def _run_with_short_errors(start: Callable[[], Any]) -> None:
-    """Run a program; if an error of this package ends it, Python prints the program's own lines and the verdict."""
+    """Run a program; for an uncaught error of this package, print the program's own traceback lines and the verdict."""
     try:
         start()
     except CudnnBackendError as error:
@@ -156,7 +156,7 @@ def _run_script(script: str, *arguments: str) -> None:
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return a function that runs the program of a command line; None after printing the help.
+    """Return a function that runs the program given on a command line; None if only the help was printed.
 
     Raises
     ------

@@ -55,11 +55,11 @@ install({target!r})
 
 
 class NotOffered(_DetailedError, NotImplementedError, ModuleNotFoundError):
-    """A part of cudnn-frontend that is not in cuDNN's backend, and so not offered here."""
+    """Raised on use of a part of cudnn-frontend that this package does not have, as cuDNN's backend lacks it."""
 
 
 def not_offered_error(name: str) -> NotOffered:
-    """Return the error for a named part of cudnn-frontend that is not offered here."""
+    """Return the error for a part of cudnn-frontend, given by its name, that this package does not have."""
     return NotOffered(
         f"{name} is not part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
@@ -69,7 +69,7 @@ def not_offered_error(name: str) -> NotOffered:
 
 
 class _CudnnModule(ModuleType):
-    """The module called ``cudnn``: every name of :mod:`cudnn_backend_py.frontend`.
+    """The module that ``import cudnn`` returns, with all names of :mod:`cudnn_backend_py.frontend`.
 
     It is no alias, because its submodules must not be looked for among the files of this package.
     """
@@ -89,7 +89,7 @@ class _CudnnModule(ModuleType):
 
 
 class _ModuleLoader(Loader):
-    """Loads a module of this package under the name of a part of ``cudnn``."""
+    """Imports a module of this package for the name of a submodule of ``cudnn``."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(SUBMODULES[spec.name.removeprefix(f"{_CUDNN_MODULE}.")])
@@ -159,7 +159,7 @@ def _make_module() -> _CudnnModule:
 
 
 def describe_torch(target: str) -> None:
-    """Give torch a described GPU for the rest of this process: now, or when torch is imported.
+    """Make torch report a described GPU for the rest of this process, from now on or from torch's import on.
 
     See :mod:`~cudnn_backend_py.frontend.described_torch` for what programs can do with it.
 

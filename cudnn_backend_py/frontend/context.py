@@ -1,4 +1,4 @@
-"""Default types of a graph: ``GraphContext`` for programs to read, ``Context`` with the target for its operations."""
+"""Default data types of a graph: ``GraphContext``, which programs read, and ``Context``, with the target GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Context", "GraphContext"]
 
 @dataclass
 class GraphContext:
-    """Default data types of a graph: of tensors in memory, of virtual tensors, and of arithmetic."""
+    """A graph's default data types for tensors in memory, for virtual tensors, and for arithmetic."""
 
     io_data_type: Any = None
     intermediate_data_type: Any = None
@@ -24,7 +24,7 @@ class GraphContext:
 
 @dataclass(kw_only=True)
 class Context(GraphContext):
-    """The default types and the target with which operations are checked, inferred and lowered."""
+    """Default data types and target GPU, used to check operations, infer their shapes and lower them."""
 
     io_data_type: data_type = data_type.NOT_SET
     intermediate_data_type: data_type = data_type.NOT_SET

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that caches a function's results by the `key_fn` of its arguments.
+    """Return a decorator that caches a function's results under keys that `key_fn` computes from the arguments.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
 def jit(
     heur_modes: heur_mode | Sequence[heur_mode] = heur_mode.A, **_options: Any
 ) -> Callable[[Callable[P, tuple[pygraph, Sequence[tensor]]]], Callable[P, tuple[pygraph, list[int]]]]:
-    """Return a decorator that builds the graph returned by a function, and returns it with the uids of its tensors.
+    """Return a decorator that builds the graph a function returns, and returns the graph and its tensors' uids.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def graph(
     compute_data_type: data_type = data_type.FLOAT,
     **graph_kwargs: Any,
 ) -> Iterator[tuple[pygraph, list[tensor]]]:
-    """Yield an empty graph and an empty list for its tensors.
+    """Yield a new graph without nodes, and an empty list to which the caller can append the graph's tensors.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ class _Event:
 
 
 class _CudaGraph:
-    """Replacement of ``torch.cuda.CUDAGraph``: captured work runs once, without numbers, and a replay does nothing."""
+    """Replacement of ``torch.cuda.CUDAGraph``: captured work runs once, for its shapes only; replays do nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._pool = _new_pool_handle()
@@ -433,7 +433,7 @@ def describe_cuda(properties: Mapping[str, Any]) -> None:
 
 
 def _accelerator_attributes(one: _DeviceProperties) -> dict[str, Any]:
-    """Return the replacements for the attributes that this torch's ``torch.accelerator`` (2.6) has."""
+    """Return replacements for the attributes of ``torch.accelerator`` (torch 2.6) that this torch has."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,

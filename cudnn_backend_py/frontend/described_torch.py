@@ -48,7 +48,7 @@ _SIZED_FACTORIES = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"}
 
 
 class NumbersNeeded(BaseException):
-    """A program reads an array that only a real GPU could have computed."""
+    """Raised when a program reads values that only a real GPU could have computed."""
 
 
 def _is_meta(value: Any) -> bool:
@@ -104,7 +104,7 @@ def _iterate_leaves(value: Any) -> Iterator[Any]:
 
 
 class _NoShadow(Exception):
-    """Raised if a large tensor is involved, as its values are unknown."""
+    """Raised for a tensor with unknown values: large tensors have no copy on the CPU."""
 
 
 def _to_shadow(value: Any) -> Any:
@@ -147,7 +147,7 @@ def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
 
 
 def _read_known_size(value: Any) -> Any:
-    """Return a size given as a tensor as an int, if its value is known."""
+    """Convert a size given as a tensor to an int if its value is known; else return it unchanged."""
     known = _is_meta(value) and value.dim() == 0 and _get_shadow(value) is not None
     return int(_to_shadow(value)) if known else value
 
@@ -184,7 +184,7 @@ def _get_default_device() -> Any:
 def _normalize_devices(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a call with devices in torch's form: no bare device numbers, and ``x.cuda()`` as ``x.to("cuda")``."""
+    """Return a call with device numbers replaced by devices, and ``x.cuda()`` replaced by ``x.to("cuda")``."""
     name = getattr(func, "__name__", "")
     if name == "cuda" and args and isinstance(args[0], torch.Tensor):
         where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
@@ -211,7 +211,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
             _thread_state.depth = depth
 
     def _run_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result that a call has on a machine with the described GPU."""
+        """Run a torch call and return its result as on a machine with the described GPU."""
         if func is torch.device:
             return torch.device("cuda", *args) if args and _is_device_index(args[0]) else func(*args, **kwargs)
         func, args, kwargs = _normalize_devices(func, args, kwargs)
@@ -328,7 +328,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _compute_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return the result of `func` on meta tensors; data-dependent sizes come from the shadow, else are maximal.
+        """Return the result of `func` on meta tensors; data-dependent sizes are those of the CPU result, else maximal.
 
         Raises
         ------
@@ -363,7 +363,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _compute_on_shadows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of `func` on the shadows, ``_UNKNOWN_VALUE`` for large inputs or results."""
+        """Return the result of `func` on the CPU copies of small tensors; ``_UNKNOWN_VALUE`` if a tensor is large."""
         if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _is_large_tensor_creation(
             func, args, kwargs
         ):
@@ -393,7 +393,7 @@ _UNKNOWN_VALUE = object()
 
 
 def _is_large_tensor_creation(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call that creates a tensor, or copies one from the CPU, makes a large one."""
+    """Return whether the tensor that a call creates, or copies from the CPU, is too large to keep its values."""
     for leaf in _iterate_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
             return bool(leaf.numel() > MAX_SHADOW_ELEMENTS)
@@ -685,7 +685,7 @@ def _make_legacy_types() -> dict[str, _LegacyTensorType]:
 
 
 def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that rejects nested tensors in torch's strided layout, which need a real device."""
+    """Wrap a constructor of nested tensors to reject torch's strided layout, which needs a real device."""
 
     @functools.wraps(make)
     def reject_or_make(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -706,7 +706,7 @@ def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _enter_program_code() -> Iterator[None]:
-    """Give the described GPU also to program code that torch calls inside an operation, such as hooks."""
+    """Let program code that torch calls inside an operation, such as a hook, see the described GPU."""
     depth, _thread_state.depth = getattr(_thread_state, "depth", 0), 0
     try:
         if any(isinstance(mode, _CudaAsMetaMode) for mode in _get_current_function_mode_stack()):
@@ -754,7 +754,7 @@ def _find_program_kernel(function: Any) -> Callable[..., Any] | None:
 
 
 def _register_kernel(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
-    """Register a kernel; on tensors of the GPU, the CUDA kernel replaces the shape-only one."""
+    """Register a program's kernel of an operator; tensors on the GPU use its CUDA kernel, not its meta kernel."""
     name = op_name if isinstance(op_name, str) else op_name.name()
     name = name if "::" in name else f"{self.ns}::{name}"
     name = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The exceptions that programs for cudnn-frontend expect, with this package's sections and codes."""
+"""The exceptions that programs for cudnn-frontend expect, with error codes and explanations of this package."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class cudnnGraphNotSupportedError(_DetailedError):
 
 
 class KernelNotOffered(cudnnGraphNotSupportedError, NotImplementedError):
-    """A feature that only cudnn-frontend's own kernels have, not cuDNN's backend."""
+    """Raised for a feature that only cudnn-frontend's own kernels have, not cuDNN's backend."""
 
 
 class FrontendValueError(_DetailedError, ValueError):
-    """A tensor, property or argument is missing or cannot be inferred."""
+    """Raised if a tensor, property or argument is missing and cannot be inferred."""
 
 
 class FrontendRuntimeError(_DetailedError, RuntimeError):
@@ -98,31 +98,31 @@ class FrontendRuntimeError(_DetailedError, RuntimeError):
 
 
 class FrontendIndexError(FrontendRuntimeError, IndexError):
-    """A plan index that the graph does not have; also a ``RuntimeError``, as in cudnn-frontend."""
+    """Raised for a plan index that the graph does not have; also a ``RuntimeError``, as in cudnn-frontend."""
 
 
 class FrontendKeyError(_DetailedError, KeyError):
-    """A name that no tensor of the graph has, or that several have."""
+    """Raised for a tensor name that the graph does not have, or has several times."""
 
 
 class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """An unsupported engine with knobs named by a program; also a ``RuntimeError``, which older programs catch."""
+    """Raised if cuDNN does not support an engine and knobs that a program chose; also a ``RuntimeError``."""
 
 
 class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """A graph refused before its plans are requested; has all exception types cudnn-frontend uses there."""
+    """Raised for a graph refused before its plans are requested; also a ``RuntimeError``, as in cudnn-frontend."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
-    """A requested plan that was deselected; also a ``ValueError``, as in cudnn-frontend 1.32."""
+    """Raised for a requested plan that a filter excludes; also a ``ValueError``, as in cudnn-frontend 1.32."""
 
 
 class FrontendUsageError(_DetailedError, UsageError):
-    """An impossible step, such as an unknown target or a file that is not a notebook."""
+    """Raised for wrong usage, such as an unknown target or a file that is not a notebook."""
 
 
 def attribute_not_set_error(headline: str, **sections: str | None) -> FrontendValueError:
-    """Return the error for something that must be set, or set differently: a ``ValueError``."""
+    """Return the error for a property or argument that is missing or set to a wrong value: a ``ValueError``."""
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
@@ -164,7 +164,7 @@ def kernel_not_offered_error(what: str) -> KernelNotOffered:
 
 
 def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
-    """Return the error for other dims than a plan or kernel cache was built with, if cuDNN computes wrong results."""
+    """Return the error for dims with which an existing plan or kernel cache is known to compute wrong results."""
     return cudnnGraphNotSupportedError(
         f"cuDNN gets this wrong ({issue.code}): {issue.what}",
         code="frontend-not-supported",
@@ -175,7 +175,7 @@ def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupported
 
 
 def format_error(error: CudnnBackendError) -> str:
-    """Return an error with one of cuDNN's messages, or with the short form of its verdict.
+    """Return an error's text with only one of cuDNN's messages, or with a summary of the graph's verdict.
 
     Where cuDNN writes a log no verdict is made, which would add its own graphs to it.
     """
@@ -195,7 +195,7 @@ def format_error(error: CudnnBackendError) -> str:
 
 
 def _shorten_messages(error: CudnnBackendError) -> str:
-    """Return cuDNN's first reason, which is its innermost one, with the status, or its last line; empty without any."""
+    """Return cuDNN's first (innermost) reason with its status; without a reason, the last line of its messages."""
     text = error.sections.get("cudnn", "").strip()
     found = re.search(REASON_LINE, text)
     return (text.rpartition("\n")[2] if found is None else found[0]).strip()
@@ -228,7 +228,7 @@ def convert_error(
 
 
 def get_headline(error: CudnnBackendError) -> str:
-    """Return the headline of another exception, with statuses by C name, which programs search for."""
+    """Return an exception's headline, with statuses under their C names, as programs search messages for these."""
     if isinstance(error, CudnnStatusError) and isinstance(error.status, Status):
         return error.headline.replace(f"answered {error.status.name}", f"answered {error.status.c_name}")
     return error.headline

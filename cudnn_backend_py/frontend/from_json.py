@@ -32,7 +32,7 @@ __all__ = ["add_nodes_from_json", "check_nodes"]
 
 @dataclass(frozen=True)
 class _MethodCall:
-    """A JSON node as a method call: the method, its tensor arguments by port, and its numbers."""
+    """How a JSON node becomes a method call: the method, its tensor arguments by port, and its other arguments."""
 
     method: str
     ports: Mapping[str, str]
@@ -228,7 +228,7 @@ def _get_attention_argument(port: Any) -> str:
 
 
 def _restore_row_major(item: tensor | None) -> None:
-    """Restore the dims [b, h, s, d] of K or V, as a built graph has exchanged the last two."""
+    """Swap the last two dims of K or V back to [b, h, s, d], if the built graph had swapped them."""
     if item is not None and len(item.stride) == 4 and item.stride[3] != 1 and item.stride[2] == 1:
         for sizes in (item.dim, item.stride):
             sizes[2:] = reversed(sizes[2:])

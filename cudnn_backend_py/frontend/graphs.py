@@ -85,7 +85,7 @@ _CODES_RAISED_AS_GRAPH_REFUSED = ("dim-not-positive", "missing-producer", "point
 
 @contextmanager
 def _raise_as_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Convert errors with these codes (default: all) to GraphRefused, which programs can catch as a plan error."""
+    """Convert runtime errors with these codes (default: all) to GraphRefused, a ``cudnnGraphNotSupportedError``."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -243,7 +243,7 @@ class pygraph(
         self._validated = True
 
     def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
-        """Discard the checks and inferred values of a graph that changes; `what` starts the error if it cannot.
+        """Discard checks and inferred values before a change, which `what` names; raise if the graph is finalized.
 
         Raises
         ------
@@ -342,7 +342,7 @@ class pygraph(
                 self._cache.get_or_make_descriptor(self._operation_graph.descriptor)
 
     def _find_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
-        """Return known issues of a plan that is shared between shapes; with the first one, other dims are refused."""
+        """Return the known issues of sharing a plan between shapes; if any exist, calls with new dims are refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
@@ -558,7 +558,7 @@ class pygraph(
         return read_overrides(self._memory, self._wrong_ways.get("override shapes"), uids, shapes, strides)
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
-        """Return the tensor with that uid.
+        """Return the tensor that has this uid.
 
         Raises
         ------
@@ -594,7 +594,7 @@ class pygraph(
         override_strides: Sequence[Sequence[int]] | None = None,
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
-        """Run the chosen plan on the handle's stream, built if necessary; return before the device has finished.
+        """Build the chosen plan if necessary, and run it on the handle's stream; return before the device has finished.
 
         Parameters
         ----------
@@ -632,7 +632,7 @@ class pygraph(
     def _make_variant_pack(
         self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None
     ) -> dict[Any, Any]:
-        """Return a variant pack by tensor or uid, including the tensors the graph was written with.
+        """Return the buffers by tensor or uid: those given, and the framework tensors with which the graph was written.
 
         Raises
         ------
@@ -849,7 +849,7 @@ class pygraph(
             add_nodes_from_json(self, data)
 
     def _load_placement(self, memory: Placement) -> None:
-        """Use the graph and the memory layout of a serialized plan."""
+        """Adopt the graph and the memory layout of a serialized plan."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 

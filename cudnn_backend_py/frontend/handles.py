@@ -1,4 +1,4 @@
-"""Handles, streams and devices under cudnn-frontend's names, and the described GPU to judge programs for."""
+"""Handles, streams and devices under cudnn-frontend's names, and the GPU for which programs are judged without one."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _HandleMeta(type):
 
 
 class FrontendHandle(metaclass=_HandleMeta):
-    """``cudnn.Handle`` for ``isinstance``: the handles that :func:`create_handle` returns.
+    """``cudnn.Handle``: the class for ``isinstance`` checks of the handles that :func:`create_handle` returns.
 
     ``backend_handle`` is the address of the ``cudnnHandle_t``, ``device`` a :class:`DeviceInfo`, ``stream`` the address
     of the CUDA stream.
@@ -135,7 +135,7 @@ class FrontendHandle(metaclass=_HandleMeta):
     stream: int = 0
 
     def __new__(cls, backend_handle: int | None, ordinal: int | None = None, stream: int | None = None) -> Any:
-        """Return a handle with that address and stream, where programs are judged for a described GPU.
+        """Wrap the address of a handle and its stream; only possible if programs are judged for a described GPU.
 
         Raises
         ------
@@ -268,7 +268,7 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
 
 
 def get_shared_handle() -> Handle:
-    """Return the handle shared by graphs without one, per process and device.
+    """Return the handle of all graphs that were created without a handle, one per process and device.
 
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.

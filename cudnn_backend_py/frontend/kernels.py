@@ -1,4 +1,4 @@
-"""Names of cudnn-frontend 1.32's own kernels, each refused by name."""
+"""Names of cudnn-frontend 1.32's own kernels, which this package lacks: using one raises an error."""
 
 from __future__ import annotations
 

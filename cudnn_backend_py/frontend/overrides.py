@@ -16,7 +16,7 @@ __all__ = ["read_overrides"]
 def read_overrides(
     memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
-    """Return override dims and strides as lists, one per uid and of its rank; None if there are no uids.
+    """Return override dims and strides as one list per uid, after checking counts and ranks; None without uids.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class PlanChoice:
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Exclude plans with one of these in their name, such as ``eng3`` or ``k24=7``, including earlier ones."""
+        """Exclude plans, even listed ones, with one of these parts in their name, such as ``eng3`` or ``k24=7``."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"engine_names must be a list of str, got {shown(engine_names)}")
@@ -96,7 +96,7 @@ class PlanChoice:
         """The cudnn-frontend kernel that runs the graph: always None, as cuDNN's engines run it."""
 
     def get_cuda_graph_retention(self) -> cuda_graph_retention:
-        """Return the CUDA graph retention: the graph's, else that of ``CUDNN_CUDA_GRAPH_RETENTION``, else PER_GRAPH."""
+        """Return the retention set for the graph or, if none, by ``CUDNN_CUDA_GRAPH_RETENTION``; default: PER_GRAPH."""
         if self._retention is not None:
             return self._retention
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()

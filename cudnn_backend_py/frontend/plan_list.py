@@ -256,7 +256,7 @@ class PlanList:
         self.candidate = 0
 
     def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Exclude configs, also those added later, that lack these notes (with `keep`) or that have them."""
+        """Exclude configs that have one of these notes or, with `keep`, that lack one; also configs added later."""
         known = _NOTE_TYPES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
@@ -301,7 +301,7 @@ class PlanList:
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
-        """Check that a plan passes the filters; a built one stays usable unless deselected by name.
+        """Check that the filters allow a plan; a built plan stays usable unless it was deselected by name.
 
         Raises
         ------
@@ -321,7 +321,7 @@ class PlanList:
             )
 
     def drop_excluded(self) -> bool:
-        """Drop the chosen plan if the filters exclude it, and return whether they do; a selected one stays."""
+        """Return whether the filters exclude the candidate; if so, unset it, unless a program selected it."""
         if not self._is_candidate_excluded():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned
@@ -359,7 +359,7 @@ class PlanList:
             ) from error
 
     def build(self, policy: build_plan_policy) -> None:
-        """Build the first plan that can be built, or all; the first one becomes the candidate if there is none.
+        """Build the first plan that can be built, or all; the first built plan is executed unless another was chosen.
 
         A selected plan is built in any case, or it is said why not.
         """

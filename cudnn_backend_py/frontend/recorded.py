@@ -80,7 +80,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Operation:
-    """The names that cudnn-frontend 1.32 uses for the parts of one operation.
+    """An operation's result ports, tensor name suffixes and special arguments, as in cudnn-frontend 1.32.
 
     ``results`` are the ports of the returned tensors, in order; ``name_suffixes`` are the ends of their names by port,
     where they differ from the port. ``output_arguments`` are arguments that the operation writes, ``list_arguments``
@@ -279,7 +279,7 @@ class GraphRecord:
         self.is_recording = False
 
     def add_tensor(self, item: tensor) -> tensor:
-        """Add a tensor, also one of another graph, with a uid if it has none.
+        """Add a tensor to the graph, even one created by another graph; give it a uid if it has none.
 
         Raises
         ------
@@ -309,7 +309,7 @@ class GraphRecord:
                 self.shown_results[item] = None
 
     def hide_inferred(self) -> None:
-        """Undo :meth:`show_inferred` for values that programs have not set since, as inputs may have changed."""
+        """Remove inferred dims and strides that the program has not set itself, as the inputs may have changed."""
         for item in self.shown_results:
             item.dim = item.dim if item.dim_given else []
             item.stride = item.stride if item.stride_given else []
@@ -322,7 +322,7 @@ class GraphRecord:
         return self._next_uid - 1
 
     def announce_change(self, what: str, item: tensor | None = None) -> None:
-        """Notify the graph of a change of one tensor or all; `what` starts the error if the graph cannot change."""
+        """Notify the graph of a change, which `what` names, of one tensor or all; raises if the graph is finalized."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)
@@ -486,7 +486,7 @@ def _format_type(kind: type) -> str:
 
 
 def _drop_none_arguments(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments without None for parameters that have another default.
+    """Remove arguments that are None from a call if the parameter's default is not None, so that the default applies.
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
@@ -507,7 +507,7 @@ def _get_given_name(given: Mapping[str, Any]) -> str:
 def _reorder_norm_arguments(
     method: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a norm in our order: tensors first, then the phase."""
+    """Return the arguments of a norm in this package's order: tensors first, then the phase."""
     behind = names[1 : names.index("epsilon") + 1]
     if len(args) > len(behind):
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
@@ -520,7 +520,7 @@ def _reorder_norm_arguments(
 def _reorder_name(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments in our order, if the call gives the name before the compute type."""
+    """Reorder a call's arguments if the name is before the compute type, as in cudnn-frontend 1.32."""
     at = names.index("compute_data_type")
     if len(args) <= at:  # by its keyword, where it can only be wrong
         return args, kwargs

@@ -261,7 +261,7 @@ class Runner:
             raise convert_error(FrontendRuntimeError, "the variant pack", error) from error
 
     def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
-        """Check, without a device, that every tensor has a buffer of a type that has an address."""
+        """Check, without using a device, that every tensor has a buffer, and that each buffer has an address."""
         self._check_tensor_names(pack)
         given = set()
         for name, value in pack.items():
@@ -390,7 +390,7 @@ class Runner:
                 self._keep_plan_alive(0, int(cuda_graph))
 
     def _keep_plan_alive(self, capture: int, graph: int) -> None:
-        """Make a CUDA graph keep the plan and its device memory alive, once per capture (0: none)."""
+        """Make a CUDA graph keep the plan and its device memory alive; done once per capture (0: not captured)."""
         if (capture, graph) not in self._kept_for:
             keep_for_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))

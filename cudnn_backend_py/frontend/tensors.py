@@ -28,8 +28,9 @@ def _value_to_json(value: float | int | None) -> dict[str, Any] | None:
 
 
 class tensor:
-    """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor,
-    and raises RuntimeError where it changes one of a graph that is already finalized.
+    """A tensor of a graph under construction, changed by its ``set_`` methods, which return the tensor itself.
+
+    They raise RuntimeError if the graph is already finalized.
 
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
@@ -150,7 +151,7 @@ class tensor:
         return self
 
     def set_uid(self, uid: int) -> Self:
-        """Set the uid, unique in the graph: a tensor with that uid by default gets another one.
+        """Set the uid; a tensor of the graph that got the same uid automatically is given a new one.
 
         Raises
         ------
@@ -182,7 +183,7 @@ class tensor:
         return self._set_fields("set_is_pass_by_value", by_value=bool(value))
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
-        """Set the tensor with the first element of each sequence.
+        """Set the ragged offset tensor, which holds the position of each sequence's first element.
 
         Raises
         ------
@@ -201,7 +202,7 @@ class tensor:
         return self._set_fields("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
-        """Set the number of elements that one ragged offset counts; cuDNN 9.24."""
+        """Set the number of elements per unit of the ragged offsets; needs cuDNN 9.24."""
         count = to_int("ragged_offset_multiplier", multiplier)
         return self._set_fields("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
 
@@ -252,7 +253,7 @@ class tensor:
         return self._set_fields("set_alignment", alignment=to_int("alignment", alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
-        """Set the number of elements packed into one, and the dimension of packing."""
+        """Set how many elements are packed into one vector, and the dimension along which they are packed."""
         both = {"vector_count": to_int("count", count), "vector_dimension": to_int("dimension", dimension)}
         return self._set_fields("set_vector_count_and_dimension", **both)
 
@@ -313,11 +314,11 @@ class tensor:
         return self.scalar_type is scalar_type.COMPILE_TIME_CONST
 
     def get_ragged_offset(self) -> tensor | None:
-        """Return the tensor with the first element of each sequence."""
+        """Return the ragged offset tensor, which holds the position of each sequence's first element."""
         return self.ragged_offset
 
     def get_ragged_offset_multiplier(self) -> int:
-        """Return the number of elements that one ragged offset counts."""
+        """Return the number of elements per unit of the ragged offsets."""
         return self.ragged_offset_multiplier
 
     def get_reordering_type(self) -> tensor_reordering:
@@ -329,11 +330,11 @@ class tensor:
         return self.alignment
 
     def get_vector_count(self) -> int:
-        """Return the number of elements packed into one."""
+        """Return the number of elements packed into one vector."""
         return self.vector_count
 
     def get_vector_dimension(self) -> int:
-        """Return the dimension of packing."""
+        """Return the dimension along which elements are packed into vectors."""
         return self.vector_dimension
 
     # cudnn-frontend's names of the attributes, to read

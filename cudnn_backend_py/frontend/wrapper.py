@@ -90,7 +90,7 @@ def get_default_handle(stream: Any = None) -> Any:
 
 
 def destroy_default_handle() -> None:
-    """Release the handles :func:`get_default_handle` made; the next call makes a new one."""
+    """Destroy the handles made by :func:`get_default_handle`; its next call makes a new one."""
     while _default_handles:
         destroy_handle(_default_handles.popitem()[1])
 
@@ -259,7 +259,7 @@ class Graph:
         return result
 
     def _convert_argument(self, port: str, value: Any) -> Any:
-        """Return an argument with graph tensors in place of the framework's, and note the ports."""
+        """Replace the framework tensors in an argument by graph tensors, and record the ports they are used at."""
         if type(value) in (list, tuple):
             return type(value)(
                 self._convert_argument(f"{port}::{position}", item) for position, item in enumerate(value)

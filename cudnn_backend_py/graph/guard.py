@@ -1,4 +1,4 @@
-"""``call_and_report_errors``: if a rule raises an exception, only its result is lost, and the verdict reports it.
+"""Isolate bugs in this package's rules: an exception in one rule is reported in the verdict, the others still run.
 
 Rules, causes, changes, known issues and lint also get graphs of a kind never tested. An exception in one of them is a
 bug of this package: the verdict names it, so that it can be reported, and the others go on.

@@ -475,7 +475,7 @@ def _make_descriptor_type_error(who: str, kind: object) -> GraphError:
 
 
 def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the checked fields of a descriptor: in its order, read-only, lists as tuples, without None."""
+    """Return a descriptor's fields after checking them: in its order, read-only, lists as tuples, without None."""
     if not isinstance(given, Mapping):
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
@@ -697,7 +697,7 @@ class Graph(_GraphCaches, SvgDisplay):
 
 
 def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
-    """Yield (port, tensor, whether written) of an operation and its sub-graphs; their ports contain a dot."""
+    """Yield (port, tensor, whether written) of an operation and its sub-graphs; sub-graph ports are ``graph.port``."""
     for port, tensor in op.ports():
         yield port, tensor, op.is_output(port)
     for graph in op.subgraphs():

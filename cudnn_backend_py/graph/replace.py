@@ -120,7 +120,7 @@ def make_packed_tensor(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def keep_only_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
-    """Return a graph of these operations without those with unused results; uids in `needed` count as used."""
+    """Return a graph of these operations, except those with unused results; uids in `needed` count as used."""
     left = list(ops)
     wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _find_read_uids(graph.ops) | set(needed)
     reads = [[tensor.uid for tensor in _iterate_read_tensors(op)] for op in left]
@@ -168,7 +168,7 @@ def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
 
 
 def _remove_and_reconnect(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
-    """Return the other operations, which now read the passed-on inputs of those in `leave`; None if impossible."""
+    """Remove the operations in `leave`; readers of their results read the mapped input instead. None if impossible."""
     instead: dict[int, Tensor] = {}  # by uid
 
     def resolve_tensor(tensor: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
 
 
 def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
-    """Check that the record has only fields of a dataclass, and all that have no default."""
+    """Check that a record's keys are fields of a dataclass, and that no field without a default is missing."""
     known = {item.name: item.default is MISSING for item in fields(kind)}
     for key in record:
         if key not in known:
@@ -238,7 +238,7 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 
 
 def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
-    """Return the record, after checking that it has no other keys."""
+    """Return the record, after checking that it has no keys except `keys`."""
     if unknown := set(record) - set(keys):
         allowed = ", ".join(map(repr, keys))
         raise _make_error(f"{where} has the unknown keys {', '.join(sorted(map(repr, unknown)))}; allowed: {allowed}")

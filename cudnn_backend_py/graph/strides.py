@@ -40,7 +40,7 @@ def column_major(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` in the axis order of strides `like`; equal ones keep the first axis first."""
+    """Return packed strides for `dims` in the axis order of strides `like`; of equal ones, the first is fastest."""
     return make_strides_in_order(
         dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)]
     )

@@ -99,7 +99,7 @@ class DescriptorCalls:
             item.count = int(count[1]) if count else len(values)
 
     def _resolve_address(self, address: str, kind: DescriptorType, mark: int | None = None) -> _DescriptorState | None:
-        """Return the descriptor at an address, None if unclear; `mark` is the hash of its dump, if known."""
+        """Return the descriptor at an address, None if this is unclear; `mark` is the hash of its dump, if known."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
             return known
@@ -195,7 +195,7 @@ def _collect_tensors(
 
 
 def read_dump(text: str) -> DumpEntry | None:
-    """Return the descriptor that a record dumps, None if the dump is incomplete."""
+    """Parse the dump of a descriptor in a log record; None if the dump is incomplete."""
     stack: list[tuple[int, str, str, str | None, list[DumpEntry]]] = []
     root: DumpEntry | None = None
 

@@ -91,7 +91,7 @@ def _format_briefly(value: Any) -> str:
 
 
 def _find_shortest_decimal(value: float) -> float:
-    """Return the shortest decimal number that is equal as a 32-bit float."""
+    """Return the number with the fewest decimal digits that rounds to the same 32-bit float."""
     try:
         exact = struct.unpack("f", struct.pack("f", value))[0]
         if exact == value:
@@ -679,7 +679,7 @@ class _DumpReader:
 
 
 def _is_ambiguous_zero(facts: AttributeFacts, child: DumpEntry) -> bool:
-    """Return whether a dumped 0 may hide a tensor: an attribute such as a seed may be either."""
+    """Return whether a dumped 0 may be a tensor: attributes such as a seed are a number or a tensor."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
 

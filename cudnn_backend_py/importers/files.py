@@ -28,7 +28,7 @@ _SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".h
 
 
 def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
-    """Return the graphs of a file as data; for a graph that cannot be rebuilt, its error or None.
+    """Return the graphs of a file; in place of a graph that cannot be rebuilt, its error or None.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
 
 
 def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
-    """Return the source for :func:`read_graphs` of a file given on a command line, after checking its suffix.
+    """Check a file given on a command line, and return its path or stream for :func:`read_graphs`.
 
     Parameters as for :func:`read_graph_data`.
 

@@ -102,7 +102,7 @@ class FrontendTensorRecords:
 
 
 def make_unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
-    """Return the error for a node that cannot be read; `read` lists the tags that can."""
+    """Return the error for a node that cannot be read; `read` lists the supported node tags."""
     return _make_frontend_json_error(
         f"node {number} of the frontend graph is {tag[:60]}, which cannot be read", f"use only these nodes: {read}"
     )

@@ -259,7 +259,7 @@ class _GraphReader:
         self._read_call(item, thread)
 
     def _find_thread(self, item: LogRecord) -> _ThreadState:
-        """Return the state of a record's thread; if the record is cut off, of the only thread."""
+        """Return the state of the thread that logged a record; without a thread id, that of the only known thread."""
         if not (item.process or item.thread) and len(self.threads.items) == 1:
             return next(iter(self.threads.items.values()))
         thread = self.threads.get((item.process, item.thread))
@@ -281,7 +281,7 @@ class _GraphReader:
         mark: int | None = None,
         made: bool = True,
     ) -> _Key:
-        """Add a graph unless it is known, count it if `made`, and return its key.
+        """Add a graph if it is new, increment its count if `made`, and return its key.
 
         `mark` distinguishes graphs that cannot be rebuilt for the same reason.
         """
@@ -373,7 +373,7 @@ class _GraphReader:
             _merge_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
     def _read_truncated_json(self, record: LogRecord, thread: _ThreadState, mark: int) -> None:
-        """Count a graph with truncated JSON, or its execution; `mark` is the hash of the part that exists."""
+        """Count a graph with truncated JSON, or its execution; `mark` is the hash of the remaining part."""
         function = record.function or ""
         if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return
@@ -610,7 +610,7 @@ _STATES = ("named", "planned", "refused", "executed")
 
 
 def _merge_config(entry: LoggedGraph, config: LoggedConfig) -> None:
-    """Add or update an engine config of a graph; the strongest state wins."""
+    """Add an engine config to a graph; for a known config, keep the more advanced state and the first reasons."""
     for index, known in enumerate(entry.configs):
         if known.tag == config.tag:
             state = max(known.state, config.state, key=_STATES.index)

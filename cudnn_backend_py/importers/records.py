@@ -58,7 +58,7 @@ class LruDict(Generic[K, V]):
         return self.items.get(key)
 
     def store(self, key: K, value: V) -> V | None:
-        """Store the value, and return an evicted one."""
+        """Store the value; return the evicted value, None if none was evicted."""
         self.items[key] = value
         self.items.move_to_end(key)
         return self.items.popitem(last=False)[1] if len(self.items) > self.size else None

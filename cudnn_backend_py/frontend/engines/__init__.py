@@ -1,4 +1,4 @@
-"""``cudnn.engines``: cuDNN's engines; cudnn-frontend's own kernels are refused by name."""
+"""``cudnn.engines``: cuDNN's engines; names of cudnn-frontend's own kernels raise an error."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ _FAMILY_POSITIONS = {
 
 @dataclass(frozen=True)
 class EngineFamily:
-    """A family of cudnn-frontend's own kernels for one kind of graph; ``engine_id`` is its first number."""
+    """A family of cudnn-frontend's own kernels for one kind of graph; ``engine_id`` is its lowest engine number."""
 
     engine_id: int
     name: str
 
     @property
     def id_end(self) -> int:
-        """The number after the family's last one."""
+        """The engine number after the last one of the family."""
         return self.engine_id + _NUMBERS_PER_FAMILY
 
     @property
@@ -43,11 +43,11 @@ class EngineFamily:
         return {}
 
     def owns(self, engine_id: int) -> bool:
-        """Return whether a number belongs to the family."""
+        """Return whether an engine number belongs to the family."""
         return self.engine_id <= engine_id < self.id_end
 
     def offered_ids(self) -> dict[str, int]:
-        """Return the number of each available kernel by name: empty, as this package has none."""
+        """Return the engine numbers of available kernels by name: empty, as this package has none."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""``cudnn.experimental.ops``: grouped expert matmul on torch tensors; other operators are refused by name."""
+"""``cudnn.experimental.ops``: grouped expert matmul on torch tensors; the names of other operators raise an error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_mode(mode: str, given: dict[str, Any]) -> None:
 def _build_graph(
     kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: str, handle: Any
 ) -> tuple[pygraph, int]:
-    """Return the built graph for these arguments and its workspace size; `device` distinguishes GPUs."""
+    """Return the built graph for these arguments and its workspace size; `device` is only part of the cache key."""
     kind = to_data_type(kinds[0][3])
     graph = pygraph(handle=handle, io_data_type=kind, compute_data_type=data_type.FLOAT)
     tensors: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Attention with cudnn-frontend's signatures: a method's arguments become one request and a node of the graph."""
+"""Attention methods with cudnn-frontend's signatures; each call checks its arguments and adds a node to the graph."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
 def _read_mask(
     causal: bool, corner: bool, alignment: diagonal_alignment, right: Any, name: str
 ) -> tuple[diagonal_alignment, int | None]:
-    """Return alignment and right bound; the older causal-mask flags exclude each other and a right bound."""
+    """Return the mask's alignment and right bound, given by one of the causal-mask flags or as such, not by both."""
     if causal and corner:
         raise invalid_value_error("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
     for flag, wanted in (("use_causal_mask", causal), ("use_causal_mask_bottom_right", corner)):
@@ -326,7 +326,7 @@ class AttentionOps(OpsBase):
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
     ) -> list[tensor | None]:
-        """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats, scaled by one number a tensor."""
+        """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats with one scale per tensor."""
         window = _read_left_bound(sliding_window, left_bound, "left_bound")
         stats = _read_stats(generate_stats, is_inference)
         alignment, right = _read_mask(
@@ -482,7 +482,7 @@ class AttentionOps(OpsBase):
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
-        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP]; 8-bit floats, scaled by one number a tensor."""
+        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP]; 8-bit floats with one scale per tensor."""
         required = {
             "q": q,
             "k": k,
@@ -625,7 +625,7 @@ def _make_request(
     compute: Any,
     **options: Any,
 ) -> AttentionRequest:
-    """Return an attention method's arguments as a request; `options` are the fields read already."""
+    """Collect an attention method's arguments in a request; `options` are fields that need no conversion."""
     scale, scale_tensor = _read_scale(attn_scale)
     probability, of_dropout = _read_dropout(*dropout, backward=backward)
     return AttentionRequest(

@@ -248,7 +248,7 @@ class AttentionNode(Node):
         return context.version >= (9, 6, 0) and whole and not small
 
     def choose_engine(self, context: Context) -> EngineChoice | None:
-        """Return the engine config that heuristics do not list: deterministic backward passes on sm_10x.
+        """Return the engine config of a deterministic backward pass on sm_10x, which heuristics do not list; else None.
 
         Raises
         ------

@@ -146,7 +146,7 @@ class AttentionRequest:
 
 
 class _RuleChecker:
-    """Raises cudnn-frontend's exceptions where a condition holds."""
+    """Raises the exceptions of cudnn-frontend if a condition is true; the error names the attention node."""
 
     def __init__(self, request: AttentionRequest) -> None:
         which = "backward" if request.backward else "forward"
@@ -278,7 +278,7 @@ def _check_shape(request: AttentionRequest, say: _RuleChecker, *names: str, is_o
 
 
 def _check_output(request: AttentionRequest, say: _RuleChecker, *names: str) -> None:
-    """Check outputs as far as the user set them; missing properties are inferred."""
+    """Check the dims and strides that the user set on output tensors; missing ones are inferred later."""
     _check_shape(request, say, *names, is_output=True)
 
 
@@ -649,7 +649,7 @@ def _check_pages(request: AttentionRequest, version: Version, widest: int, say: 
 def _check_mx_scale_tensor(
     request: AttentionRequest, say: _RuleChecker, name: str, of: str, axis: int, blocks: int
 ) -> None:
-    """Check a tensor of E8M0 scales: type, order, batch and heads as in `of`, and enough `blocks` along `axis`."""
+    """Check an E8M0 scale tensor: type, memory order, batch and heads equal to those of `of`, blocks along `axis`."""
     item = request.tensors[name]
     say.refuse_unset(
         item.data_type != data_type.FP8_E8M0,

@@ -98,7 +98,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
 
 
 def fill_dims_and_strides(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:
-    """Set a tensor's missing dims and strides, channels last by default; None for `dims` raises if they are missing.
+    """Set a tensor's missing dims and strides (default: channels last); raise if the dims are unknown.
 
     Raises
     ------

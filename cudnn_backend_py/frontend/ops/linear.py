@@ -397,7 +397,7 @@ class ConvOps(OpsBase):
     ) -> tensor: ...
 
     def conv_wgrad(self, image: tensor, loss: tensor, *arguments: Any, **keywords: Any) -> tensor:
-        """Return the gradient with respect to the filter, with dims that must be set as they cannot be inferred.
+        """Return the gradient with respect to the filter; its dims must be set, as they cannot be inferred.
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class FrontendKnownIssueWarning(KnownIssueWarning):
-    """Warns about a graph that cuDNN is known to compute wrong, with cudnn-frontend's or usual buffers."""
+    """Warns that cuDNN is known to compute a graph wrong, or that it stores booleans unlike frameworks."""
 
 
 def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
@@ -73,7 +73,7 @@ class Node:
         yield from self.outputs.values()
 
     def list_required_ranks(self) -> dict[UserTensor, int]:
-        """Return the rank that cuDNN requires of tensors given with fewer dims, which are extended by 1."""
+        """Return the rank that cuDNN requires, by tensor; those with fewer dims are extended by dims of size 1."""
         return {}
 
     def check(self, context: Context) -> None:

@@ -580,7 +580,7 @@ class NormOps(OpsBase):
 
 
 def _require_epsilon(method: str, epsilon: tensor | None) -> tensor:
-    """Return epsilon, and raise if it is missing: it is required, although it follows an optional argument."""
+    """Return epsilon; raise if it is missing, as Python cannot require an argument that follows an optional one."""
     if epsilon is None:
         raise TypeError(f"{method}() needs epsilon, a cudnn.tensor")
     return epsilon

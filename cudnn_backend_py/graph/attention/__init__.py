@@ -1,4 +1,4 @@
-"""Attention as operation graphs, forward and backward, in composite and unified form."""
+"""Attention as operation graphs, forward and backward: as many operations (composite) or as one (unified)."""
 
 from __future__ import annotations
 

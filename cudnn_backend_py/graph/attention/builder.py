@@ -79,7 +79,7 @@ class AttentionBuilder:
         return options | {"name": self.g.make_unused_name(options["name"])} if options.get("name") else options
 
     def swap_given_tensor(self, name: str) -> None:
-        """Swap dims s and d of a tensor that the caller gave, once only."""
+        """Swap dims s and d of a tensor that the caller provided; a second call does nothing."""
         if name in self._upright:
             self._upright.discard(name)
             given = self._once[name]
@@ -109,7 +109,7 @@ class AttentionBuilder:
         return name not in self._given or f"page_table_{name}" in self._given
 
     def make_tensor_like(self, name: str, suffix: str, data_type: DataType) -> Tensor:
-        """Return a tensor with the dims and strides of `name`, but another type or other blocks, such as ``q_t``."""
+        """Return the tensor ``{name}_{suffix}``, such as ``q_t``, with the dims and strides of the tensor `name`."""
         return self.get_or_make_tensor(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
 
     def get_ragged_offset(self, name: str) -> Tensor:
@@ -135,7 +135,7 @@ class AttentionBuilder:
         return self.get_or_make_tensor(name, _ONES, DataType.FLOAT)
 
     def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
-        """Dequantize a block-scaled tensor with blocks of 32 along `axis` to float32; `name` is that of its scales.
+        """Dequantize a tensor with blocks of 32 along `axis` to float32, using the scale tensor called `name`.
 
         `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
 
@@ -279,7 +279,7 @@ class AttentionBuilder:
         return self._once["scale"]
 
     def add_biases(self, score: Tensor) -> Tensor:
-        """Add bias and ALiBi."""
+        """Add the bias and the ALiBi term to the scores, as far as the problem has them."""
         p = self.p
         if p.bias is not None:
             score = self.pointwise(

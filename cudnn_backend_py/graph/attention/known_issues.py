@@ -90,13 +90,13 @@ def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
 
 
 def has_wrong_bounds(use: AttentionUse) -> bool:
-    """Return whether cuDNN computes wrong results with the declared bounds on the total lengths."""
+    """Return whether cuDNN computes wrong results because the problem declares upper bounds on its total lengths."""
     found = find_matching_issues((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(issue.code.startswith("bounded-total") for issue in found)
 
 
 def check_measured_issues(use: AttentionUse) -> None:
-    """Refuse a use of attention with a measured known issue; then run :data:`FURTHER_CHECKS`.
+    """Raise if a use of attention has a measured known issue; then run :data:`FURTHER_CHECKS`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def check_measured_issues(use: AttentionUse) -> None:
 
 
 def refuse_use(issue: KnownIssue, use: AttentionUse) -> None:
-    """Raise the error that names the known issue of a use of attention."""
+    """Raise the error that refuses a use of attention because of a known issue."""
     what = "backward" if use.backward else "forward"
     raise GraphError(
         f"cuDNN gets this wrong: {issue.what}",

@@ -49,7 +49,7 @@ def _has_inner_stride(use: AttentionUse) -> bool:
 
 
 def _has_unaligned_strides(use: AttentionUse) -> bool:
-    """Whether some stride is no multiple of 16 bytes although the head dim is; cuDNN refuses the other cases."""
+    """Whether heads are a multiple of 16 bytes long but some stride is not; otherwise cuDNN refuses such strides."""
     return any(
         dims[-1] * size % 16 == 0
         and any(dim > 1 and stride * size % 16 for dim, stride in zip(dims[:-1], strides[:-1], strict=True))

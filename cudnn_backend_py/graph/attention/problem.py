@@ -45,7 +45,7 @@ class ScoreModifier(Protocol):
         """Add the operations and return the changed score; both are virtual float32 [b, h, s_q, s_kv]."""
 
     def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
-        """Return the gradient with respect to the input of :meth:`forward`, from that of its result."""
+        """Return the gradient with respect to `score`; `d_score` is the gradient with respect to the changed score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +259,7 @@ class UncheckedAttention(Attention):
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Dims, strides in elements, and the data type of a tensor if cuDNN has it."""
+    """Dims, strides in elements and data type of a tensor; the type is None if cuDNN does not have it."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]

@@ -89,7 +89,7 @@ class _DataFlow:
                 waiting += [tensor.uid for tensor in op.outputs().values()]
 
     def find_integer_chain_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
-        """Return the integer additions and subtractions that lead to a tensor, and whether they start at an index."""
+        """Return the integer additions and subtractions before a tensor, and whether they start with GEN_INDEX."""
         found: list[Pointwise] = []
         while True:
             op = self.writer.get(tensor.uid)
@@ -363,7 +363,7 @@ class _CompositeReader:
         return found
 
     def _find_result_in_memory(self, matmul: Matmul) -> Tensor | None:
-        """Return the tensor in memory that the matmul's product ends in, after scaling, summing or converting."""
+        """Return the tensor in memory to which a matmul's product is written after scaling, summing or conversion."""
         tensors = [matmul.c]
         for op in self.flow.iterate_operations_after(matmul.c.uid):
             tensors += op.outputs().values()

@@ -51,19 +51,19 @@ MOST_HEADS = 65535
 
 
 class ShapeClassBounds(NamedTuple):
-    """The largest batch and lengths of a shape class; the smallest class that fits a call is the fastest."""
+    """The largest batch and lengths of a shape class; for a call, the smallest class that contains it is fastest."""
 
     batch: int
     q: int
     kv: int
 
     def contains_call(self, batch: int, q: int, kv: int) -> bool:
-        """Return whether a call with that batch and these lengths is within the bounds."""
+        """Return whether an attention call with this batch and these lengths is within the bounds."""
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
 def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ShapeClassBounds:
-    """Return the bounds of a call's class: lengths are powers of two, batches also 1.5 times a power of two.
+    """Return the bounds of a call's shape class: powers of two; for batches also 1.5 times a power of two.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
     call's costs 0.17 us forward and 0.5 us backward. A q of 1 stays where there is `decoding`: cuDNN has kernels of
@@ -82,7 +82,7 @@ def _round_up_to_class(size: int, *, halves: bool = False) -> int:
 
 
 def find_best_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
-    """Return the bounds of the best class for a problem, or for the given batch and lengths of this problem.
+    """Return the bounds of the best shape class for a problem; `needed` replaces its batch and lengths.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
     head of each group only.
@@ -105,7 +105,7 @@ def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBound
 
 
 def find_smallest_class_bounds(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
-    """Return the smallest batch and lengths for which the class with these bounds is the best one.
+    """Return the smallest batch and lengths for which the shape class with these bounds is the best one.
 
     Single rows are left out where they have a class of their own.
     """
@@ -254,7 +254,7 @@ def find_broadcast_dims(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[b
 
 
 def make_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
-    """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
+    """Return the graph of a shape class; dO and each gradient have their own ragged offsets, such as ``ragged_dq``.
 
     The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that
     and the gradient of Q is as Q does.

@@ -218,7 +218,7 @@ def _add_bias(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
 
 
 def _add_score_masks(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
-    """Select the lowest float beyond the lengths and above the diagonal.
+    """Replace scores beyond the sequence lengths and above the diagonal by the lowest float.
 
     cuDNN knows a padding mask, and a causal mask as a padding mask with more operations: a causal mask alone is
     written with the whole lengths.
@@ -352,7 +352,7 @@ def _add_score_gradient(
 
 
 def _add_gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
-    """Return the mask of dS: elements within lengths and diagonal, or without masks where S is not zero."""
+    """Return the mask of dS: true within lengths and diagonal; if there are no masks, true where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")

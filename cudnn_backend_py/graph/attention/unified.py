@@ -20,7 +20,7 @@ _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "
 
 
 def is_unified_preferred(p: Attention, version: VersionTuple | None) -> bool:
-    """Return whether cudnn-frontend would try the unified operation first for this problem and cuDNN version."""
+    """Return whether cudnn-frontend would first try a single SDPA operation for this problem and cuDNN version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
     newer = p.bias or p.alibi or p.sink or p.score_modifier or p.max or p.sum_exp

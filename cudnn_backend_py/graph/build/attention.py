@@ -51,7 +51,7 @@ class SdpaBackward(NamedTuple):
 
 @make_checked_mixin
 class AttentionOperations(BuilderBase):
-    """Softmax, masks, rotary embeddings and attention as one operation; cuDNN has most only in attention."""
+    """Softmax, masks, rotary embeddings and whole attention; cuDNN supports most of them only within attention."""
 
     def softmax(
         self,

@@ -162,7 +162,7 @@ def make_shape_error(headline: str, code: str = "operation-shape", /, **tensors:
 
 
 def check_dims(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
-    """Refuse a tensor with other dims than `dims`; None is allowed.
+    """Raise if a tensor does not have the dims `dims`; a `tensor` of None is accepted.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def make_strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
 
 
 def require_all(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
-    """Return these results as tensors; refuse them if one is None.
+    """Return these results as tensors, after checking that none of them is None.
 
     Raises
     ------
@@ -266,7 +266,7 @@ _DIGITS = 10  # of a number that :meth:`BuilderBase.make_unused_name` never coun
 
 
 def _read_type(kind: DataType | str) -> DataType:
-    """Return a data type given as such or by name; other values are left to the checks of the tensor."""
+    """Convert a data type's name to the data type; return other values unchanged, as the tensor checks them."""
     found = find_type(kind) if isinstance(kind, str) else None
     return kind if found is None else found  # type: ignore[return-value]
 
@@ -388,7 +388,7 @@ class BuilderBase:
         name: str | None = None,
         data_type: DataType | str | None = None,
     ) -> Tensor:
-        """Return a by-value tensor of one element, all dims and strides 1; `value` None is given at execution."""
+        """Return a by-value tensor of one element, all dims and strides 1; a `value` of None is given at execution."""
         fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
         kind = fitting if data_type is None else _read_type(data_type)
         ones = (1,) * rank
@@ -437,7 +437,7 @@ class BuilderBase:
         return self._make_tensor(stem, dims, options)
 
     def _get_requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the dims given in the options of a result, or `otherwise`."""
+        """Return the dims in the caller's options for a result, `otherwise` if there are none."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
         if not _is_valid_for_annotation(dims, Sequence[int]):
@@ -488,7 +488,7 @@ class BuilderBase:
     def _add_with_result(
         self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]
     ) -> Tensor:
-        """Add the operation that `make` returns for its result, and return the result."""
+        """Create the result tensor, add the operation that `make` returns for it, and return the tensor."""
         result = self._get_result_tensor(stem, dims, options)
         self.ops.append(make(result))
         return result

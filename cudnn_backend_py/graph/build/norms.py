@@ -451,7 +451,7 @@ class Normalizations(BuilderBase):
 
 
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
-    """Refuse parameters that do not broadcast to x, and reduced axes that cannot be expressed."""
+    """Raise if a parameter does not broadcast to x, or if cuDNN's operation cannot normalize over these axes."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
         raise make_shape_error(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
