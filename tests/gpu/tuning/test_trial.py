@@ -95,7 +95,7 @@ def is_reported_wrong(graph: Graph, data: str) -> bool:
 
 def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     """Return the smallest reduced graph with a wrong result; large graphs get more time for the reduction."""
-    made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
+    made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
     add_figure("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)

@@ -57,7 +57,7 @@ def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "make_
     [
         (make_attention_that_does_not_compile, ("is 256",), "256 -> 128"),
         (MXFP8_CASE.graph, ("q, k is 512",), "512 -> 128"),
-        (make_matmul_without_batch_dim, ("other dims",), "[64, 32] -> [1, 64, 32]"),
+        (make_matmul_without_batch_dim, ("2 dims, 3 are needed",), "[64, 32] -> [1, 64, 32]"),
     ],
     ids=["backward", "mxfp8", "matrices"],
 )
