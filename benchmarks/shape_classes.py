@@ -31,7 +31,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import choose_class_bounds
+from cudnn_backend_py.graph.attention.shape_class import choose_shape_class_bounds
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
@@ -73,7 +73,7 @@ def _group_by_class(shapes: list[Attention], first: int) -> list[Attention]:
     """Return the shapes, from index ``first`` on grouped by class, so that each class is built once."""
 
     def find_group(shape: Attention) -> tuple[Any, ...]:
-        return shape.kv_heads, choose_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
+        return shape.kv_heads, choose_shape_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
 
     return shapes[:first] + sorted(shapes[first:], key=find_group)
 

@@ -22,7 +22,11 @@ from cudnn_backend_py.cli.compare.timing import make_batches_in_context, measure
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import find_best_class_bounds, make_class_graph, make_class_problem
+from cudnn_backend_py.graph.attention.shape_class import (
+    find_best_shape_class_bounds,
+    make_shape_class_graph,
+    make_shape_class_problem,
+)
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native.fast_call import load_compiled_library
@@ -112,8 +116,8 @@ def make_packed_loop() -> Batch:
         right_bound=0,
         padding=True,
     )
-    whole = make_class_problem(problem, find_best_class_bounds(problem), backward=False)
-    graph = make_class_graph(whole, False, target.library.version, target.sm)
+    whole = make_shape_class_problem(problem, find_best_shape_class_bounds(problem), backward=False)
+    graph = make_shape_class_graph(whole, False, target.library.version, target.sm)
     executable = Executable(build(graph, target))
     buffers = {}
     for tensor in graph.variant_pack_tensors:

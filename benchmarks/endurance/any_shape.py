@@ -22,7 +22,7 @@ from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.plan_pool import get_shared_pool
-from cudnn_backend_py.graph.attention.shape_class import choose_class_bounds
+from cudnn_backend_py.graph.attention.shape_class import choose_shape_class_bounds
 from cudnn_backend_py.info import start_record, write_record
 
 from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
@@ -52,8 +52,8 @@ def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
 
 def find_shape_class_bounds() -> list[tuple[int, int]]:
     """Return the batch and length limits of the shape classes for these shapes, the largest first."""
-    sequences = {choose_class_bounds(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
-    lengths = {choose_class_bounds(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
+    sequences = {choose_shape_class_bounds(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
+    lengths = {choose_shape_class_bounds(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
 

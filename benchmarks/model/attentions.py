@@ -370,7 +370,7 @@ def make_attention(name: str) -> Attention:
 
     Raises
     ------
-    NotOffered
+    NotOfferedError
         It is not available.
     """
     return ATTENTION_PROVIDERS[name]()

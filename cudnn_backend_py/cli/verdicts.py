@@ -318,9 +318,9 @@ def _write_log_report(
     style: str,
     output: str | None,
 ) -> NoReturn:
-    from ..importers.files import open_log
+    from ..importers.files import open_graph_file
 
-    source = open_log(file)
+    source = open_graph_file(file)
     if breakdown:
         from ..diagnose.breakdown import break_down
 

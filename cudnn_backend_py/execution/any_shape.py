@@ -27,9 +27,9 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import (
     ShapeClassBounds,
-    explain_missing_class,
-    find_best_class_bounds,
-    make_class_problem,
+    explain_missing_shape_class,
+    find_best_shape_class_bounds,
+    make_shape_class_problem,
     read_token_strides,
     round_up_to_tiles,
 )
@@ -111,7 +111,7 @@ class ShapeClassPlanFinder:
             Why there is no class.
         """
         pool = get_shared_pool() if self._pool is None else self._pool
-        bounds = find_best_class_bounds(self.problem, needed)
+        bounds = find_best_shape_class_bounds(self.problem, needed)
         family = self._make_family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
@@ -120,7 +120,7 @@ class ShapeClassPlanFinder:
         make = partial(self.build, bounds)
         others = [other for other in pool.list_keys() if other[0] == family] if allow_larger else []
         for other in sorted(others, key=lambda other: other[1]):
-            held = pool.find(other) if other[1].contains_call(*needed) else None
+            held = pool.find(other) if other[1].contains_shape(*needed) else None
             if held is not None:
                 pool.build_in_background(key, make, _get_device_ordinal(self.target))
                 return held, key
@@ -135,13 +135,13 @@ class ShapeClassPlanFinder:
 
     def build(self, bounds: ShapeClassBounds) -> ShapeClassPlan:
         """Build the shape-class plan for these bounds on batch and lengths."""
-        whole = make_class_problem(self.problem, bounds, backward=self.backward)
+        whole = make_shape_class_problem(self.problem, bounds, backward=self.backward)
         return ShapeClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
     def _make_family_key(self, *, decoding: bool) -> str:
         found = self._family_keys.get(decoding)
         if found is None:
-            smallest = make_class_problem(
+            smallest = make_shape_class_problem(
                 self.problem, ShapeClassBounds(2, 1 if decoding else 2, 2), backward=self.backward
             )
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
@@ -380,7 +380,7 @@ def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bo
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
         return "its bias has dims that follow from the lengths"
-    return explain_missing_class(problem, backward=backward, version=target.library.version, sm=target.sm)
+    return explain_missing_shape_class(problem, backward=backward, version=target.library.version, sm=target.sm)
 
 
 def _may_switch_plans(problem: Attention) -> bool:

@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph.attention import Attention
 from ..graph.attention.selections import find_selection
-from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_class_graph
+from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_shape_class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relaxed_capture
@@ -119,7 +119,7 @@ class ShapeClassPlan:
     Parameters
     ----------
     problem
-        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.make_class_problem`.
+        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.make_shape_class_problem`.
     target
         The GPU of this process.
     workspace
@@ -464,7 +464,7 @@ class _StreamState:
 
 def _build_plan(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
     version, sm = target.library.version, target.sm
-    graph = make_class_graph(problem, backward, version, sm)
+    graph = make_shape_class_graph(problem, backward, version, sm)
     if problem.deterministic and backward:
         selected = find_selection(graph, version, sm)
         choice = choice if selected is None else (selected.engine, dict(selected.knobs))

@@ -18,7 +18,7 @@ from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..system.nearest import suggest_nearest
 from ..system.python_file import is_python_file
-from .as_cudnn import SUBMODULES, describe_torch, install, install_in_children
+from .as_cudnn import SUBMODULES, install, install_in_children, patch_torch_with_described_gpu
 from .errors import FrontendUsageError, format_error
 from .notebooks import is_notebook, read_cells, run_notebook
 
@@ -91,7 +91,7 @@ def _run_as_frontend(start: Callable[[], Any], target: str | None, children: boo
         print(error.render(), file=sys.stderr)
         sys.exit(2)
     if target is not None:
-        describe_torch(target)
+        patch_torch_with_described_gpu(target)
         start = partial(_run_until_execution, start)
     if not children:
         start()
@@ -136,7 +136,7 @@ def _run_until_execution(start: Callable[[], Any]) -> None:
             raise
         print(f"reached execute: {error.headline}", file=sys.stderr)
     except BaseException as error:
-        if type(error).__name__ != "NumbersNeeded":
+        if type(error).__name__ != "UnknownValuesError":
             raise
         print(f"reached {error}, which only a GPU computes", file=sys.stderr)
 

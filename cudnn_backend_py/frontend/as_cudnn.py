@@ -18,11 +18,11 @@ from .kernels import KERNELS
 
 __all__ = [
     "SUBMODULES",
-    "NotOffered",
-    "describe_torch",
+    "NotOfferedError",
     "install",
     "install_in_children",
     "not_offered_error",
+    "patch_torch_with_described_gpu",
     "uninstall",
 ]
 
@@ -54,13 +54,13 @@ install({target!r})
 """
 
 
-class NotOffered(_DetailedError, NotImplementedError, ModuleNotFoundError):
+class NotOfferedError(_DetailedError, NotImplementedError, ModuleNotFoundError):
     """Raised on use of a part of cudnn-frontend that this package does not have, as cuDNN's backend lacks it."""
 
 
-def not_offered_error(name: str) -> NotOffered:
+def not_offered_error(name: str) -> NotOfferedError:
     """Return the error for a part of cudnn-frontend, given by its name, that this package does not have."""
-    return NotOffered(
+    return NotOfferedError(
         f"{name} is not part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
         where=f"{_CUDNN_MODULE} is cudnn_backend_py.frontend in this process",
@@ -158,7 +158,7 @@ def _make_module() -> _CudnnModule:
     return made
 
 
-def describe_torch(target: str) -> None:
+def patch_torch_with_described_gpu(target: str) -> None:
     """Make torch report a described GPU for the rest of this process, from now on or from torch's import on.
 
     See :mod:`~cudnn_backend_py.frontend.described_torch` for what programs can do with it.
@@ -171,10 +171,10 @@ def describe_torch(target: str) -> None:
     from ..target import find_profile
 
     properties = find_profile(target).properties
-    call_after_import("torch", lambda: _describe_torch_gpu(properties))
+    call_after_import("torch", lambda: _patch_torch(properties))
 
 
-def _describe_torch_gpu(properties: Mapping[str, Any]) -> None:
+def _patch_torch(properties: Mapping[str, Any]) -> None:
     from ..native import library
     from . import described_torch
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUDA_DEVICE", "Generator", "Profile", "check_ordinal", "describe_cuda", "make_no_op"]
+__all__ = ["CUDA_DEVICE", "Generator", "Profile", "check_ordinal", "make_no_op", "patch_torch_cuda"]
 
 CUDA_DEVICE = torch.device("cuda:0")
 _CUDA_TYPE = 1  # in c10's enumeration of devices
@@ -357,7 +357,7 @@ _BYTE_COUNT_FUNCTIONS = (
 )
 
 
-def describe_cuda(properties: Mapping[str, Any]) -> None:
+def patch_torch_cuda(properties: Mapping[str, Any]) -> None:
     """Make ``torch.cuda`` and ``torch.accelerator`` report a described GPU.
 
     Parameters
@@ -428,11 +428,11 @@ def describe_cuda(properties: Mapping[str, Any]) -> None:
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, make_no_op())
     torch.Stream, torch.Event, torch.Generator = _Stream, _Event, Generator
-    for name, answer in _accelerator_attributes(one).items():
+    for name, answer in _make_accelerator_attributes(one).items():
         setattr(torch.accelerator, name, answer)
 
 
-def _accelerator_attributes(one: _DeviceProperties) -> dict[str, Any]:
+def _make_accelerator_attributes(one: _DeviceProperties) -> dict[str, Any]:
     """Return replacements for the attributes of ``torch.accelerator`` (torch 2.6) that this torch has."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,

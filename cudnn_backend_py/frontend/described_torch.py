@@ -3,7 +3,7 @@
 Small tensors keep their values next to them (their *shadow*, an ordinary CPU tensor on which every operation is done
 as well), since programs make lengths and offsets on the GPU and read them back. A number that is read from a tensor
 without a shadow is 1, a mask without one chooses all; a larger array that is read back ends the program with
-:class:`NumbersNeeded`.
+:class:`UnknownValuesError`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from ..system.interruption import reraise_interruption
 from .described_autocast import select_autocast_type
-from .described_cuda import CUDA_DEVICE, Profile, check_ordinal, describe_cuda, make_no_op
+from .described_cuda import CUDA_DEVICE, Profile, check_ordinal, make_no_op, patch_torch_cuda
 
-__all__ = ["NumbersNeeded", "install"]
+__all__ = ["UnknownValuesError", "install"]
 
-MAX_SHADOW_ELEMENTS = 1 << 14
+MAX_CPU_COPY_ELEMENTS = 1 << 14
 META_DEVICE = torch.device("meta")
 CPU_DEVICE = torch.device("cpu")
 DLPACK_CUDA_TYPE = 2
@@ -47,7 +47,7 @@ _FILLING_METHODS = frozenset({"normal_", "uniform_", "random_", "fill_", "zero_"
 _SIZED_FACTORIES = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
 
 
-class NumbersNeeded(BaseException):
+class UnknownValuesError(BaseException):
     """Raised when a program reads values that only a real GPU could have computed."""
 
 
@@ -56,11 +56,11 @@ def _is_meta(value: Any) -> bool:
     return bool(kind == "meta")
 
 
-def _get_shadow(tensor: torch.Tensor) -> torch.Tensor | None:
+def _get_cpu_copy(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.__dict__.get("_compat_shadow")
 
 
-def _set_shadow(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
+def _set_cpu_copy(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
     tensor.__dict__["_compat_shadow"] = shadow
 
 
@@ -103,15 +103,15 @@ def _iterate_leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-class _NoShadow(Exception):
+class _NoCpuCopyError(Exception):
     """Raised for a tensor with unknown values: large tensors have no copy on the CPU."""
 
 
-def _to_shadow(value: Any) -> Any:
+def _to_cpu_copy(value: Any) -> Any:
     if _is_meta(value):
-        shadow = _get_shadow(value)
+        shadow = _get_cpu_copy(value)
         if shadow is None:
-            raise _NoShadow
+            raise _NoCpuCopyError
         return shadow
     return CPU_DEVICE if _is_cuda_name(value) or (isinstance(value, torch.device) and value.type == "meta") else value
 
@@ -131,7 +131,7 @@ def _read_scalar(value: Any) -> Any:
     """Return the number in a tensor without dims, 1 if it is unknown; other values are returned unchanged."""
     if not _is_meta(value) or value.dim():
         return value
-    shadow = _get_shadow(value)
+    shadow = _get_cpu_copy(value)
     return 1 if shadow is None else shadow.item()
 
 
@@ -140,7 +140,7 @@ _TENSOR_TEXT_OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\
 
 def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
     """Return torch's text of a tensor on a GPU, with its values if they are known."""
-    shadow = _get_shadow(tensor)
+    shadow = _get_cpu_copy(tensor)
     if shadow is None:
         return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA_DEVICE}'")
     return _TENSOR_TEXT_OPTIONS.sub(f", device='{CUDA_DEVICE}'", repr(shadow), count=1)
@@ -148,23 +148,23 @@ def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
 
 def _read_known_size(value: Any) -> Any:
     """Convert a size given as a tensor to an int if its value is known; else return it unchanged."""
-    known = _is_meta(value) and value.dim() == 0 and _get_shadow(value) is not None
-    return int(_to_shadow(value)) if known else value
+    known = _is_meta(value) and value.dim() == 0 and _get_cpu_copy(value) is not None
+    return int(_to_cpu_copy(value)) if known else value
 
 
 _torch_start_thread = threading.Thread.start
 
 
-def _start_with_cuda(self: threading.Thread) -> None:
+def _start_thread_with_described_gpu(self: threading.Thread) -> None:
     """Start a thread with torch's described GPU enabled, as torch keeps its overrides per thread."""
     run = self.run
 
-    def run_with_cuda() -> None:
+    def run_with_described_gpu() -> None:
         with _CudaAsMetaMode():
             run()
 
     if self.ident is None:  # else it was started before, which is the error that comes
-        self.run = run_with_cuda  # type: ignore[method-assign]
+        self.run = run_with_described_gpu  # type: ignore[method-assign]
     _torch_start_thread(self)
 
 
@@ -254,11 +254,11 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
         return self._compute_result(func, args, kwargs)
 
     def _cast_leaves(self, value: Any, kind: Callable[[torch.Tensor], torch.dtype]) -> Any:
-        def cast_one(leaf: Any) -> Any:
+        def cast_leaf(leaf: Any) -> Any:
             known = _is_meta(leaf) and leaf.dtype != kind(leaf)
             return self._compute_result(torch.Tensor.to, (leaf, kind(leaf)), {}) if known else leaf
 
-        return _map_leaves(value, cast_one)
+        return _map_leaves(value, cast_leaf)
 
     def _convert_type(self, func: Any, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Handle ``tensor.type()`` and conversions to tensor types, on the CPU or the described GPU."""
@@ -283,20 +283,21 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _read_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        shadow = _get_shadow(args[0]) if _is_meta(args[0]) else args[0]
+        shadow = _get_cpu_copy(args[0]) if _is_meta(args[0]) else args[0]
         if shadow is None and args[0].numel() == 1:
             shadow = torch.ones(args[0].shape, dtype=args[0].dtype)
         if shadow is None:
-            raise NumbersNeeded(f"{func.__name__} of a tensor of shape {tuple(args[0].shape)}")
+            raise UnknownValuesError(f"{func.__name__} of a tensor of shape {tuple(args[0].shape)}")
         return func(shadow.clone(), *args[1:], **kwargs)
 
     @staticmethod
     def _read_number(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return func(
-                *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
+                *_map_leaves(args, _to_cpu_copy),
+                **{key: _map_leaves(item, _to_cpu_copy) for key, item in kwargs.items()},
             )
-        except _NoShadow:
+        except _NoCpuCopyError:
             one = torch.ones((), dtype=args[0].dtype)
             return func(one, *args[1:], **kwargs) if func.__name__ not in ("equal", "allclose") else True
 
@@ -307,7 +308,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
                 return func(*args, **kwargs)
             except NotImplementedError:  # only for CUDA, and without gradients
                 return kernel(*args, **kwargs)
-        shadow = self._compute_on_shadows(func, args, kwargs)
+        shadow = self._compute_on_cpu_copies(func, args, kwargs)
         meta_kwargs = {key: _map_leaves(item, _to_meta_device) for key, item in kwargs.items() if key != "generator"}
         if name in _SIZED_FACTORIES:
             args = _map_leaves(args, _read_known_size)
@@ -323,7 +324,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
             result = None
         else:
             result = self._compute_on_meta(func, _map_leaves(args, _to_meta_device), meta_kwargs, shadow)
-        self._attach_shadows(result, shadow, args)
+        self._attach_cpu_copies(result, shadow, args)
         return result
 
     @staticmethod
@@ -332,7 +333,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
 
         Raises
         ------
-        NumbersNeeded
+        UnknownValuesError
             Where there is no largest one.
         """
         try:
@@ -359,10 +360,10 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
             try:
                 return func(*args, **kwargs)
             except NotImplementedError:
-                raise NumbersNeeded(f"the size of what {getattr(func, '__name__', func)} gives") from None
+                raise UnknownValuesError(f"the size of what {getattr(func, '__name__', func)} gives") from None
 
     @staticmethod
-    def _compute_on_shadows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compute_on_cpu_copies(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func` on the CPU copies of small tensors; ``_UNKNOWN_VALUE`` if a tensor is large."""
         if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _is_large_tensor_creation(
             func, args, kwargs
@@ -370,23 +371,24 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
             return _UNKNOWN_VALUE
         try:
             return func(
-                *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
+                *_map_leaves(args, _to_cpu_copy),
+                **{key: _map_leaves(item, _to_cpu_copy) for key, item in kwargs.items()},
             )
         except Exception as error:
             reraise_interruption(error)
             return _UNKNOWN_VALUE
 
     @staticmethod
-    def _attach_shadows(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
+    def _attach_cpu_copies(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
         if result is None and shadow is _UNKNOWN_VALUE and args and _is_meta(args[0]):
-            _set_shadow(args[0], None)
+            _set_cpu_copy(args[0], None)
         results, shadows = list(_iterate_leaves(result)), list(_iterate_leaves(shadow))
         if len(results) != len(shadows):
             shadows = [_UNKNOWN_VALUE] * len(results)
         for one, value in zip(results, shadows, strict=True):
             if _is_meta(one):
-                keep = isinstance(value, torch.Tensor) and value.numel() <= MAX_SHADOW_ELEMENTS
-                _set_shadow(one, value if keep else None)
+                keep = isinstance(value, torch.Tensor) and value.numel() <= MAX_CPU_COPY_ELEMENTS
+                _set_cpu_copy(one, value if keep else None)
 
 
 _UNKNOWN_VALUE = object()
@@ -396,20 +398,20 @@ def _is_large_tensor_creation(func: Any, args: tuple[Any, ...], kwargs: dict[str
     """Return whether the tensor that a call creates, or copies from the CPU, is too large to keep its values."""
     for leaf in _iterate_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
-            return bool(leaf.numel() > MAX_SHADOW_ELEMENTS)
+            return bool(leaf.numel() > MAX_CPU_COPY_ELEMENTS)
     name = getattr(func, "__name__", "")
     if name in ("tensor", "as_tensor", "arange", "linspace"):
         return False
     sizes = kwargs.get("size", args)
     if name in ("full", "randint"):
         sizes = next((item for item in (sizes, *args) if item is not args and isinstance(item, (list, tuple))), ())
-    return math.prod(leaf for leaf in _iterate_leaves(sizes) if isinstance(leaf, int)) > MAX_SHADOW_ELEMENTS
+    return math.prod(leaf for leaf in _iterate_leaves(sizes) if isinstance(leaf, int)) > MAX_CPU_COPY_ELEMENTS
 
 
 # What a tensor says of itself
 
 
-def _is_meta_seen_by_program(tensor: torch.Tensor) -> bool:
+def _is_meta_for_program(tensor: torch.Tensor) -> bool:
     return bool(not getattr(_thread_state, "depth", 0) and _torch_device.__get__(tensor).type == "meta")
 
 
@@ -422,15 +424,15 @@ def _wrap_without_overrides(getter: Callable[[torch.Tensor], Any]) -> Callable[[
 
 
 def _get_tensor_device(tensor: torch.Tensor) -> torch.device:
-    return CUDA_DEVICE if _is_meta_seen_by_program(tensor) else _torch_device.__get__(tensor)
+    return CUDA_DEVICE if _is_meta_for_program(tensor) else _torch_device.__get__(tensor)
 
 
 def _is_cuda_tensor(tensor: torch.Tensor) -> bool:
-    return _torch_device.__get__(tensor).type in (("meta", "cuda") if _is_meta_seen_by_program(tensor) else ("cuda",))
+    return _torch_device.__get__(tensor).type in (("meta", "cuda") if _is_meta_for_program(tensor) else ("cuda",))
 
 
 def _is_meta_tensor(tensor: torch.Tensor) -> bool:
-    return not _is_meta_seen_by_program(tensor) and _torch_device.__get__(tensor).type == "meta"
+    return not _is_meta_for_program(tensor) and _torch_device.__get__(tensor).type == "meta"
 
 
 _torch_data_ptr = torch._C.TensorBase.data_ptr
@@ -565,7 +567,7 @@ _load_state = threading.local()
 
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
     """Return the pickle state of a tensor on the GPU: its values if known, else its shape."""
-    shadow = _get_shadow(tensor)
+    shadow = _get_cpu_copy(tensor)
     stand_in = torch.empty_strided(tensor.shape, (0,) * tensor.dim(), dtype=tensor.dtype) if shadow is None else shadow
     strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
     return _rebuild_tensor, (stand_in.detach(), strides, tensor.requires_grad, shadow is not None)
@@ -576,12 +578,12 @@ def _rebuild_tensor(
 ) -> torch.Tensor:
     if getattr(_load_state, "on_cpu", False):
         if not known:
-            raise NumbersNeeded(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
+            raise UnknownValuesError(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
         return values.requires_grad_(requires_grad)
     made = torch.empty_like(values, device=META_DEVICE)
     if strides is not None and made.stride() != strides:
         made = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=META_DEVICE)
-    _set_shadow(made, values if known else None)
+    _set_cpu_copy(made, values if known else None)
     return made.requires_grad_(requires_grad)
 
 
@@ -630,7 +632,7 @@ def _make_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> 
     """Make a parameter from a tensor, with the tensor's known values."""
     made = _torch_new_parameter(kind, data, requires_grad)
     if _is_meta(made) and _is_meta(data):
-        _set_shadow(made, _get_shadow(data))
+        _set_cpu_copy(made, _get_cpu_copy(data))
     return made
 
 
@@ -684,7 +686,7 @@ def _make_legacy_types() -> dict[str, _LegacyTensorType]:
 # Nested tensors
 
 
-def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
+def _reject_strided_nested_tensors(make: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a constructor of nested tensors to reject torch's strided layout, which needs a real device."""
 
     @functools.wraps(make)
@@ -705,7 +707,7 @@ def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _enter_program_code() -> Iterator[None]:
+def _enable_described_gpu_in_program_code() -> Iterator[None]:
     """Let program code that torch calls inside an operation, such as a hook, see the described GPU."""
     depth, _thread_state.depth = getattr(_thread_state, "depth", 0), 0
     try:
@@ -721,7 +723,7 @@ def _enter_program_code() -> Iterator[None]:
 def _wrap_program_code(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call_as_program(*args: Any, **kwargs: Any) -> Any:
-        with _enter_program_code():
+        with _enable_described_gpu_in_program_code():
             return function(*args, **kwargs)
 
     return call_as_program
@@ -796,7 +798,7 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     cudnn_version
         What ``torch.backends.cudnn.version()`` answers, asked late.
     """
-    describe_cuda(properties)
+    patch_torch_cuda(properties)
     torch.backends.cudnn.version = cudnn_version
     torch.profiler.profile = Profile
     torch.compile, torch.nn.Module.compile = _skip_compile, make_no_op()
@@ -823,10 +825,10 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     torch.set_anomaly_enabled = _enable_anomaly_without_nan_check
     torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA_DEVICE),)  # to all GPUs, which is one
     torch.library.Library.impl = _register_kernel
-    torch.nested.nested_tensor = _reject_strided(torch.nested.nested_tensor)
-    torch.nested.as_nested_tensor = _reject_strided(torch.nested.as_nested_tensor)
+    torch.nested.nested_tensor = _reject_strided_nested_tensors(torch.nested.nested_tensor)
+    torch.nested.as_nested_tensor = _reject_strided_nested_tensors(torch.nested.as_nested_tensor)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _import_dlpack
     torch.utils.dlpack.to_dlpack = _export_dlpack
     vars(torch._C)["__getattr__"] = _raise_missing_attribute
     _CudaAsMetaMode().__enter__()
-    threading.Thread.start = _start_with_cuda  # type: ignore[method-assign]
+    threading.Thread.start = _start_thread_with_described_gpu  # type: ignore[method-assign]

@@ -39,7 +39,7 @@ class _MethodCall:
     numbers: Mapping[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
 
 
-def _keep_value(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
@@ -61,12 +61,12 @@ def _read_number(value: Any) -> Any:
     return number
 
 
-_WINDOW_NUMBERS = {name: (name, _keep_value) for name in ("pre_padding", "post_padding", "stride", "dilation")}
+_WINDOW_NUMBERS = {name: (name, _return_unchanged) for name in ("pre_padding", "post_padding", "stride", "dilation")}
 _CONVOLUTION_NUMBERS = {**_WINDOW_NUMBERS, "math_mode": ("convolution_mode", _make_enum_reader(convolution_mode))}
 _PHASE_NUMBERS = {"forward_phase": ("norm_forward_phase", _make_enum_reader(norm_forward_phase))}
 _NORM_PORTS = {"X": "input", "SCALE": "scale", "BIAS": "bias", "EPSILON": "epsilon"}
 _GRADIENT_PORTS = {"DY": "grad", "X": "input", "SCALE": "scale", "MEAN": "mean", "INV_VARIANCE": "inv_variance"}
-_ROPE_NUMBERS = {"output_scale": ("output_scale", _read_number), "rope_dim": ("rope_dim", _keep_value)}
+_ROPE_NUMBERS = {"output_scale": ("output_scale", _read_number), "rope_dim": ("rope_dim", _return_unchanged)}
 _RUNNING_STATISTICS_PORTS = {
     "PREV_RUNNING_MEAN": "in_running_mean",
     "PREV_RUNNING_VAR": "in_running_var",
@@ -124,14 +124,14 @@ METHOD_CALLS: dict[str, _MethodCall] = {
     "RESHAPE": _MethodCall(
         "reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _make_enum_reader(reshape_mode))}
     ),
-    "TRANSPOSE": _MethodCall("transpose", {"X": "input"}, {"permutation": ("permutation", _keep_value)}),
+    "TRANSPOSE": _MethodCall("transpose", {"X": "input"}, {"permutation": ("permutation", _return_unchanged)}),
     "ROPE": _MethodCall("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROPE_NUMBERS),
     "ROPE_BWD": _MethodCall("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROPE_NUMBERS),
     "RESAMPLE": _MethodCall(
         "resample",
         {"X": "input"},
         {
-            "window": ("window", _keep_value),
+            "window": ("window", _return_unchanged),
             **{name: _WINDOW_NUMBERS[name] for name in ("stride", "pre_padding", "post_padding")},
             "resample_mode": ("resampling_mode", _make_enum_reader(resample_mode)),
             "padding_mode": ("padding_mode", _make_enum_reader(padding_mode)),
@@ -147,7 +147,7 @@ METHOD_CALLS: dict[str, _MethodCall] = {
             "TokenIndex": "token_index",
             "TokenKs": "token_ks",
         },
-        {"mode": ("mode", _make_enum_reader(moe_grouped_matmul_mode)), "top_k": ("top_k", _keep_value)},
+        {"mode": ("mode", _make_enum_reader(moe_grouped_matmul_mode)), "top_k": ("top_k", _return_unchanged)},
     ),
     "MOE_GROUPED_MATMUL_BWD": _MethodCall(
         "moe_grouped_matmul_bwd", {"DOutput": "doutput", "Token": "token", "FirstTokenOffset": "first_token_offset"}
@@ -155,12 +155,16 @@ METHOD_CALLS: dict[str, _MethodCall] = {
     "BLOCK_SCALE_QUANTIZE": _MethodCall(
         "block_scale_quantize",
         {"X": "input"},
-        {"block_size": ("block_size", _keep_value), "axis": ("axis", _keep_value), "transpose": ("transpose", bool)},
+        {
+            "block_size": ("block_size", _return_unchanged),
+            "axis": ("axis", _return_unchanged),
+            "transpose": ("transpose", bool),
+        },
     ),
     "BLOCK_SCALE_DEQUANTIZE": _MethodCall(
         "block_scale_dequantize",
         {"X": "input", "scale": "descale"},
-        {"block_size": ("block_size", _keep_value), "is_negative_scale": ("is_negative_scale", bool)},
+        {"block_size": ("block_size", _return_unchanged), "is_negative_scale": ("is_negative_scale", bool)},
     ),
 }
 _TAGS_WITH_OWN_READERS = ("POINTWISE", "SLICE", "CONCATENATE")
@@ -227,7 +231,7 @@ def _get_attention_argument(port: Any) -> str:
     return _ATTENTION_ARGUMENTS[port]
 
 
-def _restore_row_major(item: tensor | None) -> None:
+def _swap_kv_dims_back(item: tensor | None) -> None:
     """Swap the last two dims of K or V back to [b, h, s, d], if the built graph had swapped them."""
     if item is not None and len(item.stride) == 4 and item.stride[3] != 1 and item.stride[2] == 1:
         for sizes in (item.dim, item.stride):
@@ -282,7 +286,7 @@ class _GraphRebuilder:
         if node.get("attn_scale_value") is not None:
             tensors.pop("scale", None)  # which a graph that was built has as a tensor, too
         for name in ("k", "v"):
-            _restore_row_major(tensors.get(name))
+            _swap_kv_dims_back(tensors.get(name))
         eight = any(name.startswith("descale_") for name in tensors)
         kind: Kind = "mxfp8" if node.get("is_mxfp8") else "fp8" if eight else "half"
 

@@ -226,7 +226,7 @@ class pygraph(
         RuntimeError
             A value out of range.
         """
-        self.record.hide_inferred()
+        self.record.hide_inferred_shapes()
         self.record.shown_results.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
@@ -533,7 +533,7 @@ class pygraph(
 
         With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
         """
-        self._plans.check_included(index)
+        self._plans.check_not_excluded(index)
         config = self._plans.get_config(index)
         assert self._memory is not None
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
@@ -667,7 +667,7 @@ class pygraph(
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
         """Run one of the built plans, otherwise as :meth:`execute`."""
-        self._plans.check_included(index)
+        self._plans.check_not_excluded(index)
         runner = self._get_runner(index)
         pack = self._make_variant_pack(tensor_dict, tensor_uids)
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)

@@ -422,7 +422,7 @@ class kernel_cache:
         return self._read_number(Attr.KERNEL_CACHE_REVISION)
 
     def _read_number(self, attribute: Attr) -> int:
-        descriptor = self._require_used()
+        descriptor = self._require_descriptor()
         if descriptor.library.version < (9, 27, 0):
             raise invalid_value_error(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
@@ -431,7 +431,7 @@ class kernel_cache:
         with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return int(descriptor.get(attribute))
 
-    def _require_used(self) -> Descriptor:
+    def _require_descriptor(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
             raise invalid_value_error(
                 "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
@@ -446,7 +446,7 @@ class kernel_cache:
         RuntimeError
             If no graph was built with it yet.
         """
-        descriptor = self._require_used()
+        descriptor = self._require_descriptor()
         with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 

@@ -54,7 +54,7 @@ class PlanChoice:
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"engine_names must be a list of str, got {shown(engine_names)}")
         self._plans.barred_names += names
-        if self._plans.drop_excluded():
+        if self._plans.deselect_excluded_candidate():
             self._current = None
         return self
 

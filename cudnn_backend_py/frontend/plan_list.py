@@ -296,11 +296,11 @@ class PlanList:
             raise self._make_refusal_error(
                 "no execution plan supports this graph",
                 "plans-deselected",
-                _join_texts(reasons) or None,
+                _join_nonempty_lines(reasons) or None,
                 advice="choose other plans of graph.plans, or remove a filter",
             )
 
-    def check_included(self, index: int, *, to_build: bool = False) -> None:
+    def check_not_excluded(self, index: int, *, to_build: bool = False) -> None:
         """Check that the filters allow a plan; a built plan stays usable unless it was deselected by name.
 
         Raises
@@ -320,7 +320,7 @@ class PlanList:
                 fix="choose another of graph.plans, or remove the filter",
             )
 
-    def drop_excluded(self) -> bool:
+    def deselect_excluded_candidate(self) -> bool:
         """Return whether the filters exclude the candidate; if so, unset it, unless a program selected it."""
         if not self._is_candidate_excluded():
             return False
@@ -343,7 +343,7 @@ class PlanList:
 
     def _build_plan(self, index: int) -> None:
         config = self.get_config(index)
-        self.check_included(index, to_build=True)
+        self.check_not_excluded(index, to_build=True)
         if index in self._plans:
             return
         cache = self._graph.cache
@@ -386,7 +386,7 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._make_refusal_error(headline, "plan-not-built", _join_texts(failures), built=True)
+            raise self._make_refusal_error(headline, "plan-not-built", _join_nonempty_lines(failures), built=True)
         if self.candidate == -1 or self._is_candidate_excluded():
             self.candidate = built[0]
 
@@ -432,5 +432,5 @@ def _to_heuristics_mode(mode: Any) -> heur_mode:
         raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
-def _join_texts(texts: Iterable[str | None]) -> str:
+def _join_nonempty_lines(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)

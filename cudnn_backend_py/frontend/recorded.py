@@ -301,14 +301,14 @@ class GraphRecord:
             del self.tensors[item]
             self.tensors[item] = None
 
-    def show_inferred(self, results: Iterable[tensor]) -> None:
+    def show_inferred_shapes(self, results: Iterable[tensor]) -> None:
         """Set the inferred dims and strides of results, so that programs can read them."""
         for item in results:
             if not (item.dim and item.stride):
                 item.dim, item.stride = item.infer_dims_and_strides()
                 self.shown_results[item] = None
 
-    def hide_inferred(self) -> None:
+    def hide_inferred_shapes(self) -> None:
         """Remove inferred dims and strides that the program has not set itself, as the inputs may have changed."""
         for item in self.shown_results:
             item.dim = item.dim if item.dim_given else []
@@ -442,7 +442,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
         _record_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
         if node.node_type not in _DEFERRED_NODE_TYPES:
-            record.show_inferred(node.outputs.values())
+            record.show_inferred_shapes(node.outputs.values())
         return result
 
     record_and_add.__dict__["operation"] = operation
@@ -562,7 +562,7 @@ def _record_arguments(node: Node, operation: Operation, method: str, given: Mapp
         if name in operation.list_arguments or name == "dropout":
             if not isinstance(value, Iterable):
                 raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
-            _record_list(node, name, value)
+            _record_list_argument(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.output_arguments:
                 node.outputs[name] = value
@@ -572,7 +572,7 @@ def _record_arguments(node: Node, operation: Operation, method: str, given: Mapp
             node.params[name] = value
 
 
-def _record_list(node: Node, name: str, values: Iterable[Any]) -> None:
+def _record_list_argument(node: Node, name: str, values: Iterable[Any]) -> None:
     values = list(values)
     for at, value in enumerate(values):
         (node.inputs if isinstance(value, tensor) else node.params)[f"{name}_{at}"] = value

@@ -129,7 +129,7 @@ class Runner:
         self._packs_to_check = MAX_CHECKED_PACKS
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
         self._mapped: DictCall | None = None
-        self._go: Callable[[Any, Any, Any], int] = _request_full_checks
+        self._go: Callable[[Any, Any, Any], int] = _fall_back_to_python_checks
 
     @property
     def workspace_bytes(self) -> int:
@@ -156,7 +156,7 @@ class Runner:
         key = self.resolve_addresses(pack, workspace)
         made = self._find(key)
         if made is None:
-            made = self._add_pack(pack, key)
+            made = self._check_and_cache_pack(pack, key)
         try:
             self._launch(handle, made)
         except CudnnBackendError as error:
@@ -253,7 +253,7 @@ class Runner:
         del addresses[self._length :]
         return base + self._memory.scratch_bytes if base else 0
 
-    def _add_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
+    def _check_and_cache_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
         self._check_pack(pack, key)
         try:
             return self.launcher.cache_pack(key, self.launcher.row(*key[1:]), key[0])
@@ -383,7 +383,7 @@ class Runner:
     ) -> None:
         self.check_handle(handle)
         key = self.resolve_addresses(pack, workspace)
-        made = self._find(key) or self._add_pack(pack, key)
+        made = self._find(key) or self._check_and_cache_pack(pack, key)
         with convert_errors(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
             if self._retains:
@@ -396,7 +396,7 @@ class Runner:
             self._kept_for.add((capture, graph))
 
 
-def _request_full_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
+def _fall_back_to_python_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
     return NEEDS_PYTHON
 
 

@@ -374,7 +374,7 @@ class Graph:
             options = self._make_execute_options(kwargs)
             self._graph.execute(self._make_variant_pack(args[0]), **options)
             return args[0]
-        outputs = self._run_positional(args, kwargs)
+        outputs = self._run_with_positional_tensors(args, kwargs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _make_execute_options(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -411,7 +411,7 @@ class Graph:
             self.__workspace = torch.empty(self._graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
         return self.__workspace
 
-    def _run_positional(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+    def _run_with_positional_tensors(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:
             raise attribute_not_set_error(
                 "the order of inputs and outputs is not set, so positional tensors are ambiguous",

@@ -107,7 +107,7 @@ class GraphTensors:
         """Return the inferred dims and strides of a tensor, empty where unknown."""
         seen = self._list_used_tensors()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
-        self.record.hide_inferred()
+        self.record.hide_inferred_shapes()
         try:
             for node in self._nodes:
                 with suppress(CudnnBackendError, ValueError, LookupError, TypeError, ArithmeticError):

@@ -7,7 +7,7 @@ from typing import Any
 from ..generated.enums import DescriptorType
 from .build.attention import AttentionOperations
 from .build.base import wrap_checked_method
-from .build.blocks import BlockScales
+from .build.blocks import BlockScaling
 from .build.convolutions import Convolutions
 from .build.experts import MixtureOfExperts
 from .build.moves import DataMovement
@@ -25,7 +25,7 @@ class GraphBuilder(
     Normalizations,
     Resampling,
     DataMovement,
-    BlockScales,
+    BlockScaling,
     MixtureOfExperts,
     AttentionOperations,
 ):

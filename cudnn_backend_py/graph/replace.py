@@ -22,7 +22,7 @@ __all__ = [
     "keep_only_ops",
     "make_packed_tensor",
     "replace_tensors",
-    "replace_tensors_in",
+    "replace_tensors_in_ops",
     "try_to_make_graph",
 ]
 
@@ -71,7 +71,7 @@ def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
     return _map_graph_tensors(graph, _make_tensor_replacer(new))
 
 
-def replace_tensors_in(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
+def replace_tensors_in_ops(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
     """Return operations with the tensors of these uids replaced."""
     changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_replacer(new))
     return changed

@@ -157,7 +157,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
                 raise _make_log_graph_error(
                     f"{key} of {name!r} cannot be read from an object: {_format_briefly(value)}"
                 )
-            fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
+            fields[key] = _drop_parameters_of_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
     if kind is _D.OPERATION_POINTWISE:
@@ -173,7 +173,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
     return Operation(kind, name, {**FIXED_VALUES.get(kind, {}), **fields})
 
 
-def _drop_other_distributions(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_parameters_of_other_distributions(fields: dict[str, Any]) -> dict[str, Any]:
     """Return a random generator's fields without parameters of other distributions, which dumps show as -1."""
     chosen = fields.get("distribution")
     if not isinstance(chosen, RngDistribution):
@@ -399,12 +399,12 @@ class _JsonReader:
         if AttributeType.BACKEND_DESCRIPTOR not in facts.types or isinstance(value, (int, float)):
             return _read_attribute(facts, value, where)
         if isinstance(value, dict):
-            return self._read_nested(facts, value, where, depth + 1)
+            return self._read_nested_value(facts, value, where, depth + 1)
         if isinstance(value, list):
             return tuple(self._find_tensor(item, where) for item in value)
         return self._find_tensor(value, where)
 
-    def _read_nested(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
+    def _read_nested_value(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
             raise _make_log_graph_error(f"{where} is nested more than {_NESTED} levels deep")
         if _D.OPERATIONGRAPH in facts.element:

@@ -13,7 +13,7 @@ from ..system.untrusted_files import MAX_BYTES, parse_json, read_text
 from .graphs import GraphSource, read_graphs
 from .records import ForeignJson
 
-__all__ = ["FORMATS", "STDIN", "open_log", "read_graph_data"]
+__all__ = ["FORMATS", "STDIN", "open_graph_file", "read_graph_data"]
 
 STDIN = "-"
 FORMATS = (
@@ -40,14 +40,14 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
     Raises
     ------
     GraphError
-        As :func:`open_log`.
+        As :func:`open_graph_file`.
     UsageError
         ``log-file``.
     """
-    return [item.graph or item.fault for item in read_graphs(open_log(path, also=also))]
+    return [item.graph or item.fault for item in read_graphs(open_graph_file(path, also=also))]
 
 
-def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
+def open_graph_file(path: str, *, also: Iterable[str] = ()) -> GraphSource:
     """Check a file given on a command line, and return its path or stream for :func:`read_graphs`.
 
     Parameters as for :func:`read_graph_data`.

@@ -306,7 +306,7 @@ class _GraphReader:
         entry.count += made
         return key
 
-    def _record_finalized(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
+    def _record_finalized_graph(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
         thread.made_at = record.time
@@ -328,7 +328,7 @@ class _GraphReader:
         if unknown and isinstance(graph, Graph):
             text = f"the log has no calls that built {unknown} tensors: reordering and ragged offsets are unknown"
             self.graphs[key].notes = (text,)
-        self._record_finalized(record, thread, key)
+        self._record_finalized_graph(record, thread, key)
 
     # JSON
 
@@ -386,7 +386,7 @@ class _GraphReader:
                 self._count_pending_graph(thread)
             else:
                 thread.pending = None
-                self._record_finalized(record, thread, self._add_graph(record, fault, "json", mark=mark))
+                self._record_finalized_graph(record, thread, self._add_graph(record, fault, "json", mark=mark))
             if thread.graph is not None:
                 thread.texts.store(mark, thread.graph)
             return
@@ -424,7 +424,7 @@ class _GraphReader:
                 "cuDNN logs the sub-graph of SDPA_BWD separately, and the log does not contain it",
             )
         thread.texts.store(hash(body), key)
-        self._record_finalized(record, thread, key)
+        self._record_finalized_graph(record, thread, key)
 
     def _find_graph_of_config(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any]) -> _Key:
         """Return the key of the graph that an engine config belongs to; add the graph if it is new."""
@@ -507,7 +507,7 @@ class _GraphReader:
         entry = self._find_graph(record, thread)
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
-            self._record_finalized(
+            self._record_finalized_graph(
                 record,
                 thread,
                 self._add_graph(

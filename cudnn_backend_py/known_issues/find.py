@@ -6,7 +6,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 from ..graph.attention.known_issue import AttentionUse, KnownIssue, Sharing
-from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, is_issue_applicable, refuse_use
+from ..graph.attention.known_issues import (
+    FURTHER_CHECKS,
+    find_matching_issues,
+    is_issue_applicable,
+    raise_known_issue_error,
+)
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import try_to_make_graph
@@ -115,7 +120,7 @@ def check_reported_issues(use: AttentionUse) -> None:
     found = list(find_reported_issues(use, version=use.version, sm=use.sm))
     for issue in found:
         if issue.refused:
-            refuse_use(issue, use)
+            raise_known_issue_error(issue, use)
     if use.version is not None:
         certain = (issue for issue in found if issue.evidence or not issue.depends_on)
         warn_about_issues(issue for issue in certain if use.sm is not None or not issue.sm)

@@ -13,7 +13,7 @@ from ..graph.attention.backward import build_composite_backward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from ..graph.replace import iterate_all_ops, iterate_unused_uids, replace_tensors_in
+from ..graph.replace import iterate_all_ops, iterate_unused_uids, replace_tensors_in_ops
 
 __all__ = [
     "add_row_statistics",
@@ -246,7 +246,7 @@ def move_scale_to_scores(graph: Graph) -> Graph | None:
         scaled = Pointwise(name=first.c.name, mode=_P.MUL, x=raw, b=factor, y=first.c)
         ops = tuple(one for one in graph.ops if one not in (op, first))
         plain = dataclasses.replace(second.a, virtual=True, scratch=False, reordering=TensorReordering.NONE)
-        return Graph(replace_tensors_in((product, scaled, *ops), {plain.uid: plain}), graph.name)
+        return Graph(replace_tensors_in_ops((product, scaled, *ops), {plain.uid: plain}), graph.name)
     return None
 
 
@@ -308,7 +308,7 @@ def add_row_statistics(graph: Graph) -> Graph | None:
             ops += _make_softmax_chain(found.x, p, found.statistics, _TensorMaker(graph))
         elif not any(op is one for one in found.ops):
             ops.append(_replace_division_by_product(op, found.x))
-    return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
+    return Graph(replace_tensors_in_ops(tuple(ops), {p.uid: p}), graph.name)
 
 
 def _replace_division_by_product(op: Op, scores: Tensor) -> Op:
@@ -370,7 +370,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
     uids, names = iterate_unused_uids(graph), {tensor.name for tensor in graph.tensors}
     far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
     moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
-    made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
+    made = Graph(replace_tensors_in_ops(made.ops, moved), graph.name)  # no uid of one graph is one of the other
     reshapes = [op for op in made.ops if isinstance(op, Operation) and op.kind is _D.OPERATION_RESHAPE]
     turned = {op.fields["y"].uid: given[x.name] for op in reshapes if (x := op.fields["x"]).name in given}
     new: dict[int, Tensor] = {}
@@ -382,7 +382,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
         if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
             like = dataclasses.replace(like, strides=turned[tensor.uid].strides)
         new[tensor.uid] = like
-    return Graph(replace_tensors_in(made.ops, new), graph.name)
+    return Graph(replace_tensors_in_ops(made.ops, new), graph.name)
 
 
 def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:

@@ -26,7 +26,7 @@ from ..graph.replace import (
     iterate_all_ops,
     keep_only_ops,
     replace_tensors,
-    replace_tensors_in,
+    replace_tensors_in_ops,
     try_to_make_graph,
 )
 from ..graph.strides import channels_last, packed_strides
@@ -184,7 +184,7 @@ def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
             break
         rest = kept
     new = {tensor.uid: _move_to_memory(tensor) for tensor in op.outputs().values()}
-    return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
+    return Graph(replace_tensors_in_ops(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
 def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
@@ -194,7 +194,7 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
     tensors = {**read, **written}
     new = {uid: _move_to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
-    return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
+    return Graph(replace_tensors_in_ops(tuple(ops), new), graph.name, graph.is_subgraph)
 
 
 def _move_to_memory(tensor: Tensor) -> Tensor:

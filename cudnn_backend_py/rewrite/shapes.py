@@ -15,7 +15,7 @@ from ..graph.replace import (
     iterate_unused_uids,
     make_packed_tensor,
     replace_tensors,
-    replace_tensors_in,
+    replace_tensors_in_ops,
 )
 from ..graph.shapes import SCALE_TILE
 from ..graph.strides import channels_last, packed_strides
@@ -87,7 +87,7 @@ def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
     if isinstance(op, Pointwise) and op.axis is not None:
         ports = {port: new[tensor.uid] for port, tensor in op.ports()}
         return dataclasses.replace(op, axis=max(0, op.axis - gone), **ports)  # type: ignore[arg-type]
-    return replace_tensors_in((op,), new)[0]
+    return replace_tensors_in_ops((op,), new)[0]
 
 
 def add_batch_dim(graph: Graph) -> Graph | None:
@@ -318,7 +318,7 @@ def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
     made = dataclasses.replace(image, name=name, uid=next(iterate_unused_uids(graph)))
     relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
     at = graph.ops.index(op)
-    reading = replace_tensors_in((op,), {image.uid: made})
+    reading = replace_tensors_in_ops((op,), {image.uid: made})
     return Graph((*graph.ops[:at], relu, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
 
 

@@ -18,7 +18,7 @@ from ..execution.buffers import register_compiled_reader
 from ..execution.executable import Executable
 from ..execution.plan_pool import get_shared_pool
 from ..execution.shape_class_plan import Sequences, ShapeClassPlan
-from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_class_bounds
+from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_shape_in_class
 from ..native.cuda import in_context, load_driver_function
 from ..native.fast_call import TupleCall, load_compiled_library
 from ..native.prepare_kernel import PrepareKernel
@@ -411,7 +411,7 @@ class _VariableNumbers:
     ) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, minimum, maximum) of each variable number for calls of this class, but of no smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
-        least = most if is_exact else find_smallest_class_bounds(plan.problem, most)
+        least = most if is_exact else find_smallest_shape_in_class(plan.problem, most)
         ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
         ranges[BATCH] = -(-least.batch // folded), most.batch // folded
         # Single rows are a problem of their own.

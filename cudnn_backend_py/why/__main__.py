@@ -14,7 +14,7 @@ import click
 from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import select_program
-from ..frontend.as_cudnn import describe_torch
+from ..frontend.as_cudnn import patch_torch_with_described_gpu
 from ..printable import printable_lines, without_commands
 from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
@@ -89,7 +89,7 @@ def _run_and_watch(
     start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
 ) -> None:
     if target is not None:
-        describe_torch(target)
+        patch_torch_with_described_gpu(target)
     process, watches = os.getpid(), []
 
     def watch_program() -> None:
@@ -112,7 +112,7 @@ def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> No
     try:
         start()
     except BaseException as error:
-        if target is None or type(error).__name__ != "NumbersNeeded":
+        if target is None or type(error).__name__ != "UnknownValuesError":
             raise
         print(f"reached {error}, which only a GPU computes", file=sys.stderr)
 

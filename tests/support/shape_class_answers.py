@@ -13,10 +13,10 @@ from typing import Any
 from cudnn_backend_py.errors import CudnnStatusError, NotSupported
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.attention.shape_class import (
-    explain_missing_class,
-    find_best_class_bounds,
-    make_class_graph,
-    make_class_problem,
+    explain_missing_shape_class,
+    find_best_shape_class_bounds,
+    make_shape_class_graph,
+    make_shape_class_problem,
 )
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
@@ -58,11 +58,11 @@ def find_reasons_without_class_plan(gpu: str) -> dict[str, str]:
 
 def _find_reason_without_class_plan(name: str, p: Attention, target: Target, *, backward: bool) -> str:
     version = target.library.version
-    why = explain_missing_class(p, backward=backward, version=version, sm=target.sm)
+    why = explain_missing_shape_class(p, backward=backward, version=version, sm=target.sm)
     if why:
         return why
-    whole = make_class_problem(p, find_best_class_bounds(p), backward=backward)
-    graph = make_class_graph(replace(whole, name="class"), backward, version, target.sm)
+    whole = make_shape_class_problem(p, find_best_shape_class_bounds(p), backward=backward)
+    graph = make_shape_class_graph(replace(whole, name="class"), backward, version, target.sm)
     try:
         if name in CASES_TO_BUILD:
             build(graph, target, cache=False).close()

@@ -29,7 +29,7 @@ from ...generated.enums import DataType
 from ...graph import Graph
 from ...graph.attention import Attention
 from ...graph.attention.recognize import read_attention
-from ...importers.files import open_log
+from ...importers.files import open_graph_file
 from ...importers.graphs import read_graphs
 from ...info import start_record, write_record
 from ...native.libcudnn import library
@@ -182,7 +182,7 @@ def read_log_cases(path: str) -> list[ComparisonCase]:
         ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
     """
     found: list[ComparisonCase] = []
-    graphs = list(read_graphs(open_log(path)))
+    graphs = list(read_graphs(open_graph_file(path)))
     for number, item in enumerate(graphs, 1):
         use = None if item.graph is None else read_attention(item.graph)
         if use is None:

@@ -189,7 +189,7 @@ def is_unified(request: AttentionRequest, context: Context) -> bool:
     return request.implementation == attention_implementation.UNIFIED
 
 
-def is_wide_on_blackwell(request: AttentionRequest, context: Context) -> bool:
+def is_blackwell_backward_with_head_dim_256(request: AttentionRequest, context: Context) -> bool:
     """Return whether the node is a backward pass with head dim 256 on sm_10x, supported since cuDNN 9.23."""
     wide = request.backward and request.size("q", 3) == request.size("v", 3) == 256
     return wide and context.sm // 10 == 10 and context.version >= (9, 23, 0)
@@ -197,7 +197,7 @@ def is_wide_on_blackwell(request: AttentionRequest, context: Context) -> bool:
 
 def is_deterministic(request: AttentionRequest, context: Context) -> bool:
     """Return whether deterministic kernels are used: on request, and on sm_10x always for fp8 and head dim 256."""
-    if request.kind == "half" and is_wide_on_blackwell(request, context):
+    if request.kind == "half" and is_blackwell_backward_with_head_dim_256(request, context):
         return True
     if request.kind == "half" or not request.backward or context.sm // 10 != 10:
         return request.deterministic
@@ -431,7 +431,7 @@ def _check_forward(request: AttentionRequest, context: Context, say: _RuleChecke
         fix="use_padding_mask=True, seq_len_q=, seq_len_kv=",
     )
     _check_stats_layout(request, version, (9, 12, 0), say)
-    _check_running_lengths(request, version, say)
+    _check_cumulative_lengths(request, version, say)
     _check_dropout(request, say)
     _check_bottom_right(request, version, say)
     say.refuse_unsupported(
@@ -444,7 +444,7 @@ def _check_forward(request: AttentionRequest, context: Context, say: _RuleChecke
     if request.kind == "mxfp8":
         _check_mx_scales(request, say)
     if request.kind == "half":
-        _check_forward_half(request, version, context.sm, say)
+        _check_forward_half_precision(request, version, context.sm, say)
     else:
         _check_forward_fp8(request, version, major, say)
     _check_implementation(request, context, say)
@@ -453,7 +453,7 @@ def _check_forward(request: AttentionRequest, context: Context, say: _RuleChecke
         _check_mx_forward(version, major, say)
 
 
-def _check_running_lengths(request: AttentionRequest, version: Version, say: _RuleChecker) -> None:
+def _check_cumulative_lengths(request: AttentionRequest, version: Version, say: _RuleChecker) -> None:
     for side in ("q", "kv"):
         say.refuse_unset(
             request.has(f"seq_len_{side}") and request.has(f"cu_seq_len_{side}"),
@@ -558,7 +558,7 @@ def _check_fp8_output(
     )
 
 
-def _check_forward_half(request: AttentionRequest, version: Version, sm: int, say: _RuleChecker) -> None:
+def _check_forward_half_precision(request: AttentionRequest, version: Version, sm: int, say: _RuleChecker) -> None:
     major, s_q = sm // 10, request.s_q
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
     left, right = request.left_bound, request.right_bound
@@ -593,7 +593,7 @@ def _check_forward_half(request: AttentionRequest, version: Version, sm: int, sa
     say.refuse_unsupported(
         decode and request.has("sink"), "decode only mode, s_q == 1, is not supported with sink_token"
     )
-    _check_pages(request, version, widest, say)
+    _check_page_tables(request, version, widest, say)
     say.refuse_unsupported(major < 8, f"SDPA in FP16/BF16 requires SM80 (Ampere) or newer, sm_{sm} is not supported")
     for of, name, limit, until in (
         (8, "ampere", 128, (9, 9, 0)),
@@ -612,7 +612,7 @@ def _check_forward_half(request: AttentionRequest, version: Version, sm: int, sa
     )
 
 
-def _check_pages(request: AttentionRequest, version: Version, widest: int, say: _RuleChecker) -> None:
+def _check_page_tables(request: AttentionRequest, version: Version, widest: int, say: _RuleChecker) -> None:
     paged = request.is_paged
     say.refuse_unsupported(
         paged and widest > 128 and version <= (9, 9, 0),

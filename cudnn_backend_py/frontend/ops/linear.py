@@ -107,7 +107,7 @@ class _Reduction(OpNode):
             )
         deterministic = False if to.context.version >= (9, 11) else None
         if "GROUP_OFFSET" in self.inputs:
-            self._emit_groups(to, deterministic)
+            self._emit_group_reduction(to, deterministic)
             return
         to.builder.reduction(
             ReduceTensorOp[self.mode.name],
@@ -118,7 +118,7 @@ class _Reduction(OpNode):
             out=to.emit_tensor(self.outputs["Y"]),
         )
 
-    def _emit_groups(self, to: Emitter, deterministic: bool | None) -> None:
+    def _emit_group_reduction(self, to: Emitter, deterministic: bool | None) -> None:
         require_version(to, (9, 24), "a reduction of groups")
         y = to.emit_tensor(self.outputs["Y"])
         parameters = {

@@ -78,7 +78,7 @@ class AttentionBuilder:
         """Return the options of a result, with a new name if another tensor already has this name."""
         return options | {"name": self.g.make_unused_name(options["name"])} if options.get("name") else options
 
-    def swap_given_tensor(self, name: str) -> None:
+    def transpose_given_tensor(self, name: str) -> None:
         """Swap dims s and d of a tensor that the caller provided; a second call does nothing."""
         if name in self._upright:
             self._upright.discard(name)
@@ -91,7 +91,7 @@ class AttentionBuilder:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
         p = self.p
         if transposed:
-            self.swap_given_tensor(name)
+            self.transpose_given_tensor(name)
         if name in self._once:
             return self._once[name]
         dims: tuple[int, ...] = p.dims(name)
@@ -143,7 +143,7 @@ class AttentionBuilder:
         multiples of 4 along the blocks, of 128 along the other of the last two dims.
         """
         if transposed:
-            self.swap_given_tensor(name)
+            self.transpose_given_tensor(name)
         dims, strides = list(x.dims), [0] * x.rank
         other = 5 - axis
         dims[axis] = _round_up_to_multiple(-(-dims[axis] // MX_BLOCK), 4)

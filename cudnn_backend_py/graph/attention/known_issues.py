@@ -24,9 +24,9 @@ __all__ = [
     "check_measured_issues",
     "find_matching_issues",
     "find_measured_issues",
-    "has_wrong_bounds",
+    "has_miscomputed_length_bounds",
     "is_issue_applicable",
-    "refuse_use",
+    "raise_known_issue_error",
 ]
 
 SM80_KERNELS = (80, 86, 87, 89, 120, 121)  # architectures whose attention kernels are those of sm_80
@@ -89,7 +89,7 @@ def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
     return find_matching_issues(HAZARDS, use, version=use.version, sm=use.sm)
 
 
-def has_wrong_bounds(use: AttentionUse) -> bool:
+def has_miscomputed_length_bounds(use: AttentionUse) -> bool:
     """Return whether cuDNN computes wrong results because the problem declares upper bounds on its total lengths."""
     found = find_matching_issues((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(issue.code.startswith("bounded-total") for issue in found)
@@ -104,12 +104,12 @@ def check_measured_issues(use: AttentionUse) -> None:
         ``attention-hazard``.
     """
     for issue in find_measured_issues(use):
-        refuse_use(issue, use)
+        raise_known_issue_error(issue, use)
     for check in FURTHER_CHECKS:
         check(use)
 
 
-def refuse_use(issue: KnownIssue, use: AttentionUse) -> None:
+def raise_known_issue_error(issue: KnownIssue, use: AttentionUse) -> None:
     """Raise the error that refuses a use of attention because of a known issue."""
     what = "backward" if use.backward else "forward"
     raise GraphError(

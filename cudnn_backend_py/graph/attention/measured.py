@@ -44,7 +44,7 @@ def _iterate_layouts(use: AttentionUse) -> Iterator[tuple[tuple[int, ...], tuple
         yield p.dims(name), p.strides(name), ELEMENT_BITS[p.output_type if written else p.data_type] // 8
 
 
-def _has_inner_stride(use: AttentionUse) -> bool:
+def _has_noncontiguous_head_dim(use: AttentionUse) -> bool:
     return any(dims[-1] > 1 and strides[-1] != 1 for dims, strides, _ in _iterate_layouts(use))
 
 
@@ -71,7 +71,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, the fault on sm_100 and sm_120 as well, deviceless",
         sm=(90, 100, 103, 120, 121),
-        attention=_has_inner_stride,
+        attention=_has_noncontiguous_head_dim,
         step="build",
         refused=True,
     ),

@@ -19,7 +19,7 @@ from ..replace import iterate_unused_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form
-from .known_issues import has_wrong_bounds
+from .known_issues import has_miscomputed_length_bounds
 from .problem import Attention, Implementation
 
 __all__ = [
@@ -27,14 +27,14 @@ __all__ = [
     "PREPARED",
     "ShapeClassBounds",
     "TokenStrides",
-    "choose_class_bounds",
-    "explain_missing_class",
-    "find_best_class_bounds",
+    "choose_shape_class_bounds",
+    "explain_missing_shape_class",
+    "find_best_shape_class_bounds",
     "find_broadcast_dims",
     "find_shape_class",
-    "find_smallest_class_bounds",
-    "make_class_graph",
-    "make_class_problem",
+    "find_smallest_shape_in_class",
+    "make_shape_class_graph",
+    "make_shape_class_problem",
     "read_token_strides",
     "round_up_to_tiles",
 ]
@@ -57,12 +57,12 @@ class ShapeClassBounds(NamedTuple):
     q: int
     kv: int
 
-    def contains_call(self, batch: int, q: int, kv: int) -> bool:
+    def contains_shape(self, batch: int, q: int, kv: int) -> bool:
         """Return whether an attention call with this batch and these lengths is within the bounds."""
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ShapeClassBounds:
+def choose_shape_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -> ShapeClassBounds:
     """Return the bounds of a call's shape class: powers of two; for batches also 1.5 times a power of two.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
@@ -71,17 +71,19 @@ def choose_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = True) -
     """
     least = 1 if q == 1 and decoding else _LEAST
     return ShapeClassBounds(
-        _round_up_to_class(batch, halves=True), max(least, _round_up_to_class(q)), max(_LEAST, _round_up_to_class(kv))
+        _round_up_to_class_size(batch, halves=True),
+        max(least, _round_up_to_class_size(q)),
+        max(_LEAST, _round_up_to_class_size(kv)),
     )
 
 
-def _round_up_to_class(size: int, *, halves: bool = False) -> int:
+def _round_up_to_class_size(size: int, *, halves: bool = False) -> int:
     power = 1 << max(size - 1, 0).bit_length()
     between = power // 4 * 3
     return between if halves and size <= between else power
 
 
-def find_best_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
+def find_best_shape_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
     """Return the bounds of the best shape class for a problem; `needed` replaces its batch and lengths.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
@@ -90,7 +92,7 @@ def find_best_class_bounds(p: Attention, needed: ShapeClassBounds | None = None)
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
     decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
     needed = needed or ShapeClassBounds(p.batch, p.seq_q, p.seq_kv)
-    bounds, most = choose_class_bounds(*needed, decoding=decoding), MOST_HEADS // p.heads
+    bounds, most = choose_shape_class_bounds(*needed, decoding=decoding), MOST_HEADS // p.heads
     if needed.batch <= most < bounds.batch:
         bounds = bounds._replace(batch=most)
     return round_up_to_tiles(p, bounds)
@@ -104,7 +106,7 @@ def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBound
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
-def find_smallest_class_bounds(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
+def find_smallest_shape_in_class(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return the smallest batch and lengths for which the shape class with these bounds is the best one.
 
     Single rows are left out where they have a class of their own.
@@ -115,7 +117,7 @@ def find_smallest_class_bounds(p: Attention, bounds: ShapeClassBounds) -> ShapeC
 
 def _find_smallest_size(p: Attention, bounds: ShapeClassBounds, axis: int, least: int) -> int:
     def round_up_size(size: int) -> int:
-        return find_best_class_bounds(
+        return find_best_shape_class_bounds(
             p, ShapeClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds)))
         )[axis]
 
@@ -153,23 +155,23 @@ def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm:
 
     What cuDNN refuses shows only when the plan is built.
     """
-    for reason in _find_reasons_against_class(p, backward, version):
+    for reason in _find_reasons_against_shape_class(p, backward, version):
         return reason
     try:
-        return make_class_graph(
-            make_class_problem(p, find_best_class_bounds(p), backward=backward), backward, version, sm
+        return make_shape_class_graph(
+            make_shape_class_problem(p, find_best_shape_class_bounds(p), backward=backward), backward, version, sm
         )
     except GraphError as error:
         return error.headline
 
 
-def explain_missing_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
+def explain_missing_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
     """Return as text why no shape class contains a problem; empty if one does."""
     found = find_shape_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
 
-def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
+def _find_reasons_against_shape_class(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
     if version < _SINCE:
         yield f"plans for many shapes need cuDNN {_SINCE} or later"
     if p.ragged:
@@ -188,7 +190,7 @@ def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTu
             yield f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}"
 
 
-def make_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool) -> Attention:
+def make_shape_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool) -> Attention:
     """Return the problem of the shape class that contains `p`, with its sizes at the bounds.
 
     `p` says of its tensors how far tokens and heads are apart; see :func:`read_token_strides`. Offsets have 64 bits.
@@ -204,8 +206,8 @@ def make_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool
         batch=batch,
         seq_q=q,
         seq_kv=kv,
-        layout=dict(_make_class_layout(p, bounds, backward)),
-        bias=_find_class_bias_dims(p, bounds),
+        layout=dict(_make_shape_class_layout(p, bounds, backward)),
+        bias=_make_shape_class_bias_dims(p, bounds),
         padding=True,
         ragged=True,
         ragged_stats=backward or p.stats or p.max or p.sum_exp,
@@ -217,7 +219,7 @@ def make_class_problem(p: Attention, bounds: ShapeClassBounds, *, backward: bool
     )
 
 
-def _make_class_layout(
+def _make_shape_class_layout(
     p: Attention, bounds: ShapeClassBounds, backward: bool
 ) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
@@ -238,7 +240,7 @@ def _is_paged(p: Attention, name: str) -> bool:
     return p.page_size is not None and name in ("k", "v")
 
 
-def _find_class_bias_dims(p: Attention, bounds: ShapeClassBounds) -> tuple[int, int, int, int] | None:
+def _make_shape_class_bias_dims(p: Attention, bounds: ShapeClassBounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
     most = (bounds.batch, p.heads, bounds.q, bounds.kv)
@@ -253,7 +255,7 @@ def find_broadcast_dims(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[b
     return b == 1, h == 1, s_q == 1 < seq_q, s_kv == 1 < seq_kv
 
 
-def make_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
+def make_shape_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
     """Return the graph of a shape class; dO and each gradient have their own ragged offsets, such as ``ragged_dq``.
 
     The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that
@@ -271,7 +273,7 @@ def make_class_graph(p: Attention, backward: bool, version: VersionTuple, sm: in
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
     has_other_layout = p.strides("q")[1:] != p.strides("dq")[1:]
-    if has_other_layout or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
+    if has_other_layout or has_miscomputed_length_bounds(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = iterate_unused_uids(graph)

@@ -12,20 +12,20 @@ from ..shapes import compute_scale_dims, find_block_sizes
 from ..strides import make_strides_in_order
 from .base import BuilderBase, Output, check_dims, check_types, make_checked_mixin, make_shape_error
 
-__all__ = ["BlockScales", "Quantized"]
+__all__ = ["BlockScaling", "QuantizeOutputs"]
 
 _NVFP4 = 16  # elements of a block
 
 
-class Quantized(NamedTuple):
-    """Quantized elements and their block scales."""
+class QuantizeOutputs(NamedTuple):
+    """QuantizeOutputs elements and their block scales."""
 
     y: Tensor
     scale: Tensor
 
 
 @make_checked_mixin
-class BlockScales(BuilderBase):
+class BlockScaling(BuilderBase):
     """MXFP8 (blocks of 32, E8M0 scales) and NVFP4 (blocks of 16, E4M3 scales)."""
 
     def block_scale_quantize(
@@ -39,7 +39,7 @@ class BlockScales(BuilderBase):
         scale: Output = True,
         compute_type: DataType | None = None,
         **result: Any,
-    ) -> Quantized:
+    ) -> QuantizeOutputs:
         """Quantize x to few bits with one scale per block along an axis, and return both.
 
         Parameters
@@ -98,7 +98,7 @@ class BlockScales(BuilderBase):
             math_prec=self._choose_compute_type(compute_type),
             block_size=block_size,
         )
-        return Quantized(y, scales)
+        return QuantizeOutputs(y, scales)
 
     def block_scale_dequantize(
         self,

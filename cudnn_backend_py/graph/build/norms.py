@@ -21,7 +21,7 @@ from .base import (
     require_all,
 )
 
-__all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Normalizations"]
+__all__ = ["BatchNormFinalizeOutputs", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Normalizations"]
 
 Number = float | int | Tensor
 """A number, or a by-value tensor of one element that gets it at execution."""
@@ -52,7 +52,7 @@ class GenStats(NamedTuple):
     sqsum: Tensor
 
 
-class BatchNormFinalized(NamedTuple):
+class BatchNormFinalizeOutputs(NamedTuple):
     """The results of batch norm finalization, each [1, c, 1 ..]; y = eq_scale * x + eq_bias."""
 
     eq_scale: Tensor
@@ -324,7 +324,7 @@ class Normalizations(BuilderBase):
         name: str | None = None,
         compute_type: DataType | None = None,
         **outputs: Output,
-    ) -> BatchNormFinalized:
+    ) -> BatchNormFinalizeOutputs:
         """Compute statistics and equivalent scale and bias from the sums of :meth:`gen_stats`, and return them.
 
         Parameters
@@ -336,7 +336,7 @@ class Normalizations(BuilderBase):
         training
             Whether the mean and variance are those of this batch, or the running ones.
         outputs
-            By the fields of :class:`BatchNormFinalized`: a tensor to write, or options of one.
+            By the fields of :class:`BatchNormFinalizeOutputs`: a tensor to write, or options of one.
 
         Raises
         ------
@@ -368,9 +368,9 @@ class Normalizations(BuilderBase):
                 dims,
                 strides=sum.strides,
             )
-            for port in BatchNormFinalized._fields
+            for port in BatchNormFinalizeOutputs._fields
         }
-        _refuse_unknown_results(outputs, BatchNormFinalized._fields)
+        _refuse_unknown_results(outputs, BatchNormFinalizeOutputs._fields)
         require_all([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
         self._append_operation(
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
@@ -388,7 +388,7 @@ class Normalizations(BuilderBase):
             prev_running_var=running_var,
             **made,
         )
-        return BatchNormFinalized(**made)  # type: ignore[arg-type]
+        return BatchNormFinalizeOutputs(**made)  # type: ignore[arg-type]
 
     def batch_norm_backward_weights(
         self,

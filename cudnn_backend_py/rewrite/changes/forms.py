@@ -16,7 +16,7 @@ from ...graph.replace import (
     iterate_all_ops,
     iterate_unused_uids,
     replace_tensors,
-    replace_tensors_in,
+    replace_tensors_in_ops,
     try_to_make_graph,
 )
 from ..fusion import (
@@ -230,7 +230,7 @@ def _replace_by_view(graph: Graph) -> Iterator[Change]:
 
 def _remove_viewed_operation(graph: Graph, op: Operation, seen: Tensor) -> Graph:
     rest = tuple(one for one in graph.ops if one is not op)
-    return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
+    return Graph(replace_tensors_in_ops(rest, {op.fields["y"].uid: seen}), graph.name)
 
 
 @register_change_maker("whole_pattern")
@@ -307,4 +307,4 @@ def _split_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph,
 
 
 def _make_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
-    return Graph(replace_tensors_in(ops, new), f"{graph.name}_{number}")
+    return Graph(replace_tensors_in_ops(ops, new), f"{graph.name}_{number}")

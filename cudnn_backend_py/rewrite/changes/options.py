@@ -14,7 +14,7 @@ from ...graph.replace import (
     drop_operation_fields,
     iterate_all_ops,
     keep_only_ops,
-    replace_tensors_in,
+    replace_tensors_in_ops,
     try_to_make_graph,
 )
 from ..unusual import find_deviations
@@ -256,7 +256,7 @@ def _move_operations_outside(graph: Graph, ops: list[Op], shared: list[Tensor], 
     ids = {id(op) for op in ops}
 
     def build_rest() -> Graph:
-        return keep_only_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
+        return keep_only_ops(graph, replace_tensors_in_ops(tuple(op for op in graph.ops if id(op) not in ids), new))
 
     if len(ids) < len(graph.ops):
         yield from yield_change("drop_operation", title, "idea", shared, build_rest)

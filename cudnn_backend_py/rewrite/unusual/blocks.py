@@ -12,7 +12,7 @@ from ...generated.enums import (
 )
 from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
-from ...graph.replace import make_packed_tensor, replace_tensors_in
+from ...graph.replace import make_packed_tensor, replace_tensors_in_ops
 from ...graph.strides import make_strides_in_order
 from ..relations import BLOCK_SCALES
 from .deviation import (
@@ -160,7 +160,7 @@ def _set_block_size(graph: Graph, uid: int, old: int, new: int, axis: int) -> Gr
             dims = tuple(size if at == axis else dim for at, dim in enumerate(scale.dims))
             scales[scale.uid] = make_packed_tensor(scale, dims)
         ops.append(op)
-    return Graph(replace_tensors_in(tuple(ops), scales), graph.name)
+    return Graph(replace_tensors_in_ops(tuple(ops), scales), graph.name)
 
 
 def find_unusual_orders(graph: Graph) -> Iterator[Deviation]:

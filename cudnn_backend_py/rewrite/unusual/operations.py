@@ -10,7 +10,7 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
-from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in
+from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in_ops
 from ..relations import NORMS
 from .deviation import Deviation, get_operation_key, set_tensor_fields, tensors_in_memory
 from .types import FINALIZED
@@ -102,7 +102,7 @@ def _remove_operation(graph: Graph, key: int) -> Graph | None:
     shared = [t for t in op.inputs().values() if t.virtual] if is_last else outputs
     new = {tensor.uid: replace(tensor, virtual=False) for tensor in shared}
     rest = tuple(one for one in graph.ops if one is not op)
-    return keep_only_ops(graph, replace_tensors_in(rest, new))
+    return keep_only_ops(graph, replace_tensors_in_ops(rest, new))
 
 
 def _bypass_operation(graph: Graph, op: Op) -> Graph | None:

@@ -12,7 +12,11 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan
-from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, find_best_class_bounds, make_class_problem
+from cudnn_backend_py.graph.attention.shape_class import (
+    ShapeClassBounds,
+    find_best_shape_class_bounds,
+    make_shape_class_problem,
+)
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import (
     BatchLayout,
@@ -54,7 +58,7 @@ def make_class_plan(
     kind: CallKind, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
 ) -> ShapeClassPlan:
     return ShapeClassPlan(
-        make_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
+        make_shape_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
         gpu,
         backward=backward,
         **options,
@@ -108,7 +112,7 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
     kind = CALL_KINDS["groups"]
     for way in (False, True):
-        problem = make_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
+        problem = make_shape_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ShapeClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ShapeClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
@@ -205,8 +209,8 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     base = replace(
         kind.make_problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
-    bounds = find_best_class_bounds(base)
-    plan = ShapeClassPlan(make_class_problem(base, bounds, backward=False), gpu, backward=False)
+    bounds = find_best_shape_class_bounds(base)
+    plan = ShapeClassPlan(make_shape_class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
     cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])

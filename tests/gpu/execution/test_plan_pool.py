@@ -17,7 +17,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, make_class_problem
+from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, make_shape_class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ShapeClassCall
@@ -104,7 +104,7 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
 
 
 def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
-    problem = make_class_problem(
+    problem = make_shape_class_problem(
         CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
     )
     held = pool.get_or_build("class", lambda: ShapeClassPlan(problem, gpu, backward=False))
@@ -121,7 +121,9 @@ def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: T
 
 
 def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
-    problem = make_class_problem(CALL_KIND.make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False)
+    problem = make_shape_class_problem(
+        CALL_KIND.make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
+    )
     held = pool.get_or_build("class", lambda: ShapeClassPlan(problem, gpu, backward=False))
     call = ShapeClassCall(CALL_KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.offset_multipliers)

@@ -21,9 +21,9 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan, StreamTableMemory  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
     ShapeClassBounds,
-    find_best_class_bounds,
-    make_class_graph,
-    make_class_problem,
+    find_best_shape_class_bounds,
+    make_shape_class_graph,
+    make_shape_class_problem,
 )
 from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
@@ -44,8 +44,8 @@ class UnbuiltClassPlan(ShapeClassPlan):
     """A shape-class plan with a graph and without a built plan."""
 
     def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
-        self.problem, self.bounds = make_class_problem(problem, bounds, backward=backward), bounds
-        self._read_graph(make_class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
+        self.problem, self.bounds = make_shape_class_problem(problem, bounds, backward=backward), bounds
+        self._read_graph(make_shape_class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE_BYTES)  # type: ignore[assignment]
         self._state = SimpleNamespace(
             stream=4096, context=0, launch=None, launcher=SimpleNamespace(make_empty_pack=lambda: None, filler=None)
@@ -162,7 +162,7 @@ class PythonShapeClass:
         self.backward, named = backward, map_tensors_by_name(inputs, outputs)
         self.reading = read_call(backward, named, OPERATOR_OPTIONS)
         problem = describe_problem(backward, named, self.reading)
-        self.problem, self.bounds = problem, find_best_class_bounds(problem, self.reading.needed)
+        self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed)
         self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
@@ -184,7 +184,7 @@ class PythonShapeClass:
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
-            and find_best_class_bounds(self.problem, r.needed) == self.bounds
+            and find_best_shape_class_bounds(self.problem, r.needed) == self.bounds
         )
 
     def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:

@@ -15,7 +15,7 @@ from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.cli.compare import comparison as grid
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, format_problem
 from cudnn_backend_py.execution import plan_pool
-from cudnn_backend_py.graph.attention.shape_class import choose_class_bounds
+from cudnn_backend_py.graph.attention.shape_class import choose_shape_class_bounds
 
 
 def make_timing_record(median: float, spread: float = 0.1) -> dict[str, float]:
@@ -62,7 +62,9 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
     shapes, classes = any_shape.make_random_shapes(100_000), any_shape.find_shape_class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
-    assert {(choose_class_bounds(b, s, s).batch, choose_class_bounds(b, s, s).q) for b, s in shapes} <= set(classes)
+    assert {(choose_shape_class_bounds(b, s, s).batch, choose_shape_class_bounds(b, s, s).q) for b, s in shapes} <= set(
+        classes
+    )
     assert 2 * len(classes) < plan_pool._MAX_PLANS, "the pool must hold the plans of both passes"
     most = any_shape.BATCHES * any_shape.LENGTHS
     assert len(any_shape.make_random_shapes(most + 1)) == most

@@ -20,7 +20,7 @@ from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson
-from cudnn_backend_py.importers.files import open_log
+from cudnn_backend_py.importers.files import open_graph_file
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.native import Handle, library
@@ -308,7 +308,7 @@ def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> No
     assert any(line.startswith("  cudnn:  Warning: CUDNN_STATUS_NOT_SUPPORTED") for line in lines)
     assert len(lines) < 8
     (path,) = tmp_path.glob("*.log")
-    assert [graph.count for graph in read_graphs(open_log(str(path)))] == [1]
+    assert [graph.count for graph in read_graphs(open_graph_file(str(path)))] == [1]
 
 
 @pytest.mark.parametrize(

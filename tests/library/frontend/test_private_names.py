@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py.frontend.as_cudnn import NotOffered, install, uninstall
+from cudnn_backend_py.frontend.as_cudnn import NotOfferedError, install, uninstall
 from cudnn_backend_py.frontend.handles import create_handle, set_default_target, to_backend_handle
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -59,7 +59,7 @@ def test_engines_of_cudnn_are_distinguished_from_others() -> None:
     assert [ids.is_backend_engine(each) for each in (0, 9_999, 10_000, 20_500, -1)] == [True, True, False, False, False]
     assert ids.is_python_engine(ids.PYTHON_ENGINE_ID_BASE)
     assert not ids.is_python_engine(9_999)
-    with pytest.raises(NotOffered, match=r"cudnn\.engines\.BaseEngine is not part"):
+    with pytest.raises(NotOfferedError, match=r"cudnn\.engines\.BaseEngine is not part"):
         exec("from cudnn.engines import BaseEngine")
     with pytest.raises(ImportError, match=r"cudnn\.engines\.heuristics"):
         importlib.import_module("cudnn.engines.heuristics")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import OperationGraph, UsageError, open_target
-from cudnn_backend_py.graph.attention.shape_class import make_class_graph, make_class_problem
+from cudnn_backend_py.graph.attention.shape_class import make_shape_class_graph, make_shape_class_problem
 from cudnn_backend_py.torch_ops.arguments import (
     SCALES,
     TENSORS,
@@ -91,8 +91,8 @@ def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
-    problem = make_class_problem(describe_problem(backward, named, reading), reading.needed, backward=backward)
-    graph = make_class_graph(problem, backward, target.library.version, target.sm)
+    problem = make_shape_class_problem(describe_problem(backward, named, reading), reading.needed, backward=backward)
+    graph = make_shape_class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
     assert {f"ragged_{name}" for name in reading.multipliers} <= names
     return len(OperationGraph(graph, target).heuristics("A").configs)
