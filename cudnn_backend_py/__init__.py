@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _draw_for_notebook(value: object) -> str | None:
-    """Draw a value for a notebook; None to show its text (called by ``system/notebook.py``)."""
+    """Return a value as HTML or SVG for a notebook; None to show it as text (called by ``system/notebook.py``)."""
     try:
         from .diagnose.report.notebook import render_for_notebook
     except ModuleNotFoundError as error:

@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _run_doctor_only(missing: str) -> None:
-    """Run ``doctor``, which needs only the standard library; for other commands report what is missing, with code 2."""
+    """Run ``doctor``, which needs no other package; for others, report the missing package and exit with code 2."""
     import json
 
     given = " ".join(sys.argv[1:]).replace("--format=", "--format ")

@@ -103,7 +103,7 @@ class CudnnBackendError(Exception):
 
 
 class EnvironmentNotReady(CudnnBackendError, OSError):
-    """The machine cannot answer: no libcudnn, no driver library, no NVRTC, mixed sub-libraries."""
+    """This machine cannot run cuDNN: no libcudnn, no driver library, no NVRTC, or mixed sub-libraries."""
 
 
 class GraphError(CudnnBackendError, ValueError):
@@ -152,7 +152,7 @@ class CudnnStatusError(CudnnBackendError):
 
     @property
     def refuses(self) -> bool:
-        """Whether cuDNN refused its arguments (BAD_PARAM, NOT_SUPPORTED), as opposed to an internal failure."""
+        """Whether cuDNN refused the arguments of the call (BAD_PARAM, NOT_SUPPORTED) rather than failed internally."""
         return 2000 <= int(self.status) < 4000
 
     def _fields(self) -> dict[str, Any]:

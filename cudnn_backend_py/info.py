@@ -1,4 +1,4 @@
-"""Facts about this machine and process, for ``cudnn-backend doctor`` and for records of figures."""
+"""Facts about this machine and process, for ``cudnn-backend doctor`` and for records of measurements."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def print_info() -> None:
 
 
 def render_info(facts: Mapping[str, Any]) -> str:
-    """Return the facts as lines of text; environment problems come last, each with its repair."""
+    """Return the facts as lines of text; environment problems come last, each with its fix."""
     lines = []
     for key, value in facts.items():
         if key != "environment":
@@ -116,7 +116,7 @@ def render_info(facts: Mapping[str, Any]) -> str:
 
 
 def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")) -> dict[str, Any]:
-    """Return the start of a record of figures: schema, date, command, commit, machine, :func:`collect_info`.
+    """Return the first fields of a measurement record: schema, date, command, commit, machine, environment.
 
     The command is the line that measures it again; of files outside the working folder it has the names alone. The
     commit is that of the working folder, see :func:`find_commit`.

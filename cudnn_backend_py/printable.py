@@ -19,7 +19,7 @@ _LINE_COMMAND = rf"(?m)^((?:[^\S\n]|{_COLOUR})*):(?=(?:{_COLOUR})*:)"
 
 
 def printable(text: str) -> str:
-    """Return a text in one line, with ``\\n`` for a newline, etc."""
+    """Return a text in one line with control characters escaped, such as ``\\n`` for a newline."""
     if not text.isprintable():
         text = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
@@ -34,7 +34,7 @@ def brief(text: str, most: int = 118) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """Return the ``repr`` of a value for an error, shortened if long; its type if it has none."""
+    """Return the ``repr`` of a value for an error message, shortened if long; its type if ``repr`` raises an error."""
     try:
         text = repr(value)
     except Exception:  # Python writes no int of more than 4300 digits
@@ -43,7 +43,7 @@ def shown(value: object, most: int = 200) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text with its newlines, each line made :func:`printable` and never a CI workflow command."""
+    """Return a text with its newlines; each line is made :func:`printable`, and none is a CI workflow command."""
     return without_commands("\n".join(printable(line) for line in text.split("\n")))
 
 
@@ -63,5 +63,5 @@ _ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"
 
 
 def without_addresses(words: str) -> str:
-    """Return a quotation with ``0x…`` in place of memory addresses, which differ between processes."""
+    """Return a text with ``0x…`` in place of memory addresses, which differ between processes."""
     return re.sub(_ADDRESS, "0x…", words) if "0x" in words else words

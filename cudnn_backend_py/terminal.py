@@ -47,7 +47,7 @@ class WordTable(Table):
         super().__init__(*headings, title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines."""
+        """Yield the rendered lines of the table."""
         free = options.update(max_width=UNFOLDED)
         for column in self.columns:
             needed = measure_renderables(console, free, [column.header, *column.cells])
@@ -130,7 +130,7 @@ def format_markdown_table(
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return the output of a console as text without styles."""
+    """Return tables and styled text as plain text, as a console would print them."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )

@@ -22,7 +22,7 @@ UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was on
 
 @dataclass(slots=True)
 class _KindTotal:
-    """The number and seconds of the samples of one kind in this process, without its first sample."""
+    """The number of samples of one kind in this process, and the seconds they took; the first sample is left out."""
 
     count: int = 0
     seconds: float = 0.0
@@ -63,7 +63,7 @@ class Budget:
         return self._passed if self._since is None else self._passed + self._clock() - self._since
 
     def next_affordable_s(self, *kinds: str) -> float:
-        """Return the elapsed seconds at which one more sample of each of these kinds fits the budget."""
+        """Return the elapsed time, in seconds, at which the budget allows one more sample of each given kind."""
         known = [_kinds.get(kind) for kind in kinds]
         typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
         passed = self.elapsed_s
@@ -76,7 +76,7 @@ class Budget:
             self.counted_s += seconds
 
     def start_sample(self, kind: str) -> SampleCost:
-        """Return the cost record of a new sample, to which its seconds are added."""
+        """Return the cost record of a new sample; the caller adds its seconds."""
         with _lock:
             is_first = kind not in _kinds
             known = _kinds.setdefault(kind, _KindTotal())
@@ -91,7 +91,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """The cost of one sample: seconds on the host and on the GPU, added to the budget and its kind's total."""
+    """The cost of one sample: its host and GPU seconds are added to the budget and to the total of its kind."""
 
     budget: Budget
     kind: str

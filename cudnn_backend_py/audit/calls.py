@@ -1,4 +1,4 @@
-"""Attention calls in one form: arguments of torch's function and of the operators, as tensors and options."""
+"""Read calls of torch's attention and of this package's operators into one form: named tensors and options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class UncheckedCallError(Exception):
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The live tensors and options of a call of attention, by the operators' names.
+    """The tensors and options of an attention call, named like the parameters of this package's operators.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ _SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
 def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
-    """Read the arguments of torch's function, or of this package's function with the same arguments."""
+    """Read a call of torch's ``scaled_dot_product_attention``, or of our function with the same arguments."""
     found: list[Any] = [
         args[at] if at < len(args) else kwargs.get(name, default)
         for at, (name, default) in enumerate(zip(_SDPA, _SDPA_DEFAULTS, strict=True))
@@ -108,7 +108,7 @@ def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
-    """Read the operators for dense, packed and paged tensors."""
+    """Read a call of this package's operators, with dense, packed or paged tensors."""
     found = bind_arguments(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
         raise UncheckedCallError("out= needs a gradient")
@@ -170,7 +170,7 @@ def _check_tensors_supported(*tensors: Any) -> None:
 def build_call_graph(
     call: AttentionCall, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
 ) -> tuple[Graph | None, dict[str, Any], str]:
-    """Return the graph of a call, as the operators build it for these tensors, and its tensors by name.
+    """Return the graph that this package's operators build for a call, and the call's tensors by graph name.
 
     Packed tokens are ragged sequences. Where there is no such graph it is None, and the last of the three says why.
 
@@ -206,7 +206,7 @@ def build_call_graph(
 
 
 def _put_tokens_first(name: str, x: Any) -> Any:
-    """Return Q, O and similar tensors with tokens before heads in memory, and pages unchanged."""
+    """Return Q, O and similar tensors stored with tokens before heads; paged tensors are unchanged."""
     if name in TOKEN_TENSORS[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
     return x.contiguous()

@@ -93,7 +93,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The file name: equal for cases of one graph, plan and version that are wrong in the same outputs."""
+        """The file name; cases with the same graph, plan, cuDNN version and wrong outputs have the same name."""
         graph = "" if self.graph is None else json.dumps(graph_to_json(self.graph), sort_keys=True)
         kind = json.dumps(
             [self.entry_point, graph, self.without, self.tag, self.backend, self.cudnn, sorted(self.wrong)]
@@ -146,7 +146,7 @@ class Case:
 
 
 def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
-    """Return the numbers in a tensor's memory, given as bytes."""
+    """Return a tensor's elements as an array, decoded from the bytes of its memory."""
     kind = get_storage_type(tensor.data_type) if is_one_numpy_element(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
     return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))

@@ -35,7 +35,7 @@ Step = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class VersionResult:
-    """The results of a case with the configs of one cuDNN version.
+    """The results of running a case with each engine config of one cuDNN version.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class VersionResult:
 
 @dataclass(kw_only=True)
 class CaseReport:
-    """The findings about a case.
+    """The result of examining a case: which engine and cuDNN versions are wrong, and a matching known issue.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ def examine(
 
 
 class _Examination:
-    """The examination of one case: runs with versions and configs, reduction, and written files."""
+    """Examines one case: runs it with cuDNN versions and engine configs, reduces it, and writes the files."""
 
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
@@ -279,7 +279,7 @@ class _Examination:
     # versions
 
     def judge_versions(self, named: Sequence[str]) -> None:
-        """Run with the case's own version, then with others."""
+        """Run the case with the cuDNN version that gave the wrong result, then with other versions."""
         own = self.run_with_version(self._find_own_library_name())
         if own is None:
             return
@@ -303,7 +303,7 @@ class _Examination:
         self._describe_window()
 
     def _find_own_library_name(self) -> str:
-        """Return the name of the case's own library: a path, an installed version, or this process's.
+        """Return the name of the cuDNN that gave the wrong result: a path or a version; empty for this process's.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
@@ -377,7 +377,7 @@ class _Examination:
     # the reproduction
 
     def reduce(self, reduce_s: float) -> None:
-        """Find random data with which the case fails, too, then its smallest failing form."""
+        """Find random data that also makes the case fail, then reduce the graph while it still fails."""
         found = self.found
         found.smallest = self.graph
         bad = next((one for one in found.asked if one.state == "wrong"), None)
@@ -414,7 +414,7 @@ class _Examination:
         found.smallest, found.data = made.graph, made.data
 
     def write(self, file: Path) -> None:
-        """Write the reproduction next to the case, and a draft of a known issue's row."""
+        """Write the reproduction next to the case, and a draft entry for the table of known issues."""
         found = self.found
         bad = next(one for one in found.asked if one.state == "wrong")
         assert found.smallest is not None
@@ -432,7 +432,7 @@ class _Examination:
 
 
 def find_changed_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
-    """Run the last of some versions and, if its result differs from the case's own, bisect to where it changes."""
+    """Run the last of these versions; if its result differs from the original, bisect to the first that differs."""
     if not names or not is_other(names[-1]):
         return
     low, high = -1, len(names) - 1  # the one before names[low + 1] is as the own, names[high] is otherwise
@@ -451,7 +451,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _make_environment(name: str) -> dict[str, str]:
-    """Return the environment of a child that loads an installed cuDNN, a library by path, or this process's cuDNN."""
+    """Return the environment variables of a child process that loads the named cuDNN: a version or a path."""
     if os.path.exists(name):
         found = {**os.environ, LIBRARY: str(Path(name).resolve())}
     else:

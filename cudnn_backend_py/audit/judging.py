@@ -143,7 +143,7 @@ def _judge_query(asked: dict[str, Any], say: AnswerWriter) -> None:
 
 
 def judge_part(part: CasePart) -> dict[str, str]:
-    """Return how each wrong output differs from the reference, as text by output name.
+    """Interpret part of a case, and return a text for each wrong output about how it differs, by output name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``audit``: check the results of a block or a whole program. Imports torch on use."""
+"""``audit``: check cuDNN results computed in a ``with`` block or a whole program. Imports torch on use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def audit(
     patience_s: float = PATIENCE_S,
     seed: int = 0,
 ) -> Iterator[AuditReport]:
-    """Check samples of a block's calls: torch's attention, the operators, and graphs of the frontend.
+    """Check samples of the calls in a ``with`` block: torch's attention, this package's operators and frontend graphs.
 
     Attention is computed again in sampled rows, other graphs by the interpreter in another process. What is wrong is
     kept in a private folder, with its buffers: ``cudnn-backend audit FILE`` finds out by which engine and version.

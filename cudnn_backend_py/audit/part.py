@@ -22,7 +22,7 @@ MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
 @dataclass(frozen=True)
 class CasePart:
-    """A graph to interpret, with its inputs and the program's results by name, and its description."""
+    """A graph to interpret, with its description, and its inputs and the program's results by name."""
 
     graph: Graph
     given: dict[str, Any]
@@ -59,7 +59,7 @@ def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int
 
 
 def select_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head: int) -> CasePart | None:
-    """Return the part of dense attention for one key head; None where the graph has another form.
+    """Return the part of dense attention with one key head; None if the graph is not dense attention.
 
     Strides stay as they are, so that what hangs on them does.
 

@@ -185,7 +185,7 @@ def _format_lines(text: str) -> str:
 
 
 def draft_known_issue(graph: Graph, case: Case, known: ReproductionFacts, words: str, near: list[str]) -> str:
-    """Return the source of a module with a draft row for the table of known issues."""
+    """Return the source of a Python module with a draft entry for the table of known issues."""
     window = []
     for name, version in (("since", known.since), ("until", known.until)):
         if version:

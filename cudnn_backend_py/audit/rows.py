@@ -50,7 +50,7 @@ Named = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _ErrorProperties:
-    """Unit roundoff, smallest and largest number of a call's data type, which the allowed errors depend on."""
+    """Unit roundoff, smallest and largest number of a call's data type, from which allowed errors are computed."""
 
     unit: float
     least: float
@@ -66,7 +66,7 @@ class _ErrorProperties:
 
 
 class SampledRows:
-    """The sampled rows of a call: their positions, and the inputs they need."""
+    """The rows of an attention call that are checked: their positions, and the inputs they depend on."""
 
     def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
         """Select rows by their indices among all rows, [rows] int64."""
@@ -121,7 +121,7 @@ class SampledRows:
 
     @property
     def row_heads(self) -> Any:
-        """For each row its head among all query heads of all sequences, [rows]."""
+        """The index of each row's head, counted over the query heads of all sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
     def select_query_rows(self, x: Any) -> Any:
@@ -174,7 +174,7 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class _Softmax:
-    """Probabilities of rows, their relative error bounds, and the slope of the soft cap."""
+    """Softmax probabilities of rows, their relative error bounds, and the slope of the soft cap."""
 
     p: Any
     error: Any
@@ -184,7 +184,7 @@ class _Softmax:
 
 
 def _compute_softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
-    """Return the probabilities of rows, from q . k and the sums of the absolute products."""
+    """Return the softmax probabilities of rows, computed from q . k and the sums of the absolute products."""
     options = rows.options
     scaled, slope = products * rows.scale, 1.0
     if options.soft_cap is not None:
@@ -209,7 +209,7 @@ def _compute_softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
 
 
 def _compare_output(got: Any, wanted: Any, bound: Any, kind: _ErrorProperties, defined: Any, heads: Any) -> Any:
-    """Return :data:`FACTS` of an output, float64 on the GPU: whether it is wrong, and the worst element.
+    """Return the :data:`FACTS` about an output (float64, on the GPU): whether it is wrong, and its worst element.
 
     `heads` are, of each row or of all, the places of its head of queries among all of them.
     """
@@ -229,7 +229,7 @@ def _find_not_finite_row(x: Any) -> Any:
 
 
 def make_random_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
-    """Return sampled rows: random ones, the first, the last, and one with infinite or NaN elements."""
+    """Return the indices of rows to check: random rows, the first, the last, and one with infinite or NaN elements."""
     count = output.numel() // output.shape[-1]
     width = max(named["q"].shape[-1], named["v"].shape[-1])
     many = max(1, min(ROWS, MOST_GATHERED // max(1, keys * width) - 3))
@@ -248,7 +248,7 @@ def count_visible_keys(named: Named, options: OperatorOptions) -> int:
 
 
 def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
-    """Return :data:`FACTS` of O by name, computed later on the current stream.
+    """Check sampled rows of the output O on the current stream; return the :data:`FACTS` about it by name.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def _compute_weighted_sums(weights: Any, values: Any) -> Any:
 def check_backward(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Return :data:`FACTS` of the given gradients of Q, K and V, by name.
+    """Check the given gradients of Q, K and V on the current stream; return their :data:`FACTS` by name.
 
     Those of K and V are left out where there are more scores than :data:`MOST_SCORES`, or tokens are packed.
     """
@@ -315,7 +315,7 @@ def check_backward(
 
 @dataclass(frozen=True)
 class _ScoreGradients:
-    """The gradients of the scores (dS) of rows, with random and systematic error bounds of their elements."""
+    """The gradients of the scores (dS) of rows, with bounds of the random and systematic errors of their elements."""
 
     ds: Any
     apart: Any
@@ -323,7 +323,7 @@ class _ScoreGradients:
 
 
 def _compute_score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _ScoreGradients:
-    """Return the gradients of the scores, from dO . V and the sums of the absolute products."""
+    """Return the gradients of the scores, computed from dO . V and the sums of the absolute products."""
     p, unit = found.p, rows.kind.unit
     dp = dp.masked_fill(~found.kept, 0.0)
     sizes = sizes.masked_fill(~found.kept, 0.0)
@@ -361,7 +361,7 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
 def _check_head(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Return the facts of dK and dV for one key head: one with infinite or NaN elements, else a random one."""
+    """Check dK and dV of one key head, if possible one with infinite or NaN elements; return their :data:`FACTS`."""
     q, k, v = named["q"], named["k"], named["v"]
     given = {name: x for name, x in gradients.items() if x is not None}
     if not given:

@@ -52,7 +52,7 @@ _inside = threading.local()
 
 @dataclass(eq=False)
 class _PendingCheck:
-    """A check that the GPU computes: its results, the events around it, and how to make a case of it."""
+    """A check that runs on the GPU: its result buffers, its CUDA events, and a function that makes a case of it."""
 
     account: SampleCost
     facts: dict[str, Any]
@@ -62,7 +62,7 @@ class _PendingCheck:
 
 
 class _SampledCall(Protocol):
-    """A sampled call: its cost, the kinds of its checks, its arguments, and the check of its result."""
+    """A call that is checked: its cost, the kinds of its checks, its arguments, and a method that checks the result."""
 
     account: SampleCost
     kinds: tuple[str, ...]
@@ -75,7 +75,7 @@ class _SampledCall(Protocol):
 
 @dataclass(slots=True)
 class _AuditedFunction:
-    """One kind of audited function: its wrapper, its number of calls, and when it may be sampled again."""
+    """One audited function: its wrapper, its number of calls, and the time from which it may be sampled again."""
 
     name: str
     around: FunctionWrapper
@@ -89,12 +89,12 @@ class _AuditedFunction:
     counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
     def count_calls(self, passed_on: int) -> None:
-        """Count the calls since the countdown was set, and set it again."""
+        """Add the calls that the wrapper passed on since the last count; `passed_on` is how many it passes on next."""
         self.calls += self.passed_on - self.around.calls_to_pass
         self.around.calls_to_pass = self.passed_on = passed_on
 
     def take_counting_seconds(self, passing_s: float) -> float:
-        """Return the seconds spent on counting calls since the last query; `passing_s` is the cost of one."""
+        """Return the seconds spent on counting calls since the last time; counting one call takes `passing_s`."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -205,7 +205,7 @@ class RunningAudit:
     def _handle_due_call(
         self, entry_point: _AuditedFunction, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Make a due call, and check it if the budget allows."""
+        """Call the original function for a call that is due to be sampled; check its result if the budget allows."""
         began = time.perf_counter()
         is_first = entry_point.tried < self.first
         entry_point.calls += 1
@@ -248,7 +248,7 @@ class RunningAudit:
         return result
 
     def _explain_skipped_call(self, entry_point: _AuditedFunction, is_first: bool) -> str:
-        """Return why a due call is not sampled; empty if it is."""
+        """Return the reason not to sample a call that is due; empty if it can be sampled."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
         self._process_finished_checks()
@@ -281,7 +281,7 @@ class RunningAudit:
         tensors: Mapping[str, Any],
         about: Any,
     ) -> None:
-        """Let the GPU check a call; `tensors` are copied first, as they may be overwritten."""
+        """Start the check of a call on the GPU; `tensors` are copied first, as the program may overwrite them."""
         with torch.no_grad():
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             began.record()
@@ -294,7 +294,7 @@ class RunningAudit:
         self._pending.append(_PendingCheck(account, there, began, ended, partial(about, held)))
 
     def _process_finished_checks(self, wait: bool = False) -> None:
-        """Process the finished checks."""
+        """Add the costs and results of finished checks to the report, and store cases with wrong results."""
         with self._lock:
             done = [one for one in self._pending if wait or one.ended.query()]
             self._pending = [one for one in self._pending if one not in done] if done else self._pending
@@ -313,7 +313,7 @@ class RunningAudit:
     # Keeping
 
     def _store_case(self, case: Case) -> None:
-        """Store a case, one per kind."""
+        """Store a case and add it to the report, unless this audit has stored one of the same name."""
         with self._lock:
             if case.name in self._kinds:
                 return
@@ -346,7 +346,7 @@ class _SampledAttention:
     def _replace_with_observed_views(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-        """Return the arguments with Q, K and V as views that observe gradients, and whether gradients flow."""
+        """Return the arguments with Q, K and V as views that observe gradients, and whether gradients are expected."""
         given = list(self.call.given.values())
         if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in self.call.named:
             return args, kwargs, False
@@ -406,7 +406,7 @@ class _SampledAttention:
         held: Mapping[str, Any],
         facts: Mapping[str, list[float]],
     ) -> Case:
-        """Return the case of the call, from copies of its tensors and the GPU's findings."""
+        """Return the case of the call, made from copies of its tensors and the results of the GPU's check."""
         call = self.call
         about = _describe_machine()
         shown = dict(held)
@@ -496,7 +496,7 @@ class _SampledExecution:
             self._there.record()
 
     def make_case(self, place: str) -> Case:
-        """Return the case of the call, from the copies; waits for the GPU."""
+        """Return the case of the call, made from the copied tensors; waits for the GPU."""
         self._there.synchronize()
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -554,7 +554,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _make_checkable_call(call: AttentionCall) -> AttentionCall:
-    """Return a call with the tensors that are computed with: detached, and cast as by autocast.
+    """Return a call with its tensors detached, and cast to the data type that autocast selects.
 
     Raises
     ------
@@ -604,7 +604,7 @@ def _query_backend(call: AttentionCall) -> str:
 
 
 def _describe_machine() -> dict[str, Any]:
-    """Return the machine facts of a case."""
+    """Return the GPU and the cuDNN, torch, CUDA and Python versions, for a case."""
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "cudnn": str(Version.from_number(torch.backends.cudnn.version() or 0)),

@@ -41,7 +41,7 @@ def load_graph_file(path: str) -> Graph:
 
 
 def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of a file, or one of them, as :func:`read_any_graphs` reads it.
+    """Return the graphs of a file, or only graph `number`; raise the error of a graph that could not be rebuilt.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
 
 
 def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
-    """Return the graphs of a file, for all commands.
+    """Read the graphs of a Python, JSON or log file; for a graph that could not be rebuilt, return its error.
 
     Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules next to it can be
     imported meanwhile, and what it and the processes it starts print goes to standard error.

@@ -46,7 +46,7 @@ _CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE i
 
 
 def _get_refusal_exit_code(graph: Graph, target: str | None) -> int:
-    """Return 1 if cuDNN does not support a graph with a refused plan, 2 if that cannot be judged."""
+    """Return the exit code for a refused plan: 1 if cuDNN does not support the graph, 2 if it cannot be judged."""
     from ..diagnose import Query, judge
 
     verdict = judge(Query(graph, target or "gpu", build=True))
@@ -170,7 +170,7 @@ def _delete_folders() -> Iterator[tuple[Path, int]]:
 
 
 def _list_folders() -> list[tuple[Path, int, str]]:
-    """Return each existing folder of this package with its bytes and what removes it."""
+    """Return each existing folder of this package, its size in bytes, and the command that removes it."""
     from ..audit.case import default_case_folder
     from ..plans.cache import default_cache
     from ..versions import store

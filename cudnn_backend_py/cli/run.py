@@ -227,7 +227,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
 
 
 def _find_batch_path(batch: str, file: str) -> str:
-    """Return the path of a file named in a batch file, relative to this folder or to the batch file's."""
+    """Return the path of a file named in a batch file; it may be relative to the batch file's folder."""
     there = Path(batch).parent / file
     return str(there) if not os.path.exists(file) and there.is_file() else file
 

@@ -200,7 +200,7 @@ def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Se
 
 
 def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
-    """Return what torch and cudnn-frontend would do with the graph of a verdict, one line by name."""
+    """Return one line each on how torch and cudnn-frontend would run the graph of a verdict, by framework name."""
     from ..diagnose import Outcome
     from ..system.version import Version
     from ..why.frameworks import describe_frameworks
@@ -218,7 +218,7 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
 
 
 def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
-    """Return the verdicts in a format; `graphs` are files with their graphs."""
+    """Return the verdicts as text in the given format; `graphs` are pairs of file name and graph."""
     from ..diagnose import render_text
     from ..diagnose.report.ci import make_github_annotations, make_junit_xml
     from ..diagnose.report.html import render_page
@@ -341,7 +341,7 @@ def _write_log_report(
 
 
 def _write_result(style: str, output: str | None, found: Any) -> None:
-    """Write a result as text or plain data."""
+    """Write a result as text or JSON, to a file or standard output."""
     if style == "json":
         write_or_print_report(format_json(found.to_dict()), output)
     else:
@@ -444,7 +444,7 @@ _DEFAULT_LONG_BUDGET_S = 60  # where there was none
 def _format_continue_command(
     graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool
 ) -> str:
-    """Return the command that searches longer."""
+    """Return the command line that repeats the search with a longer time limit."""
     longer = _DEFAULT_LONG_BUDGET_S if budget_s is None else max(1.0, _BUDGET_FACTOR * budget_s)
     words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_version_option()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
@@ -698,7 +698,7 @@ def _write_check_report(
     files: Mapping[str, str],
     render: Callable[[], RenderableType],
 ) -> None:
-    """Write the checked verdicts; `files` are those of the graphs, by name."""
+    """Write the checked verdicts in the given format; `files` are the graph files by graph name."""
     from ..diagnose.report.ci import make_github_annotations, make_junit_xml
     from ..diagnose.report.tables import table_text
 

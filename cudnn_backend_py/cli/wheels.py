@@ -60,7 +60,7 @@ def add_version_options(function: Any) -> Any:
 
 
 def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Store one of the three options; with the last, run the command in a child process if a version is given."""
+    """Store ``--cudnn``, ``--full`` or ``--jit``; after all three, restart the command with the chosen version."""
     if ctx.resilient_parsing:
         return
     given = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
@@ -219,7 +219,7 @@ def judge_with_wheels(
 
 
 def list_available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, with --jit every JIT wheel; print a line about each installed other one."""
+    """Return every cuDNN that can judge (with --jit, every JIT wheel); print a warning for each other installed one."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 
@@ -293,14 +293,14 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
 
 
 def find_versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the versions of verdicts for which engines were missing."""
+    """Return the versions of the verdicts that could not be judged because engines were missing."""
     from ..diagnose.engines import ENGINES_MISSING_CODE
 
     return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_MISSING_CODE]
 
 
 def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
-    """Return the version numbers of cells for which engines were missing."""
+    """Return the version numbers of the matrix cells that could not be judged because engines were missing."""
     from ..diagnose.engines import ENGINES_MISSING_CODE
     from ..diagnose.surveys.inputs import find_version_number
 
@@ -308,7 +308,7 @@ def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> lis
 
 
 def _replace_version_option(arguments: list[str], wheel: str | None, *, whole: bool) -> list[str]:
-    """Replace ``--cudnn VERSION`` by the option of its wheel; with `whole` only before the command's name."""
+    """Replace ``--cudnn VERSION`` by ``--full`` or ``--jit``; with `whole`, only before the name of the command."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:

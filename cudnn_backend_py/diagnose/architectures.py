@@ -1,4 +1,4 @@
-"""Whether a cuDNN version has code for an architecture, only for older ones, or is older than the architecture."""
+"""Remarks about architectures that are too old or too new for the cuDNN version to have code for them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NEWER_CUDNN_REMEDY = "use a newer cuDNN, one that knows the architecture"
 
 
 def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
-    """Return the given cause, or a too old cuDNN as the cause if it refuses the graph only for that reason."""
+    """Return the given cause, or that cuDNN is older than the GPU if it refuses the graph only for that reason."""
     newer = target.sm > _OLDEST_SUPPORTED_SM and not control_supported
     if not newer or (cause is not None and cause.code != "architecture"):
         return cause

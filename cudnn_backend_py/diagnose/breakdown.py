@@ -120,7 +120,7 @@ def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
 
 
 def _measure_plan_seconds(item: LoggedGraph) -> float:
-    """Return the seconds spent on the plans of a graph: up to its first run, and for each later plan."""
+    """Return the seconds spent on a graph's plans: until its first run, plus the build time of each later plan."""
     first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
     return first + sum(item.plan_s[1:])
 

@@ -1,4 +1,4 @@
-"""cuDNN libraries that lack some engines: which graphs they can judge completely, and remarks about the others."""
+"""cuDNN libraries that lack some engines: which graphs need those engines, and what a verdict then says."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def find_missing_engine_libraries(graph: Graph, target: Target) -> tuple[str, ..
 
 
 def has_extra_engine_in_cuda_13(graph: Graph, target: Target) -> bool:
-    """Return whether cuDNN for CUDA 13 has an engine for such a graph that this cuDNN for CUDA 12 lacks."""
+    """Return whether this cuDNN for CUDA 12 lacks an engine for the graph that cuDNN for CUDA 13 has."""
     return target.library.cuda_version // 1000 < _MEMORY_BOUND_CUDA and _is_memory_bound(graph, target)
 
 
@@ -91,7 +91,7 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
 
 
 def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
-    """Return the cause of a refusal by a library without some engines, based on the available engines' cause."""
+    """Return the cause of a refusal by a library that lacks engines; it quotes the cause from the available engines."""
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = (
         f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph. "
@@ -108,7 +108,7 @@ def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Libra
 
 
 def describe_missing_engines(absent: Sequence[str]) -> str:
-    """Return the remark about engines that might support the graph but were not judged."""
+    """Return a remark that names the missing sub-libraries, as their engines were not judged."""
     libraries = _format_libraries(absent)
     return f"this library lacks {libraries}: engines in them, for convolutions among others, were not judged"
 

@@ -1,4 +1,4 @@
-"""Check every engine with its knob values for one graph: a limited number, counted, each engine in a forked process."""
+"""Check every engine for one graph with up to a fixed number of knob values, each engine in a forked process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_RETURNED_CONFIGS = 4  # configs of one slice that are returned
 def list_knob_choices(
     knobs: tuple[Knob, ...], most: int = _MAX_CONFIGS_PER_ENGINE
 ) -> tuple[Iterator[dict[KnobType | int, int]], int, bool]:
-    """Return the knob values to check, first no values, their number, and whether these are all combinations.
+    """Return the knob values to check (first an empty set), their number, and whether they are all combinations.
 
     Up to `most` combinations, all of them; else each value of each knob alone, the others left to cuDNN.
     """
@@ -41,7 +41,7 @@ def list_knob_choices(
 def check_every_engine(
     question: OperationGraph, step: Callable[[str], object]
 ) -> tuple[list[EngineConfig], tuple[EngineCheck, ...], str]:
-    """Check all engine configs of a graph; return some that support it, the result of each engine, and the numbers.
+    """Check all engine configs of a graph; return some that support it, one result per engine, and a text with counts.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def check_every_engine(
 
 
 def _format_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) -> str:
-    """Return how many engines and engine configs were checked; of the engines `in_part`, one knob at a time."""
+    """Return text with the counts of checked engines and configs; engines `in_part` were checked one knob at a time."""
     configs, passed, unchecked = (
         sum(getattr(check, name) for check in checks) for name in ("configs", "passed", "unchecked")
     )
@@ -128,6 +128,6 @@ def _check_configs_in_fork(
 
 
 def _read_reason(error: CudnnStatusError, logged: str) -> Reason:
-    """Return the innermost reason against a config, from cuDNN's log: the last-error text is empty here."""
+    """Return the innermost reason why a config was refused, from cuDNN's log, as the last-error text is empty here."""
     said = (reason for refusal in read_refusals(logged) for reason in refusal.reasons if reason.status)
     return next(said, None) or read_error(error)[0]

@@ -274,7 +274,7 @@ class _Judgement:
         return {"measure": self.causes and not self.missing_engine_libraries, "build": self.build, "step": self.step}
 
     def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
-        """Return why these modes refuse the graph; None if cuDNN gave no reason."""
+        """Return why these heuristics modes refuse the graph; None if cuDNN gave no reason."""
         from .causes.find import find_cause  # here and below: a supported graph needs no causes
 
         refused = [item for item in candidates if item.state == "refused"]
@@ -398,7 +398,7 @@ class _Judgement:
         survivors: list[tuple[int, EngineConfig]],
         loose: tuple[Reason, ...],
     ) -> Verdict:
-        """Build an unrequested plan, in a forked process as it may crash; none for a real GPU, which a fork lacks."""
+        """Build a plan, which may crash, in a forked process; build none for a real GPU, which a fork cannot use."""
         if self.target.is_live:
             return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
         self.step("plan of an engine config that may fail to build")
@@ -526,7 +526,7 @@ class _Judgement:
         return cause, True
 
     def _can_build_control(self) -> bool:
-        """Return whether a plan of the control graph builds; tried only if the graph's own did not."""
+        """Return whether a plan of the control graph can be built; called only if none of the graph could be."""
         question = OperationGraph(control_graph(), self.target)
         for mode in DEFAULT_MODES:
             for config in question.heuristics(mode).configs:
@@ -599,7 +599,7 @@ class _Judgement:
 
 
 def _find_dangers(graph: Graph) -> tuple[str, ...]:
-    """Return the dangerous findings about a graph, as lines."""
+    """Return the findings of :func:`lint` with severity "dangerous", one line each."""
     return tuple(str(finding) for finding in lint(graph) if finding.severity == "dangerous")
 
 
@@ -618,7 +618,7 @@ def _list_limits_without_gpu(graph: Graph) -> list[str]:
 def _add_new_configs(
     found: Iterable[EngineConfig], candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
 ) -> None:
-    """Add engine configs that support the graph to those known, each once."""
+    """Add engine configs that support the graph to the candidates, without duplicates."""
     for config in found:
         if all(config.choice != other.choice for _, other in survivors):
             survivors.append((len(candidates), config))
@@ -626,7 +626,7 @@ def _add_new_configs(
 
 
 def _describe_class_plan(graph: Graph, target: Target) -> str:
-    """Return whether one plan can serve every batch and length of attention; empty for other graphs.
+    """Return text on whether one plan can serve every batch size and length of attention; empty for other graphs.
 
     cuDNN is queried about the plan of the class as it was about the graph, without building.
     """
@@ -670,7 +670,7 @@ def _make_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]
 
 
 def _split_refusals(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
-    """Split an answer into refused candidates and reasons that belong to no candidate."""
+    """Split a heuristics answer into refused candidates, and reasons without a candidate."""
     found = read_candidates(mode.name, answer.answer.text)
     refused = [item for item in found if item.engine is not None]
     unnamed = [reason for item in found if item.engine is None for reason in item.reasons]

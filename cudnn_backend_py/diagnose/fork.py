@@ -42,7 +42,7 @@ def run_in_fork(
     what: str = "a variation of the graph",
     late: Callable[[str], object] = report_line,
 ) -> Result:
-    """Return the result of `function` in a forked process, or if that crashes, of `otherwise` in this process.
+    """Run `function` in a forked process and return its result; if it crashes, return `otherwise()` instead.
 
     The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
     that waits. Either is reported, so that a process that took too long is not mistaken for an answer.
@@ -180,7 +180,7 @@ def _write_result(function: Callable[[], object], writing: int, blocked: set[int
 
 
 def _limit_cpu_time() -> None:
-    """Limit this process's CPU time with SIGXCPU; a lower limit of the user remains."""
+    """Limit this process's CPU time (SIGXCPU ends it); a lower limit set by the user remains."""
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     wanted = _CPU_LIMIT_S if most == resource.RLIM_INFINITY else min(_CPU_LIMIT_S, most)

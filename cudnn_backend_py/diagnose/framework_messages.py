@@ -1,4 +1,4 @@
-"""Error messages of programs that use cuDNN: meaning, how to get cuDNN's reasons, and the command that helps."""
+"""Error messages of programs that use cuDNN: their meaning, how to get cuDNN's reasons, and which command helps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MessagePattern:
 
     @property
     def phrases(self) -> list[str]:
-        """The texts between the alternatives of the expression, without its syntax."""
+        """The alternatives of the regular expression as texts, without its syntax."""
         return [re.sub(r"\(\?[:!]|\\\w|\[.*?\]|\{.*?\}|[?*+]", "", part) for part in self.pattern.split("|")]
 
 
@@ -411,7 +411,7 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
 
 
 def find_near_titles(text: str) -> list[str]:
-    """Return the titles of up to three entries that have most of the longer words of a text that none explains."""
+    """Return the titles of the entries (at most three) that share most words with a text that matches no entry."""
     words = {word for word in _list_words(text[:_MAX_PART_CHARACTERS]) if len(word) > 3} - {"cudnn"}
     shared = {
         one.title: len(words.intersection(_list_words(" ".join((one.title, *one.phrases)))))

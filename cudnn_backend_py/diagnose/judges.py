@@ -113,7 +113,7 @@ class Judge:
             skip[answer.tag] = answer.ending
 
     def measure_cause(self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
-        """Return this machine's verdict with a cause that was found on a described GPU with the same properties.
+        """Search the cause of this GPU's refusal on a described GPU with equal properties, and add it to the verdict.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
         The cause is taken only where cuDNN refuses the graph there for the same reason.
@@ -157,7 +157,7 @@ class Judge:
         return answer
 
     def _end_excess_processes(self, used: list[Child]) -> None:
-        """Stop idle processes of other setups if there are too many, as each has cuDNN in memory."""
+        """Stop idle processes with another cuDNN setup if there are too many, as each has cuDNN in memory."""
         others = [idle for idle in list(self._idle.values()) if idle is not used]
         for idle in others[: max(0, sum(map(len, others)) - _MAX_IDLE_PROCESSES)]:
             if (child := _take_idle_process(idle)) is not None:
@@ -180,7 +180,7 @@ _thread_judge = threading.local()
 
 
 def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
-    """Return the verdict for a query from this thread's child process; the function given to executors.
+    """Return the verdict for a query, judged in a child process of this thread; made for use in executors.
 
     It is ended with the thread, so with the executor or the event loop that the thread belongs to.
 
@@ -208,7 +208,7 @@ _NO_LOADED_LIBRARY: _LoadedLibrary = {"version": (0, 0, 0), "text": "not asked",
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """How a child ended: a signal, an exit code or ``TIMED_OUT``, with the current step and last output.
+    """How a child process ended: signal, exit code or ``TIMED_OUT``, with its last step and last output.
 
     ``step`` is empty where cuDNN was not asked yet.
     """
@@ -220,12 +220,12 @@ class _ProcessEnd:
 
     @property
     def tag(self) -> str:
-        """The engine config that was being built."""
+        """The tag of the engine config that was being built; empty if the process ended in another step."""
         return self.step.removeprefix("plan of ") if self.step.startswith("plan of ") else ""
 
     @property
     def stage(self) -> str:
-        """The stage the step belongs to."""
+        """The stage of judging in which the process ended."""
         first = self.step.partition(" mode")[0].partition(" of")[0].partition(",")[0]
         return first if first in STAGE_NAMES else "environment"
 
@@ -270,7 +270,7 @@ def _query_child(
 
 
 def serve_judge() -> None:
-    """Answer the queries of a judge."""
+    """In a child process: answer the queries that the :class:`Judge` sends."""
     serve(_answer_query, _can_answer_in_fork)
 
 
@@ -339,7 +339,7 @@ def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 
 
 def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s: float) -> Verdict:
-    """Return the verdict where the process ended before giving one."""
+    """Return the verdict for a query if the child process ended before it answered."""
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
     stage = ending.stage

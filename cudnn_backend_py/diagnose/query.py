@@ -105,7 +105,7 @@ class Query:
 
 
 def read_target(target: str | Profile) -> Profile | None:
-    """Return the described GPU for a profile, its name or a path of a device JSON; None for ``gpu``.
+    """Return the profile of a described GPU, given as profile, name or path of a JSON file; None for ``gpu``.
 
     Raises
     ------

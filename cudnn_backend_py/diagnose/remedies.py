@@ -58,7 +58,7 @@ _HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 @dataclass(frozen=True, repr=False)
 class Remedy(HtmlDisplay):
-    """A change, or two, that makes cuDNN support the graph.
+    """One or two changes that make cuDNN support the graph.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Remedy(HtmlDisplay):
 
     @property
     def claim(self) -> str:
-        """The effect and, for an exact change, whether its results were compared."""
+        """The effect on the results, with a note on whether the results of an exact change were compared."""
         if self.comparison is None:
             return self.effect
         if self.comparison.state == "same":
@@ -281,7 +281,7 @@ class _SearchSettings:
 
 
 def _drop_duplicate_remedies(found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies without near-duplicates: at most two of a kind, and not one that contains another."""
+    """Yield at most two remedies of a kind, and skip a remedy that includes all changes of an earlier one."""
     kept: list[Remedy] = []
     for remedy in found:
         alike = sum(one.kinds == remedy.kinds for one in kept)
@@ -315,7 +315,7 @@ _MAX_BUILT_REMEDIES = 16  # of plans, at most
 def _drop_unbuildable_remedies(
     found: Iterable[Remedy], asked: _SearchSettings, judge: Judge, late: list[str]
 ) -> Iterator[Remedy]:
-    """Yield the remedies that can be built. Each plan is built when its remedy is requested, and only once.
+    """Yield the remedies with a plan that can be built. Each is built once, when its remedy is requested.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -340,7 +340,7 @@ def _is_timed_out(verdict: Verdict) -> bool:
 
 
 class _VersionResults(NamedTuple):
-    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those not judged.
+    """Results of other cuDNN versions: the remedy found, the versions that refuse, and those not judged.
 
     ``late`` says of each that did not answer in time.
     """
@@ -400,7 +400,7 @@ _MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
 def _judge_nearest_versions(
     graph: Graph, asked: _SearchSettings, judge: Judge, stop: threading.Event
 ) -> _VersionResults:
-    """Judge with the nearest other installed versions until the event is set."""
+    """Judge with a few other installed versions, newest first; end early if the event `stop` is set."""
     used = _find_used_version(graph, asked, judge)
     names = _order_versions(used) if used else []
     return _judge_versions(
@@ -411,7 +411,7 @@ def _judge_nearest_versions(
 def _judge_remaining_versions(
     graph: Graph, asked: _SearchSettings, before: _VersionResults, judge: Judge, deadline: float
 ) -> _VersionResults:
-    """Judge with the remaining versions: a few more, or until a deadline."""
+    """Judge with the versions not judged yet: a few more, or all until the deadline."""
 
     def may_query(number: int) -> bool:
         return (
@@ -470,7 +470,7 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
 
 
 def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the smallest one-step change that :func:`whatif` finds to a refusal without a remedy.
+    """If a refusal has no remedy, add the smallest one-step change that :func:`whatif` finds.
 
     Where none does, a line of the verdict says how many were checked.
     """
@@ -606,7 +606,7 @@ def _answer_search(asked: Mapping[str, Any], say: AnswerWriter) -> None:
 
 
 class _SupportAnswer(NamedTuple):
-    """cuDNN's answer for a graph: supported, or the reason of the config that passed most checks.
+    """Whether cuDNN supports a graph; if not, the reason of the config that passed most checks.
 
     ``cost`` is that of the plans that were built for it; ``killed`` says that it ended the process.
     """
@@ -712,7 +712,7 @@ class _RemedySearch:
         return solution.effect != "idea"
 
     def _judge_one_step_changes(self) -> list[tuple[ChangeSequence, int, str]]:
-        """Judge every one-step change; return those with which cuDNN gives another reason for its refusal.
+        """Judge every one-step change; return the changes after which cuDNN refuses the graph for another reason.
 
         With the number of that graph, and the reason.
         """
@@ -771,7 +771,7 @@ class _RemedySearch:
     def _judge_solutions(
         self, candidates: Iterable[ChangeSequence], promising: list[tuple[ChangeSequence, int, str]] | None
     ) -> None:
-        """Judge solutions: of one step if `promising` is given, else of two."""
+        """Judge one-step changes, adding good first steps to `promising`; with None for it, judge two-step changes."""
         found: Counter[tuple[str, ...]] = Counter()
         more = math.inf
         for solution in candidates:
@@ -801,7 +801,7 @@ class _RemedySearch:
         return answers
 
     def _find_other_refusal(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
-        """Return the only refused graph if its reason differs from the original one."""
+        """Return the number and the new reason of the only refused graph; None if the reason is the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
 
@@ -853,13 +853,13 @@ class _RemedySearch:
         return _SupportAnswer(words=max(words, key=len, default=""))
 
     def _check_support(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
-        """Return whether a plan can be built for a graph that passes its support check, as an answer."""
+        """Return whether a plan of a graph that passes its support check can be built, by a build or known issues."""
         if self.building:
             return self._try_build(graph, target, what)
         return _SupportAnswer(what == _UNCHANGED_GRAPH or not is_known_to_fail_building(graph, target))
 
     def _try_build(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
-        """Return whether a plan can be built, and store the verdict; in a forked process unless the target is a GPU.
+        """Build a plan, in a forked process unless the target is a real GPU; store the verdict and return the answer.
 
         Some layouts crash cuDNN while it compiles.
         """
@@ -879,7 +879,7 @@ class _RemedySearch:
         return _SupportAnswer(verdict.supported, cost=sum(cost))
 
     def _report_solution(self, solution: ChangeSequence) -> bool:
-        """Report a solution if all its graphs are judged supported; return whether they are."""
+        """Judge the graphs of a solution; if all are supported, report the solution and return True."""
         if solution.title not in self.reported:
             self.say(asking=solution.title)
             built = self.verdicts.get(solution.title) if len(solution.graphs) == 1 else None

@@ -1,4 +1,4 @@
-"""Remedies that rules suggest: judged where they change the graph, otherwise given as text."""
+"""Judge the remedies that rules suggest; a remedy that does not change the graph stays a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end tha
 def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
-    """Judge the change of the graph that a cause's remedy names; drop the remedy if it does not help.
+    """Judge the graph changed as a cause's remedy says; drop the remedy if cuDNN refuses that graph too.
 
     One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
     version is worded so that it names none: who has several installed asks them. Others are returned as they are.

@@ -53,7 +53,7 @@ STAGE_NAMES = ("environment", "graph", "operation graph", "heuristics", "engine 
 
 
 class Outcome(StrEnum):
-    """The outcome. ``NOT_JUDGED`` does not mean refused: engines that could support the graph are missing."""
+    """Whether cuDNN supports a graph. ``NOT_JUDGED`` is not a refusal: engines that could support it are missing."""
 
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
@@ -80,7 +80,7 @@ _REMEDY_CHECK_NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The reason in one line: tensor or limit, value found, value needed; ``basis`` tells how it is known.
+    """The cause of a refusal in one line: tensor or limit, value found, value needed. ``basis``: how it is known.
 
     Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
     targets and versions that ``remedy`` names; it is empty where it names none.
@@ -138,7 +138,7 @@ class EngineCheck:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The result of one of ``STAGE_NAMES``.
+    """The result of one stage of judging, named in ``STAGE_NAMES``.
 
     ``state`` is ``passed``, ``refused``, ``crashed``, ``timed out``, ``not reached`` or ``not asked``.
     """
@@ -208,7 +208,7 @@ class Verdict(HtmlDisplay):
 
     @property
     def note(self) -> str:
-        """The note after the outcome: the source of the only supported configs, and why the usual modes have none."""
+        """Text after the outcome if the default modes support no config: where the supported one is from, and why."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"

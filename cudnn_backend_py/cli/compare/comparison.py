@@ -93,7 +93,7 @@ MAX_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several
 
 @dataclass(frozen=True)
 class ComparisonCase:
-    """One row of a comparison: an attention problem or a graph, in one direction.
+    """One row of a comparison: an attention problem or a graph, forward or backward.
 
     ``reason_without_torch`` is the reason why torch is not timed, empty where it is.
     """
@@ -116,7 +116,7 @@ class ComparisonCase:
 def make_grid_problems(
     tokens: tuple[int, ...] = FULL_GRID_TOKENS, sequences: tuple[int, ...] = SEQUENCE_LENGTHS
 ) -> Iterator[Attention]:
-    """Yield the problems: head dims 64 and 128, causal or not, few and many tokens, one with grouped heads."""
+    """Yield attention problems: head dims 64 and 128, causal or not, few and many tokens, some with grouped heads."""
     for head_dim in (64, 128):
         heads = 2048 // head_dim
         for causal in (True, False):
@@ -130,7 +130,7 @@ def make_grid_problems(
 
 
 def make_forty_problems() -> Iterator[Attention]:
-    """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, cross attention."""
+    """Yield 40 attention problems: the grid, head dims 96 and 256, float16, a long sequence, cross attention."""
     yield from make_grid_problems()
     for seq in SEQUENCE_LENGTHS[1:]:
         yield _make_dense_problem(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
@@ -167,7 +167,7 @@ def make_comparison_cases(what: str) -> list[ComparisonCase]:
 
 
 def make_shape_cases(problems: Iterable[Attention]) -> list[ComparisonCase]:
-    """Return two cases for each problem, forward and backward."""
+    """Return a forward and a backward case for each problem."""
     return [
         ComparisonCase(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS
     ]
@@ -222,7 +222,7 @@ _OPTIONS_OF_NO_PLAIN_PROBLEM = (
 
 
 def _to_plain_problem(p: Attention) -> tuple[Attention | None, str]:
-    """Return the problem in the dense form without options that torch and others accept, or why there is none."""
+    """Return the equivalent dense problem that torch and flash-attn accept, or the reason why there is none."""
     options = [name for name in (*_OPTIONS_OF_NO_PLAIN_PROBLEM, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
         options.append("a window")
@@ -280,7 +280,7 @@ class Comparison:
 def _make_our_contenders(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """Yield (name, call, context) for each of our attention functions that supports the problem; note the plans."""
+    """Yield (name, call, context) for each of our attention functions that supports it; add its plan tag to `plans`."""
     torch_ops.clear_plans()
     for shapes in OUR_SHAPE_POLICIES:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
@@ -295,7 +295,7 @@ def _make_our_contenders(
 
 
 def _describe_last_plan() -> str:
-    """Return the engine config of the operators' latest plan, and the bounds of a class."""
+    """Return the engine config of the latest plan of our operators, and the largest sizes if it is a class plan."""
     pool = get_shared_pool()
     held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
@@ -308,7 +308,7 @@ def _describe_last_plan() -> str:
 def _make_torch_contenders(
     p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Return (call, context) of each contender that takes torch tensors; note our plans."""
+    """Return (call, context) for each implementation that runs on torch tensors; add the tags of ours to `plans`."""
     (buffers,) = make_buffers(p, direction)
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MAX_SCORES]
@@ -377,7 +377,7 @@ def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
 
 
 def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
-    """Return the timed configs with their times."""
+    """Time the built engine configs, and return them with their times."""
     times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
         {**config, "gpu": summarize_microseconds(Timing.of(found["cold"]))}
@@ -402,7 +402,7 @@ def _select_first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[
 
 
 def find_fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the contender with the smallest median, and those it does not beat beyond noise."""
+    """Return the implementation with the smallest median, and those that are slower only within noise."""
     if not times:
         return []
     first, *others = sorted(times, key=lambda name: times[name]["median_us"])
@@ -411,7 +411,7 @@ def find_fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
-    """Return the row of a described GPU: the plans in the order of the heuristics."""
+    """Return the table row for a described GPU: the plans in the order of the heuristics, without times."""
     plans, notes = {}, [case.reason_without_torch] if case.reason_without_torch else []
     with ThreadPoolExecutor(len(children)) as pool:
         for child, built in pool.map(lambda child: (child, _build_plan(child, case)), children.values()):
@@ -489,7 +489,7 @@ def run_comparison(
     earlier: Mapping[str, Any] | None = None,
     keep: Callable[[RecordTables], object] = id,
 ) -> RecordTables:
-    """Return the record of a comparison: with times on a GPU, with plans only for a described one.
+    """Run a comparison and return its record: with times on a real GPU, only with plans for a described one.
 
     Parameters
     ----------
@@ -639,7 +639,7 @@ def _format_report_head(record: Mapping[str, Any], bold: str = "bold") -> list[s
 
 
 def format_markdown(record: Mapping[str, Any]) -> str:
-    """Return both tables as Markdown with the machine."""
+    """Return the record as a Markdown table of times, or of plans if it has no times, with the machine."""
     lines = [*_format_report_head(record), ""]
     if "described" in record:
         cells = [(row["shape"], row["direction"], _select_reported_plans(row)) for row in record["rows"]]
@@ -696,7 +696,7 @@ def format_text(record: Mapping[str, Any]) -> str:
 
 
 def _format_shape_with_plans(row: Mapping[str, Any]) -> str:
-    """Return a shape with the plans of the cuDNN versions below it."""
+    """Return the shape of a row, and on the following lines the plan of each cuDNN version."""
     return "\n".join([row["shape"], *(plan for name, plan in row["plans"].items() if name.startswith("cuDNN "))])
 
 

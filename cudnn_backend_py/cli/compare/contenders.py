@@ -27,7 +27,7 @@ __all__ = [
 
 
 def make_buffers(p: Attention, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
-    """Return sets of torch tensors by graph name in separate memory; the first has values."""
+    """Return `sets` dicts of torch tensors by graph name, in separate memory; only the first has random values."""
     import torch
 
     kind = torch.bfloat16 if p.data_type is DataType.BFLOAT16 else torch.float16

@@ -15,7 +15,7 @@ __all__ = ["RecordTables", "draw_point_chart", "load_figure_class"]
 
 
 class RecordTables(dict[str, Any]):
-    """A record of figures as plain data, shown as tables in a notebook."""
+    """A record of measurements as plain data; a notebook shows it as tables."""
 
     def __init__(self, figures: Mapping[str, Any], tables: Callable[[Mapping[str, Any]], Sequence[Table]]) -> None:
         super().__init__(figures)
@@ -32,8 +32,9 @@ class RecordTables(dict[str, Any]):
 
 
 def draw_point_chart(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
-    """Write a picture of points: per label of an axis groups, per group a point for each name; the ending of
-    the path says its format.
+    """Plot points into an image file: axis label -> group on the x axis -> name -> value.
+
+    The ending of the path gives the format of the file.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def explain_head_dim(case: RefusalCase, reason: Reason) -> Cause | None:
 
 @dataclass(frozen=True)
 class _RefusedHeadDims:
-    """The head dims that a reason is about, with limits and multiple from cuDNN's messages."""
+    """The refused head dims, with the limits and the required multiple that cuDNN's messages name."""
 
     case: RefusalCase
     reason: Reason
@@ -60,12 +60,12 @@ class _RefusedHeadDims:
 
     @property
     def largest(self) -> list[DimClass]:
-        """The dims, of Q and K or of V, that have the largest size."""
+        """The largest head dims: of Q and K, of V, or both if they are equal."""
         return [one for one in self.dims if one.size == self.size]
 
     @property
     def wrong(self) -> list[DimClass]:
-        """The head dims that are not the needed multiple, else the largest ones."""
+        """The head dims that are not the required multiple; if all are, the largest ones."""
         return [one for one in self.dims if self.multiple and one.size % self.multiple] or self.largest
 
     def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:

@@ -58,7 +58,7 @@ _MAX_OPTION_VARIATIONS = 32  # about options of attention, next to them
 
 
 def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
-    """Return whether some engine config supports the graph, without the reasons."""
+    """Return whether some engine config supports the graph, without collecting reasons."""
     try:
         question = OperationGraph(graph, target)
         return any(True for _ in question.configs(modes))
@@ -91,7 +91,7 @@ def compute_plan_cost(*, built: bool, behavior_notes: Iterable[str]) -> int:
 
 
 def try_build(graph: Graph, target: Target, modes: Sequence[str]) -> BuildResult:
-    """Return whether a plan of the graph can be built, without the reasons.
+    """Try to build a plan of the graph, without collecting reasons; return whether it succeeded, and its cost.
 
     A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
     """
@@ -111,7 +111,7 @@ def try_build(graph: Graph, target: Target, modes: Sequence[str]) -> BuildResult
 
 
 class PlanBudget:
-    """The number of plans that may still be built for variations; counted, not timed, so every machine agrees.
+    """The number of plans that may still be built for variations; a count, not a time, gives equal results everywhere.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class PlanBudget:
         self.left = left
 
     def count_build(self, built: BuildResult) -> None:
-        """Count a built plan."""
+        """Subtract the cost of an attempt to build a plan."""
         self.left -= built.cost
 
 
@@ -242,7 +242,7 @@ class RefusalCase:
         return self.measure and self.variations_left >= 0 and (self.budget is None or self.budget.left > 0)
 
     def find_remedy(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
-        """Return the first change of these kinds to a single graph that cuDNN supports."""
+        """Return the first change of these kinds that gives a single graph which cuDNN supports."""
         for change in iterate_changes(self.graph, kinds) if self.measure else ():
             if self.variations_left <= 0:
                 return None
@@ -273,7 +273,7 @@ class RefusalCase:
         return found
 
     def find_exact_change(self) -> Change | None:
-        """Return a change of a graph other than attention that preserves its results, to try first."""
+        """Return a change that makes the graph supported with the same results; None for attention graphs."""
         kinds = ("alignment", "layout", "pad_channels", "dims")
         return None if self.is_attention else self.find_remedy(*kinds, keep=lambda change: change.effect == "exact")
 
@@ -287,7 +287,7 @@ class RefusalCase:
 
     @cached_property
     def is_attention(self) -> bool:
-        """Whether the graph has two products or an attention operation; block scales without row sums do not count."""
+        """Whether the graph has two matmuls or an attention operation, and with block scales also a softmax."""
         kinds = [op.kind for op in self.graph.ops]
         rows = (DescriptorType.OPERATION_REDUCTION, DescriptorType.OPERATION_SOFTMAX)
         if any(kind in BLOCK_SCALES for kind in kinds) and not any(kind in rows for kind in kinds):
@@ -303,7 +303,7 @@ class RefusalCase:
 
     @cached_property
     def specific_reasons(self) -> list[Reason]:
-        """The reasons about the graph on this architecture; all others only if there are none."""
+        """The reasons about this graph on this architecture; if there are none, all reasons."""
         own = [one for one in self.reasons if not is_about_other_architecture(one.text, self.target.sm)]
         return [one for one in own if not is_vague(one.text)] or own or self.reasons
 
@@ -399,7 +399,7 @@ def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:
 
 
 def _format_others_with_layout(graph: Graph, change: Change, layout: str) -> str:
-    """Return text about other tensors that already have the needed layout; empty if none has."""
+    """Return text that names the other tensors which already have the needed layout; empty if there are none."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _MIN_IMAGE_RANK and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
     return f", as {join_names(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
@@ -465,7 +465,7 @@ def _is_readable(words: str) -> bool:
 
 
 def format_best_quote(case: RefusalCase, reason: Reason) -> str:
-    """Return the quoted reason, or the reason of the engine that passed most checks if this one is not a sentence."""
+    """Return the quoted reason; if it is not a sentence, quote the first other reason about this graph that is one."""
     return format_quote(reason) or next(filter(None, map(format_quote, case.specific_reasons)), "")
 
 

@@ -19,7 +19,7 @@ __all__ = ["compare_solution_results", "verify_exact_changes"]
 
 
 def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
-    """Compare the results of exact changes; return the cause with a remark if that failed, and titles of wrong ones.
+    """Verify that the exact changes a cause names preserve results; return the cause and the titles of wrong changes.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
 
 
 def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> Comparison | None:
-    """Compare the results of a solution with those of its graph; where they differ, report that and return None."""
+    """Compare the results of the changed and the original graph; if they differ, report that and return None."""
     from ...interpreter.compare import Comparison, compare
 
     if solution is None:

@@ -1,4 +1,4 @@
-"""Find the cause of a refusal: apply rules to cuDNN's reasons, that of the engine config with most passed checks first.
+"""Find the cause of a refusal: apply rules to cuDNN's reasons, starting with the engine config that passed most checks.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -157,7 +157,7 @@ _CONSUMER_BLACKWELL_FAMILY = 12  # tens of sm_120 and sm_121
 
 
 def _format_issues_on_other_architectures(case: RefusalCase, remedy: str) -> str:
-    """Return the known issues of the graph on other architectures that a remedy names, as an addition to it."""
+    """Return text to append to a remedy: the graph's known issues on the other architectures that the remedy names."""
     others = {int(number) for number in re.findall(r"\bsm_(\d+)", remedy)} - {case.target.sm}
     version = case.target.library.version
     found = {
@@ -223,7 +223,7 @@ def _apply_message_rules(case: RefusalCase) -> Cause | None:
 
 
 def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason) -> Cause | None:
-    """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message applies."""
+    """Return the cause that a rule finds; None if the rule raises an error, so that the next rule is tried."""
     return call_and_report_errors(f"the rule {get_rule_name(rule)}", None, rule, *given)
 
 
@@ -239,7 +239,7 @@ def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
 
 
 def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause | None:
-    """Return the refused unusual properties where no cause was measured or the cause does not cover them."""
+    """Return the refused unusual properties as the cause, unless a measured cause already covers them; else None."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and call_and_report_errors(
         "the check of the reported properties", True, is_every_set_reported, case, measured.headline
@@ -277,7 +277,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
 
 
 def _add_other_changes(case: RefusalCase, cause: Cause) -> Cause:
-    """Add the other changes that make cuDNN support the graph, if it is not attention, to the cause.
+    """Add other changes that make cuDNN support the graph to the cause; attention graphs are left unchanged.
 
     Problem
         A type, or operations in one graph, that cuDNN supports by themselves.
@@ -344,7 +344,7 @@ def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
 
 
 def _explain_device_need(case: RefusalCase, other: Cause | None) -> Cause | None:
-    """Return the cause, or one that says that an engine was refused only because there is no device to query.
+    """Return the given cause, or a new one if an engine was refused only because there is no device to query.
 
     Problem
         "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
@@ -408,7 +408,7 @@ def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:
 
 
 def _has_unknown_block_scales(graph: Graph) -> bool:
-    """Return whether the graph has block scales of a size that no format of cuBLASLt has."""
+    """Return whether the graph has block scales with a block size that no cuBLASLt format has."""
     return any(one.key.startswith("blocks ") for one in find_deviations(graph))
 
 
@@ -418,7 +418,7 @@ _CHEAP_CHANGE_KINDS = ("alignment", "layout", *FORM_CHANGES, *_VALUE_CHANGE_KIND
 
 
 def list_suspicious_properties(graph: Graph) -> list[str]:
-    """Return unusual properties of the graph's tensors, the first suspects when cuDNN crashes."""
+    """Return unusual properties of the graph's tensors, which are the most likely reasons for a crash of cuDNN."""
     lines = []
     for tensor in graph.tensors:
         zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
@@ -435,7 +435,7 @@ def list_suspicious_properties(graph: Graph) -> list[str]:
 
 
 def _blame_single_change(case: RefusalCase) -> Cause | None:
-    """Return the cause proven by a single change, where no rule matches the reason.
+    """If no rule matches the reason, return the cause proven by a single change.
 
     Problem
         Any; the change reports.
@@ -463,7 +463,7 @@ def _blame_single_change(case: RefusalCase) -> Cause | None:
 
 
 def _blame_architecture(case: RefusalCase) -> Cause | None:
-    """Return the cause that only other architectures support the graph, where no rule matches the reason."""
+    """If no rule matches the reason, return the cause that only other architectures support the graph."""
     named = [
         one
         for one in case.reasons
@@ -474,7 +474,7 @@ def _blame_architecture(case: RefusalCase) -> Cause | None:
 
 
 def _blame_missing_engine(case: RefusalCase) -> Cause | None:
-    """Return the cause that cuDNN has no engine for an operation, where it gives no reason; None if it has engines.
+    """If heuristics listed no engine config, return the cause that cuDNN has no engine for an operation; else None.
 
     Problem
         Heuristics without any engine config, and without a reason.
@@ -496,7 +496,7 @@ def _blame_missing_engine(case: RefusalCase) -> Cause | None:
 
 
 def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
-    """Return the cause from the most specific refusal, where no better rule applies.
+    """If no better rule applies, return cuDNN's most specific reason as the cause.
 
     Problem
         Candidates refused for the architecture say the least about the graph. The one with the longest chain of

@@ -75,7 +75,7 @@ class AttentionOptions:
 
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """The options that each option needs."""
+        """For each option, the other options that it requires."""
         return {key: option.needs for key, option in self.found.items()}
 
     def add_needed_options(self, kept: Iterable[str]) -> set[str]:
@@ -103,7 +103,7 @@ def read_options(graph: Graph, version: VersionTuple) -> AttentionOptions | None
 
 
 def _replace_strides_with_layout_names(problem: Attention) -> Attention:
-    """Return the problem with strides replaced by layout names where possible, which remain valid for other sizes."""
+    """Replace strides by layout names where possible, as names remain valid when sizes change."""
     given = problem.layout
     if isinstance(given, str):
         return problem
@@ -119,7 +119,7 @@ def _make_strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]
 
 
 def _fit_to_sizes(problem: Attention, old: Attention) -> Attention:
-    """Return the problem with bias and strides adapted to its sizes where these differ from those of `old`."""
+    """Adapt the bias dims and strides of a problem to its sizes, where they differ from the sizes of `old`."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
         before = (old.batch, old.heads, old.seq_q, old.seq_kv)

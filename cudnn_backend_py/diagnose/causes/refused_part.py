@@ -18,7 +18,7 @@ _MAX_REFUSED_SETS = 3  # that are looked for: each is enough for a refusal
 
 @dataclass(frozen=True)
 class RefusedOptions:
-    """The refused options found.
+    """The sets of options that cuDNN refuses, and the options that make the problem supported if left out.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class RefusedOptions:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """All options that are in some refused set of options."""
+        """All options that are part of a refused set."""
         return tuple(dict.fromkeys(option for one in self.sets for option in one))
 
 
@@ -91,7 +91,7 @@ class _RefusedOptionSearch:
         return frozenset(one for one in kept if gone not in self._add_needed_options([one]))
 
     def _drop_implied_options(self, kept: Collection[str]) -> tuple[str, ...]:
-        """Return options in order, without those implied by others."""
+        """Return options in order, without those that other options of the set require anyway."""
         implied = {need for one in kept for need in self._add_needed_options([one]) - {one}}
         return tuple(one for one in self.options if one in kept and one not in implied)
 
@@ -124,7 +124,7 @@ class _RefusedOptionSearch:
         )
 
     def _search_with_dependents(self, option: str) -> RefusedOptions | None:
-        """Search again with an option and its dependents as one unit, which may be supported if the option is not."""
+        """Search again with an option and its dependents joined, as the option may be supported only with them."""
         more = frozenset(one for one in self.options if one != option and option in self._add_needed_options([one]))
         if not more:
             return None
@@ -134,7 +134,7 @@ class _RefusedOptionSearch:
         ).find_all()
 
     def _find_refused_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options refused by themselves, else one refused set, which includes the options that remedy it."""
+        """Return the options refused alone; if none, one refused set with all options that help if left out."""
         core = self._add_needed_options(cures)
         single = self._find_refused_alone(
             [one for one in self.options if one in options and core <= self._add_needed_options([one])]
@@ -145,7 +145,7 @@ class _RefusedOptionSearch:
         return (self._drop_implied_options(found),) if found else ()
 
     def _find_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options refused by themselves rather than because of what they need."""
+        """Return the options refused alone, without those that only require a refused option."""
         alone = [one for one in options if self._is_supported_with([one]) is False]
         return tuple(
             (one,) for one in alone if not any(need in alone for need in self._add_needed_options([one]) - {one})

@@ -39,12 +39,12 @@ class RuleText:
 
     @property
     def problem(self) -> str:
-        """The meaning of the reason."""
+        """The explanation of cuDNN's reason, from the section Problem."""
         return self.parts.get("Problem", "")
 
     @property
     def remedy(self) -> str:
-        """The remedy."""
+        """The change that makes the graph supported, from the section Remedy."""
         return self.parts.get("Remedy", "")
 
 
@@ -96,7 +96,7 @@ def read_rules() -> tuple[RuleText, ...]:
 
 
 def find_rule(name: str) -> RuleText:
-    """Return the text of a rule."""
+    """Return the text of the rule with the given name."""
     return next(one for one in read_rules() if one.name == name)
 
 

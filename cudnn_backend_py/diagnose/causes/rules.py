@@ -84,7 +84,7 @@ def _find_first_reason(refused: Sequence[Candidate], status: str, words: str = "
 
 
 def format_target_remedy(others: Sequence[str]) -> str:
-    """Return the remedy that names other targets which support the graph; empty if there are none."""
+    """Return a remedy text that names the other targets that support the graph; empty if there are none."""
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
@@ -133,7 +133,7 @@ _SHARED_MEMORY_STEP_BYTES = 1024
 
 
 def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
-    """Return the smallest limit, to 1 KiB, at which the otherwise unchanged graph is supported."""
+    """Return the smallest shared memory limit of the GPU, to 1 KiB, at which cuDNN supports the graph."""
 
     def supports_with(size_bytes: int) -> bool:
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
@@ -324,7 +324,7 @@ _TENSOR_CONDITION = re.compile(r"(!?)(?:has(\w+?)Desc\(\)|\b(\w+?)Used\b)")
 
 
 def _find_port_name(name: str) -> str:
-    """Return the name of a port from cuDNN's, such as "inv_variance" for "InvVariance"."""
+    """Return the graph's name of the port that cuDNN names, such as "inv_variance" for "InvVariance"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
@@ -358,12 +358,12 @@ def explain_same_tensors(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 def _normalize_port_name(name: str) -> str:
-    """Return a port's name as cuDNN's messages and the graph both have it: "bnEqScale" and "eq_scale" are equal."""
+    """Return a port's name in a form equal for cuDNN's messages and the graph: "bnEqScale" becomes "eq_scale"."""
     return name.replace("_", "").lower().removeprefix("bn")
 
 
 def _describe_tensor_difference(one: Tensor, other: Tensor) -> str:
-    """Return the difference between two tensors, with both values."""
+    """Return text about the first property in which two tensors differ, with both values."""
     pairs = {
         "dims": (list(one.dims), list(other.dims)),
         "strides": (list(one.strides), list(other.strides)),
@@ -537,7 +537,7 @@ def _list_tensor_ranks(graph: Graph) -> list[int]:
 
 
 def _find_rank_change(case: RefusalCase) -> Change | None:
-    """Return the change of rank that remedies tensors with fewer than 3 dims, or a matmul with more."""
+    """Return the change of rank that helps: more dims for tensors with fewer than 3, fewer for a matmul."""
     products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
     ranks = _list_tensor_ranks(case.graph)
     wrong = ranks and (ranks[-1] < _MIN_PRODUCT_RANK or (products and ranks[-1] > _MIN_PRODUCT_RANK))

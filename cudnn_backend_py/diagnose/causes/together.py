@@ -28,7 +28,7 @@ _REFUSED_TOGETHER_DETAIL = "judged with all of these: refused; without any one o
 
 
 def blame_options(case: RefusalCase) -> Cause | None:
-    """Return the cause that names refused options, alone or in combination; None if unknown or if all are supported.
+    """Return the cause with the options refused alone or in combination; None if unknown or all are supported.
 
     Problem
         Any.
@@ -83,7 +83,7 @@ def _format_options_remedy(case: RefusalCase, options: AttentionOptions, blame: 
 
 
 def _format_replacements(options: Sequence[AttentionOption], word: str) -> str:
-    """Return replacements of options, those with equal results first."""
+    """Return text that lists replacements of options, first those that preserve the results."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
     return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
@@ -130,7 +130,7 @@ def _find_supported_sizes(case: RefusalCase, options: AttentionOptions, key: str
 
 
 def blame_other_options(case: RefusalCase, key: str) -> Cause | None:
-    """Return the cause if other options than the one that the reason names are refused."""
+    """Return the cause if cuDNN refuses other options, and not the option that its reason names."""
     blame = case.refused_options
     return None if blame is None or not blame.options or key in blame.options else blame_options(case)
 
@@ -145,7 +145,7 @@ def blame_combined_options(case: RefusalCase, key: str) -> Cause | None:
 
 
 def _find_refused_changes(case: RefusalCase) -> Cause | None:
-    """Return the cause: the options that have to be removed for the graph to be supported."""
+    """Find which options must be removed to make the graph supported, and return them as the cause."""
     if not case.measure:
         return None
     cures = case.find_remedies(*OPTION_CHANGE_KINDS)
@@ -179,7 +179,7 @@ def _find_refused_changes(case: RefusalCase) -> Cause | None:
 
 
 def _iterate_option_removals(graph: Graph) -> Iterator[Change]:
-    """Yield the changes that each leave out one option."""
+    """Yield a change of the graph for each option: the graph without it."""
     several = (" and its gradient ", "without any mask")
     return (
         one
@@ -193,7 +193,7 @@ def _format_telling_quote(case: RefusalCase) -> str:
 
 
 def _remove_options(graph: Graph, kept: frozenset[str]) -> Graph | None:
-    """Return the graph with only these options, using the titles of the changes that leave the others out."""
+    """Return the graph with only the options `kept`, each given by the title of the change that removes it."""
     for _ in range(8):
         change = next((one for one in _iterate_option_removals(graph) if one.title not in kept), None)
         if change is None:

@@ -92,7 +92,7 @@ def blame_unusual_properties(case: RefusalCase) -> Cause | None:
 
 
 def is_every_set_reported(case: RefusalCase, headline: str) -> bool:
-    """Return whether a headline names each refused set by tensor and property."""
+    """Return whether a headline names the tensors and properties of every refused set."""
     found = _find_refused_properties(case)
     if found is None:
         return True
@@ -111,7 +111,7 @@ def has_only_operations(case: RefusalCase) -> bool:
 
 
 def _select_reported(one: list[Deviation]) -> list[Deviation]:
-    """Return the properties of a refused set to report; operations only if there are no other properties."""
+    """Return the properties of a refused set without its operations, or its operations if it has nothing else."""
     return [item for item in one if item.aspect != "operation"] or one
 
 
@@ -126,7 +126,7 @@ def _is_property_named(headline: str, one: Deviation) -> bool:
 
 
 def _find_refused_properties(case: RefusalCase) -> tuple[RefusedOptions, dict[str, Deviation]] | None:
-    """Return the refused properties by key; None without unusual properties or if unknown. Judged once per graph."""
+    """Return the refused unusual properties by key, judged once per graph; None if there are none or if unknown."""
     if not case.measure or case.budget is not None or case.is_attention:
         return None
     if case.unusual is None:
@@ -195,7 +195,7 @@ def _describe_needed_value(one: Deviation) -> str:
 
 
 def _format_quotes(case: RefusalCase, one: Sequence[Deviation]) -> str:
-    """Return cuDNN's messages that mention the refused items."""
+    """Return a quote of the first cuDNN message that mentions one of these properties; empty if there is none."""
     patterns = [_PATTERN_BY_PROPERTY[item.aspect] for item in one]
     fitting = (
         reason
@@ -208,7 +208,7 @@ def _format_quotes(case: RefusalCase, one: Sequence[Deviation]) -> str:
 def _format_replacements(
     case: RefusalCase, blame: RefusedOptions, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]
 ) -> str:
-    """Return replacements, those with equal results first."""
+    """Return text that lists replacements of refused properties, first those that preserve the results."""
 
     def format_replacement(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"

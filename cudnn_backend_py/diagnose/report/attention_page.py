@@ -84,7 +84,7 @@ class _SupportPage:
                 yield f"| {name.partition(': ')[2]} | {_format_options(row.options)} | {many} | {one} |"
 
     def _is_support_different(self, name: str, row: AttentionRow) -> bool:
-        """Whether support differs between graphs with single operations for masks and softmax and composite graphs."""
+        """Whether composite graphs are supported differently from graphs with single mask and softmax operations."""
         for table in self.tables:
             for target in self.targets:
                 state, other = (
@@ -96,7 +96,7 @@ class _SupportPage:
         return False
 
     def _format_cell(self, name: str, row: AttentionRow, form: str) -> str:
-        """Return the support of a form, grouped by architectures."""
+        """Return a table cell: the support of one form of graph, grouped by architecture."""
         texts = {target: self._format_versions(name, row, form, target) for target in self.targets}
         groups: dict[str, list[str]] = {}
         for target, text in texts.items():
@@ -106,7 +106,7 @@ class _SupportPage:
         return "; ".join(f"{', '.join(targets)}: {text or 'no such graph'}" for text, targets in groups.items())
 
     def _format_versions(self, name: str, row: AttentionRow, form: str, target: str) -> str:
-        """Return the support on an architecture, grouped by ranges of versions."""
+        """Return the support on one architecture, grouped by ranges of cuDNN versions."""
         states = [self._find_support_state(table, name, row, form, target) for table in self.tables]
         runs: list[tuple[int, int, SupportState]] = []
         for number, state in enumerate(states):

@@ -60,7 +60,7 @@ def make_cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
 
 
 def _find_missing_device_text(verdict: Verdict) -> Sequence[str]:
-    """Return the phrases of cuDNN's messages that report a missing device; empty if the verdict was judged."""
+    """Return the phrases of cuDNN's messages that report a missing device; empty if the graph was judged."""
     unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED_CAUSE_CODES
     return list(DEVICE_NEED_BY_PATTERN) if unjudged else []
 
@@ -143,7 +143,7 @@ def _list_all_tensors(graph: Graph) -> Iterator[Any]:
 
 
 def _find_element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
-    """Return the first type of an attribute that its values fit, as when they are set from Python."""
+    """Return the first type of an attribute that can hold all values, like setting them from Python does."""
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if isinstance(items[0], DescriptorValue):
@@ -183,7 +183,7 @@ def _format_comment(text: str) -> str:
 
 
 def _format_raw_json(profile: Profile) -> str:
-    """Return the device description for a C++ raw string ``R"json(...)json"``, which a parenthesis could end."""
+    """Return the device JSON for a C++ raw string ``R"json(...)json"``, with closing parentheses escaped."""
     return json.dumps(dict(profile.properties), indent=1).replace(")", "\\u0029")
 
 

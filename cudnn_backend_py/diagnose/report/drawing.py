@@ -241,7 +241,7 @@ def _average_positions(values: Sequence[float], otherwise: float) -> float:
 
 
 def _place_nodes(layers: list[list[_Node]]) -> tuple[float, float]:
-    """Assign every node a position; return width and height of the drawing."""
+    """Assign a position to every node; return the width and height of the drawing."""
     for sweep in range(_SORT_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             near = [node.above + node.below if sweep else node.above for node in layer]
@@ -263,7 +263,7 @@ def _place_nodes(layers: list[list[_Node]]) -> tuple[float, float]:
 
 
 def _fit_positions(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
-    """Return the positions nearest to the wanted ones (least squares) that keep order and distance."""
+    """Return the positions nearest to `wanted` (least squares) that keep the order and distance of the nodes."""
     offset = [0.0]
     for left, right in pairwise(layer):
         offset.append(offset[-1] + (left.width + right.width) / 2 + _GAP_X)
@@ -295,7 +295,7 @@ def _draw_edges(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]
 
 
 def _draw_curve(edge: _Edge, x: float) -> str:
-    """Return the path from the tensor to position `x` on top of its reader."""
+    """Return the SVG path of an edge, from its tensor to position `x` on top of the operation that reads it."""
     source, *between, target = edge.path
     points = [_find_exit_point(source, edge.tensor)]
     for node, lower in zip(between, edge.path[2:], strict=True):

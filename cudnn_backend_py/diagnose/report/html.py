@@ -151,7 +151,7 @@ def render_change_html(change: Change) -> str:
 
 
 def render_remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
-    """Return remedies as an HTML fragment: as changes of the graph `before`, or with their own graphs drawn."""
+    """Return remedies as an HTML fragment, each with a diff from the graph `before` if it is given."""
     shown = [_make_remedy_view(item, None, before) for item in remedies]
     drawn = _make_drawings(remedies[0].graph, remedies[0].tensors) if before is None else _make_drawings(before, ())
     return _render_fragment(remedies=shown, unfinished=_explain_unfinished_search(remedies), **drawn)
@@ -274,7 +274,7 @@ def _format_subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
 
 
 def _count_outcomes(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
-    """Return (kind, number, outcome) of the verdicts, or of the matrix if there are none."""
+    """Return (kind, count, outcome) for each outcome of the verdicts, or of the matrix if there are no verdicts."""
     outcomes = [item.outcome for item in verdicts]
     if not outcomes and matrix is not None:
         outcomes = [cell.outcome for cell in matrix.cells.values()]
@@ -345,7 +345,7 @@ def _draw_graphs(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
-    """Return the view of a remedy: as a difference if the original graph or its verdict is known."""
+    """Return the template values of a remedy; with a diff if the original graph or its verdict is known."""
     text = str if graph is None else _format_graph
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
     known = None if verdict is None else verdict.graph_text

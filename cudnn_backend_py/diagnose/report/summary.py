@@ -66,12 +66,12 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _format_first(texts: Sequence[str]) -> str:
-    """Return the first text, and how many more there are."""
+    """Return the first text, followed by the number of the remaining ones: "text (and 2 more)"."""
     return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
 
 
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
-    """Yield a label and a text in at most the given number of lines; the rest is cut and shown with -v."""
+    """Yield a label and a text in at most `lines` lines; longer text is cut, as -v shows all of it."""
     clean = " ".join(printable_lines(printable(text)).split())
     wrapped = textwrap.wrap(clean, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
     if len(wrapped) > lines:
@@ -120,7 +120,7 @@ def _format_graph(text: str) -> str:
 
 
 def _name_tensors(kinds: dict[str, str]) -> str:
-    """Return names with type and dims, given once for neighbours with the same."""
+    """Return tensor names with type and dims; equal types and dims of neighbours are written once."""
     groups = groupby(kinds.items(), key=lambda item: item[1])
     return ", ".join(f"{', '.join(name for name, _ in same)} {kind}" for kind, same in groups)
 

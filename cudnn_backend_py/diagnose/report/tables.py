@@ -71,7 +71,7 @@ def format_matrix_markdown(matrix: Matrix) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Return a text in one line, without meaning for Markdown."""
+    """Return a text in one line, with characters escaped that Markdown would interpret."""
     return re.sub(r"([\\`*_<>\[\]])", r"\\\1", " ".join(printable(text).split()))
 
 
@@ -103,7 +103,7 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
 
 
 def _number_causes(matrix: Matrix, graph: str) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str]]:
-    """Return the cells of a graph by target, and a number for each letter with a cause; an answer may be missing."""
+    """Return a graph's cells by target (None if not judged), and a number for each distinct letter and cause."""
     rows = {
         target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
     }
@@ -131,7 +131,7 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
 
 
 def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
-    """Return the cells a remark applies to; empty for all of them."""
+    """Return text that names the targets and versions of these cells; empty if they are all cells."""
     if len(places) == len(cells):
         return ""
     targets, versions = (list(dict.fromkeys(names)) for names in zip(*places, strict=True))
@@ -182,7 +182,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
 
 
 def _explain_no_change(verdict: Verdict) -> str:
-    """Return the line for a supported graph; with the modes to try if only FALLBACK supports it."""
+    """Return the line for a graph that needs no change; if only FALLBACK supports it, with the modes to try."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
         return f"nothing needs to be changed: {how}{verdict.note}"
@@ -301,7 +301,7 @@ def render_upgrade(found: Upgrade) -> Group:
 
 
 def _name_version(name: str, verdicts: Iterable[Verdict]) -> str:
-    """Return the name of a version, with the full version for `default` or 9.19."""
+    """Return the name of a version; ``default`` or 9.19 is followed by the full version."""
     whole = name.count(".") > 1
     told = next((one.cudnn for one in verdicts if one.outcome is not Outcome.NOT_JUDGED and not whole), "")
     return f"{name} ({told})" if told else name
@@ -315,7 +315,7 @@ def _format_reason(verdict: Verdict) -> str:
 
 
 def _format_difference(item: Difference) -> list[Text]:
-    """Return the old and new value; for long lists only the differing items."""
+    """Return lines with the old and the new value; of lists, only the items that differ."""
     if item.what not in ("configs", "faults"):
         return [make_indented_lines(f"- {item.old}", 4, "red"), make_indented_lines(f"+ {item.new}", 4, "green")]
     old, new = item.old.split(", "), item.new.split(", ")

@@ -1,4 +1,4 @@
-"""Verdicts as text.
+"""Render a verdict as text with every candidate and all of cuDNN's messages.
 
 What a text holds that is not ours, a name or cuDNN's message, is shown as :mod:`cudnn_backend_py.printable` has it.
 """

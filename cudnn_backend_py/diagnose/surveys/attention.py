@@ -48,7 +48,7 @@ PassDirection = Literal["forward", "backward"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionRow:
-    """One row of the support table: `options` of :class:`Attention` on top of ``BASE_OPTIONS``, in one direction."""
+    """One row of the support table: ``BASE_OPTIONS`` plus some `options` of :class:`Attention`, forward or backward."""
 
     direction: PassDirection
     options: Mapping[str, Any]

@@ -165,7 +165,7 @@ class CheckedVerdict:
 
 
 def find_exit_code(checked: Iterable[CheckedVerdict]) -> int:
-    """Return 0 without changes, 1 with changes, 2 if something expected could not be judged."""
+    """Return 0 without changes, 1 with changes, 2 if a graph with an expected verdict could not be judged."""
     return max((2 if one.is_unexpectedly_unjudged else int(one.changed) for one in checked), default=0)
 
 
@@ -379,7 +379,7 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict
 
 
 def _write_expected(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
-    """Return the text of a baseline file with new tables ``[[expected]]``; comments and equal rows stay.
+    """Return the text of a baseline file with its ``[[expected]]`` tables updated; comments and equal tables stay.
 
     Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.
     """
@@ -406,7 +406,7 @@ def _write_expected(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> s
 
 
 def _expected_to_dict(row: ExpectedVerdict) -> dict[str, Any]:
-    """Return the expectations of a row, without its keys and without values that match any."""
+    """Return an expected verdict as plain data, without the fields that name it and those that match anything."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
     return {name: value for name, value in plain.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Arguments of surveys: named graphs, targets, and cuDNN versions with the setup of their processes."""
+"""Read the arguments of surveys: graphs, targets, and cuDNN versions with the files and variables to load them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find_version_number(name: str) -> str:
 
 
 def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return by name the version or wheel to judge with; `wheels` selects the wheel of some versions.
+    """Return for each name the version to judge with, or the wheel that `wheels` gives for it.
 
     Parameters
     ----------
@@ -106,14 +106,14 @@ def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Grap
 
 
 def read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
-    """Return the distinct targets for queries; profiles of described GPUs are read now."""
+    """Return the distinct targets by name, with the profiles of described GPUs already read."""
     return {name: read_target(name) or GPU for name in dict.fromkeys(targets)}
 
 
 def read_judging_environments(
     versions: Mapping[str, str | None] | Iterable[str | None],
 ) -> dict[str, JudgingEnvironment]:
-    """Return library files and environment variables of a child process for each version, by name."""
+    """Return, by version name, the library files and environment variables of the child process that judges."""
     environ = dict(os.environ)
     if isinstance(versions, Mapping):
         return {name: _read_version_environment(version, environ) for name, version in versions.items()}
@@ -136,7 +136,7 @@ def _read_version_environment(version: str | None, environ: Mapping[str, str]) -
 def _find_own_environment(
     version: str, there: InstalledCudnn | None, environ: Mapping[str, str]
 ) -> JudgingEnvironment | None:
-    """Return the files and variables of this process's cuDNN if it has that version and no full wheel is installed."""
+    """Return this process's cuDNN setup, if it has this version and no full wheel of the version is installed."""
     if there is not None and there.flavor != "jit":
         return None
     own = read_judging_environment(None, environ)

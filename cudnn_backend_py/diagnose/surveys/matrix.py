@@ -379,7 +379,7 @@ def _run_worker(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], 
 
 
 class _QueryQueue:
-    """Queue of queries by cuDNN setup. A worker keeps its setup while possible, as its child has loaded that cuDNN."""
+    """Queue of queries by cuDNN setup. A worker keeps its setup if it can, as its child has loaded that cuDNN."""
 
     def __init__(self, todo: Iterable[KeyedQuery]) -> None:
         self._lock = threading.Lock()
@@ -387,7 +387,7 @@ class _QueryQueue:
         self._worker_counts: Counter[JudgingEnvironment] = Counter()
 
     def take_query(self, last: Query | None) -> KeyedQuery | None:
-        """Return a query, preferably of the setup `last`; None if there is none."""
+        """Return a query, preferably with the setup of the query `last`; None if the queue is empty."""
         with self._lock:
             if last is not None:
                 self._worker_counts[last.setup] -= 1
@@ -438,7 +438,7 @@ class AnswerCache:
         return cell
 
     def find(self, question: Query) -> Cell | None:
-        """Return the cached answer of the current code; None if there is none."""
+        """Return the cached answer if this version of the package's code stored it, else None."""
         key = question.key()
         record = None if key is None else self._files.read(key)
         if record is None or record.get("by") != self._by:
@@ -461,7 +461,7 @@ class AnswerCache:
 
 
 def _hash_own_code() -> str:
-    """Return a hash of this package's code, as answers explained by other code are not reused.
+    """Return a hash of this package's code; cached answers of other code are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.
     """

@@ -73,7 +73,7 @@ class Since(HtmlDisplay):
 
     @property
     def repaired(self) -> tuple[str, ...]:
-        """Known issues of the last version that the next one, which refuses the graph, no longer has."""
+        """Known issues of the last supporting version that are gone in the next one, which refuses the graph."""
         if self.last is None or self.first_after is None:
             return ()
         later = self._list_known_issues(self.first_after)
@@ -81,7 +81,7 @@ class Since(HtmlDisplay):
 
     @property
     def sound(self) -> str | None:
-        """The newest version that supports the graph without a repaired issue; None if there is none."""
+        """The newest version that supports the graph and has no issue in ``repaired``; None if there is none."""
         repaired = set(self.repaired)
         return next(
             (
@@ -104,7 +104,7 @@ class Since(HtmlDisplay):
 
     @property
     def open_before(self) -> tuple[str, ...]:
-        """Versions just before the first that could not judge: support may have begun with one of them."""
+        """Unjudged versions just before the first supporting one: support may have begun with one of them."""
         return (
             ()
             if self.first is None
@@ -113,7 +113,7 @@ class Since(HtmlDisplay):
 
     @property
     def open_after(self) -> tuple[str, ...]:
-        """Versions just after the last that could not judge: support may have ended later."""
+        """Unjudged versions just after the last supporting one: support may have ended later."""
         return (
             ()
             if self.last is None
@@ -127,7 +127,7 @@ class Since(HtmlDisplay):
 
     @property
     def exit_code(self) -> int:
-        """0 if a sound version supports it, 1 if none does, 2 if none does and one could not judge or crashes."""
+        """0 if there is a ``sound`` version, else 1; 2 if no version supports the graph and one could not judge."""
         if self.first is not None:
             return int(self.sound is None)
         if any(cell.outcome is Outcome.NOT_JUDGED and not cell.crashed for cell in self.asked.values()):
@@ -135,7 +135,7 @@ class Since(HtmlDisplay):
         return 1 if any(cell.outcome is Outcome.NOT_SUPPORTED for cell in self.asked.values()) else 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data."""
+        """Return the range of versions as plain data."""
         return {
             "graph": self.graph,
             "target": self.target,
@@ -159,7 +159,7 @@ class Since(HtmlDisplay):
         return version in self.asked and self.asked[version].outcome is outcome
 
     def _list_leading_unjudged(self, versions: Iterable[str]) -> tuple[str, ...]:
-        """Return the versions up to the first one that judged or crashed: those that could not judge."""
+        """Return the leading versions that could not judge, up to the first that judged or crashed."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 

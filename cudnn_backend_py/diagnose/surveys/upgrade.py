@@ -38,7 +38,7 @@ _SUPPORTED_STATES = ("supported", "built", "build failed", "crashed")
 
 
 class Effect(StrEnum):
-    """The result of a comparison. ``CODE_UNKNOWN``: all that cuDNN reports is equal, the compiled code is unknown."""
+    """The result of a comparison. ``CODE_UNKNOWN``: cuDNN reports no difference, the compiled code is unknown."""
 
     UNCHANGED = "unchanged"
     CODE_UNKNOWN = "code not told"
@@ -141,7 +141,7 @@ class Change:
 
     @property
     def effect(self) -> Effect:
-        """The overall effect."""
+        """The effect of the new version: not judged, changed, unchanged, or code unknown."""
         if Outcome.NOT_JUDGED in (self.old.outcome, self.new.outcome):
             return Effect.NOT_JUDGED
         if self.differences:
@@ -263,7 +263,7 @@ class Upgrade:
         return [*([] if self.has_times else [SPEED_LIMIT]), *told, *self.unfinished_work]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the comparison as plain data."""
         return {
             "schema": SCHEMA,
             "version": SCHEMA_VERSION,
@@ -373,7 +373,7 @@ def _make_upgrade(
     pairs: Iterable[tuple[str, str]],
     answers: Mapping[_VerdictKey, Verdict],
 ) -> Upgrade:
-    """Return the comparison as far as both versions judged; name the graphs that one did not judge."""
+    """Return a comparison of the graphs that both versions judged; it also lists the other graphs."""
     changes: list[Change] = []
     left: dict[str, None] = {}
     for graph, target in pairs:
@@ -404,7 +404,7 @@ def _judge_all(
 
 
 def _judge_without_variations(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
-    """Return the verdict; causes of refusals are searched without building variations."""
+    """Return the verdict on a query; the cause of a refusal is searched without building variations of the graph."""
     verdict = run_query(replace(question, causes=False))
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
@@ -425,7 +425,7 @@ def _list_configs(verdict: Verdict) -> dict[str, list[str]]:
 
 
 def _find_differing_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
-    """Return the engine configs of the heuristics modes that differ, as text; equal modes are joined."""
+    """Return the old and new engine configs of each heuristics mode with a difference, as two texts."""
     olds, news = _list_configs(old), _list_configs(new)
     modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for mode in olds | news:
