@@ -276,7 +276,7 @@ def follow_known_issue_recipe(copy: RepositoryCopy) -> None:
         effect="wrong results",
         fix="pad the rows",
         source="https://example.org/1",
-        graph=lambda graph: any(op.a.dims[-2] == 96 for op in look.find_matmuls(graph)),
+        graph=lambda graph: any(op.a.dims[-2] == 96 for op in graph_queries.find_matmuls(graph)),
     ),
 """,
     )
