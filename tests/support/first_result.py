@@ -18,7 +18,7 @@ UNUSED_MODULES: dict[str, tuple[str, ...]] = {
         *("wrapper", "yarn"),
     ),
     "graph.": ("attention.shape_class", "attention.small", "serial"),
-    "native.": ("environment", "log", "prepare"),
+    "native.": ("environment", "log", "prepare_kernel"),
     "plans.": ("build", "cache", "candidate", "kernels", "record", "refusals", "select"),
     "system.": ("after_import", "child", "private_folder"),
     "target.": ("environment",),
