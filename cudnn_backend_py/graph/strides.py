@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["channels_last", "column_major", "make_strides_in_order", "packed_strides", "preserve_order"]
+__all__ = [
+    "channels_last",
+    "column_major",
+    "make_strides_in_order",
+    "packed_strides",
+    "preserve_order",
+    "swap_last_two_axes",
+]
 
 
 def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -44,3 +51,8 @@ def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     return make_strides_in_order(
         dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)]
     )
+
+
+def swap_last_two_axes(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Return dims or strides with the last two exchanged, as a transposed matrix has them."""
+    return (*values[:-2], values[-1], values[-2])

@@ -14,6 +14,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
 from ..graph.replace import iterate_all_ops, iterate_unused_uids, replace_tensors_in_ops
+from ..graph.strides import swap_last_two_axes
 
 __all__ = [
     "add_row_statistics",
@@ -91,7 +92,7 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
     names = _TensorMaker(graph)
     fields: dict[str, Any] = {
         "q": q,
-        "k": _swap_last_two_axes(k),
+        "k": _transpose(k),
         "v": v,
         "o": o,
         "scale": _get_scale_tensor(scaling, names),
@@ -152,9 +153,8 @@ def _get_scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
-def _swap_last_two_axes(tensor: Tensor) -> Tensor:
-    dims, strides = ((*values[:-2], values[-1], values[-2]) for values in (tensor.dims, tensor.strides))
-    return dataclasses.replace(tensor, dims=dims, strides=strides)
+def _transpose(tensor: Tensor) -> Tensor:
+    return dataclasses.replace(tensor, dims=swap_last_two_axes(tensor.dims), strides=swap_last_two_axes(tensor.strides))
 
 
 def _find_softmax(graph: Graph) -> _Softmax | None:
@@ -280,7 +280,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
         statistics["stats"] = fields["stats"]
     scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
     ops: list[Op] = [
-        Matmul(name=raw.name, a=q, b=_swap_last_two_axes(k), c=raw),
+        Matmul(name=raw.name, a=q, b=_transpose(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
         *_make_softmax_chain(masked or score, p, statistics, names),
@@ -398,7 +398,7 @@ def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the original tensor with the dims of `tensor`; None if their numbers of elements differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
-    kept = _swap_last_two_axes(mine) if tensor.name in ("k", "v") else mine
+    kept = _transpose(mine) if tensor.name in ("k", "v") else mine
     if math.prod(kept.dims) != math.prod(tensor.dims):
         return None
     strides = kept.strides if kept.dims == tensor.dims else tensor.strides

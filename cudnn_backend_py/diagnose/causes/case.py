@@ -19,6 +19,7 @@ from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
 from ...rewrite.changes import Change, iterate_changes, join_names
+from ...rewrite.changes.change import MAX_NAMED_TENSORS
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
@@ -339,7 +340,7 @@ def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:
 
 #: Kinds of change that write the same in another form, and what that says about the graph as it is.
 FORM_CHANGES = {
-    "flatten": "",  # what differs says it
+    "flatten": "",  # the headline names the dims or strides that differ
     "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
     "bias_dims": "a bias of these dims, or its gradient, does not fit",
     "explicit_padding": "the convolution pads the sides of its image differently",
@@ -381,16 +382,13 @@ def describe_contrast(graph: Graph, change: Change) -> str:
     parts = []
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
-        if len(tensors) > _MAX_NAMED_TENSORS:
+        if len(tensors) > MAX_NAMED_TENSORS:
             tensors.sort(key=lambda tensor: tensor.virtual)  # not all are named: those in memory first
         parts.append(
             f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
             f"{_format_others_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
-
-
-_MAX_NAMED_TENSORS = 6  # by `join_names`
 
 
 def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:

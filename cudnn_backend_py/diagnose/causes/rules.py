@@ -560,7 +560,7 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
     change = case.find_remedy("alignment")
     if change is not None:
         return blame_change("alignment", case, change, reason)
-    for change in align_to_elements(case.graph):
+    if (change := next(align_to_elements(case.graph), None)) is not None:
         headline = f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
         return Cause("alignment", headline, Basis.RULE, reason.text, change.title)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
@@ -579,11 +579,12 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     Since
         Any version.
     """
-    for change in align_to_elements(case.graph):
-        if case.supports(change.graph) and case.add_claim(change):
-            said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
-            return blame_change("alignment", case, change, said)
-    return None
+    change = next(align_to_elements(case.graph), None)
+    if change is None or not case.supports(change.graph):
+        return None
+    case.add_claim(change)
+    said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
+    return blame_change("alignment", case, change, said)
 
 
 @register_phrase_rule

@@ -20,6 +20,7 @@ from ...generated.enums import (
 from ...system.version import Version, VersionTuple
 from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
+from ..strides import swap_last_two_axes
 from .problem import MX_BLOCK, Attention
 
 __all__ = ["LOWEST", "SINGLE_OPS_SINCE", "AttentionBuilder", "ExistingGraph"]
@@ -84,7 +85,7 @@ class AttentionBuilder:
             self._upright.discard(name)
             given = self._once[name]
             self._once[name] = replace(
-                given, dims=_swap_last_two_axes(given.dims), strides=_swap_last_two_axes(given.strides)
+                given, dims=swap_last_two_axes(given.dims), strides=swap_last_two_axes(given.strides)
             )
 
     def get_io_tensor(self, name: str, *, transposed: bool = False) -> Tensor:
@@ -97,7 +98,7 @@ class AttentionBuilder:
         dims: tuple[int, ...] = p.dims(name)
         strides: tuple[int, ...] = p.strides(name)
         if transposed:
-            dims, strides = _swap_last_two_axes(dims), _swap_last_two_axes(strides)
+            dims, strides = swap_last_two_axes(dims), swap_last_two_axes(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
         offset = self.get_ragged_offset(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
         return self.get_or_make_tensor(name, dims, kind, strides=strides, ragged_offset=offset)
@@ -247,10 +248,10 @@ class AttentionBuilder:
 
     def transpose(self, x: Tensor, **options: Any) -> Tensor:
         """Return x with its last two dims swapped, by a reshape with swapped dims and strides."""
-        options.setdefault("strides", _swap_last_two_axes(packed_strides(x.dims)))
+        options.setdefault("strides", swap_last_two_axes(packed_strides(x.dims)))
         options.setdefault("data_type", self.g.intermediate_type)
         options |= {"virtual": True, "ragged_offset": x.ragged_offset}
-        y = self.tensor(options.pop("name"), _swap_last_two_axes(x.dims), **options)
+        y = self.tensor(options.pop("name"), swap_last_two_axes(x.dims), **options)
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
@@ -468,7 +469,3 @@ class AttentionBuilder:
 
 def _round_up_to_multiple(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
-
-
-def _swap_last_two_axes(values: tuple[int, ...]) -> tuple[int, ...]:
-    return (*values[:-2], values[-1], values[-2])

@@ -15,6 +15,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from .. import Graph
 from ..guard import call_and_report_errors
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..strides import swap_last_two_axes
 from .known_issue import AttentionUse
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
@@ -201,10 +202,6 @@ def _read_ragged_options(*tensors: Tensor) -> dict[str, Any]:
     return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
 
 
-def _swap_last_two_axes(values: tuple[int, ...]) -> tuple[int, ...]:
-    return (*values[:-2], values[-1], values[-2])
-
-
 # One operation
 
 
@@ -313,7 +310,7 @@ class _CompositeReader:
         do, v = flow.find_source_in_memory(dp.a), flow.find_source_in_memory(dp.b)
         if do is None or v is None:
             return None
-        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last_two_axes(v.strides)}
+        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": swap_last_two_axes(v.strides)}
         for op in self.graph.ops:  # dO * O, of which O comes last where both are copies of another type
             if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
                 pair = [
@@ -443,7 +440,7 @@ class _CompositeReader:
             return None
         pages = self._read_pages(score)
         read = _read_score_options(self.flow, score.c.uid) | self._read_dropout(score) | pages | found
-        layout = {"q": q.strides, "k": k.strides if pages else _swap_last_two_axes(k.strides), **read.pop("layout")}
+        layout = {"q": q.strides, "k": k.strides if pages else swap_last_two_axes(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
         if _has_unusual_rank(layout):

@@ -18,7 +18,7 @@ _NVFP4 = 16  # elements of a block
 
 
 class QuantizeOutputs(NamedTuple):
-    """QuantizeOutputs elements and their block scales."""
+    """Quantized elements and their block scales."""
 
     y: Tensor
     scale: Tensor

@@ -23,6 +23,7 @@ from ...system.notebook import HtmlDisplay
 __all__ = [
     "ATTENTION",
     "CHANGES",
+    "MAX_NAMED_TENSORS",
     "Change",
     "Effect",
     "Maker",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 Effect = Literal["exact", "changes numerics", "idea"]
+MAX_NAMED_TENSORS = 6  # in a title; the rest is counted
 ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
 
 
@@ -175,7 +177,10 @@ def replace_fields(
 def join_names(tensors: Iterable[Tensor]) -> str:
     """Join tensor names for a title; for more than 6 tensors, join 5 names and add how many are left."""
     names = [tensor.name for tensor in tensors]
-    return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+    if len(names) <= MAX_NAMED_TENSORS:
+        return ", ".join(names)
+    shown = MAX_NAMED_TENSORS - 1
+    return f"{', '.join(names[:shown])} and {len(names) - shown} more"
 
 
 def tensors_in_memory(graph: Graph) -> list[Tensor]:

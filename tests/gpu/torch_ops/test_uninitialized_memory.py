@@ -1,4 +1,4 @@
-"""Results do not depend on what free memory contained: a call reads only its inputs and what it has written."""
+"""Results do not depend on old values in free memory: a call reads only its inputs and what it wrote itself."""
 
 from __future__ import annotations
 

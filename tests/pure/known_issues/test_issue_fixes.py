@@ -54,10 +54,10 @@ def iterate_issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set
                 )
             if row.sharing is not None:  # a plan for each shape
                 yield before, find_issue_codes(make_example_graph(made, version), row, version), version
-        mended = find_fixed_version(row)
-        if mended is not None:
+        fixed_version = find_fixed_version(row)
+        if fixed_version is not None:
             before = find_issue_codes(make_example_graph(made), row, held[-1]) | {row.code}
-            yield before, find_issue_codes(make_example_graph(made, mended), row, mended), mended
+            yield before, find_issue_codes(make_example_graph(made, fixed_version), row, fixed_version), fixed_version
 
 
 @pytest.mark.parametrize("code", CODES)
