@@ -1,12 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:4fa43613362b6a0c1adcf63972a373b09cd25361f7d14764851e85d07be353b0
+# seal: sha256:0bb31dcedae572eb446db11402f8bcfe15fdb5c9f61e1ab28f3f19652e4d8f2f
 # Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
 from dataclasses import Field, FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import (
@@ -37,6 +37,16 @@ _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
+class _DataclassFields:
+    """The dataclass fields of a value class, made when they are first read: most programs never read them."""
+
+    def __get__(self, _: DescriptorValue | None, cls: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        if cls is DescriptorValue:
+            raise AttributeError("the base class has no dataclass fields")
+        made: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(cls).__dict__["__dataclass_fields__"]
+        return made
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class DescriptorValue:
     """Base of the value classes: a descriptor's attributes as plain data, without a C object.
@@ -46,11 +56,14 @@ class DescriptorValue:
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    else:
+        __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
-        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
+        DESCRIPTORS[kind] = cls
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -68,7 +81,7 @@ class DescriptorValue:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, item.name) for item in fields(self))
+        return tuple(getattr(self, item.field) for item in self.attributes if item.role != "output")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):

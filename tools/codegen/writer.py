@@ -320,13 +320,23 @@ _DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the f
 from __future__ import annotations
 
 from dataclasses import Field, FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import {enums}
 
 _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
+
+
+class _DataclassFields:
+    """The dataclass fields of a value class, made when they are first read: most programs never read them."""
+
+    def __get__(self, _: DescriptorValue | None, cls: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        if cls is DescriptorValue:
+            raise AttributeError("the base class has no dataclass fields")
+        made: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(cls).__dict__["__dataclass_fields__"]
+        return made
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -338,11 +348,14 @@ class DescriptorValue:
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    else:
+        __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
-        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
+        DESCRIPTORS[kind] = cls
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -360,7 +373,7 @@ class DescriptorValue:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, item.name) for item in fields(self))
+        return tuple(getattr(self, item.field) for item in self.attributes if item.role != "output")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):
