@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
@@ -65,7 +64,6 @@ _ENGINE_STAGES = (
     "heuristics",
     "plan",
 )  # stages at which engines refuse; the graph library, which all wheels have, before
-_MAX_NAMED_FEATURES = 4  # parts of a graph that are newer than the library, which are named
 _NVRTC_PROBLEM_CODES = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
 _REFUSED_BY_PACKAGE = "refused by this package; cuDNN was not called"
 _control_cache: dict[tuple[int, bool, str], Control] = {}
@@ -237,18 +235,18 @@ class _Judgement:
     def _explain_invalid_graph(self, error: CudnnBackendError) -> Cause:
         """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
-        library = self.target.library
+        library, detail = self.target.library, _REFUSED_BY_PACKAGE
         newer = find_newer_features(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
         if len(newer) > 1:
-            needed = [
-                f"{name} needs cuDNN {version_text(since)}"
-                for name, since in islice(newer.items(), _MAX_NAMED_FEATURES)
-            ]
-            more = f" and {len(newer) - _MAX_NAMED_FEATURES} more are newer" if len(newer) > _MAX_NAMED_FEATURES else ""
-            headline = f"{', '.join(needed)}{more}, the loaded library is {library.version_text}"
-            newest = version_text(next(iter(newer.values())))
+            name, newest = next((name, version_text(since)) for name, since in newer.items())
+            others = len(newer) - 1
+            headline = (
+                f"{name} and {others} other feature{'s' if others > 1 else ''} need cuDNN {newest}, "
+                f"the loaded library is {library.version_text}"
+            )
+            detail += "".join(f"; {name} needs {version_text(since)}" for name, since in newer.items())
             fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
-        return Cause(error.code, headline, Basis.RULE, _REFUSED_BY_PACKAGE, fix, "not asked")
+        return Cause(error.code, headline, Basis.RULE, detail, fix, "not asked")
 
     @cached_property
     def missing_engine_libraries(self) -> tuple[str, ...]:

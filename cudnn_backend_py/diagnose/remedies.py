@@ -21,6 +21,7 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_against_version_change
 from ..plans.engine import OperationGraph, heur_mode
+from ..plans.lower import find_newer_features
 from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.change_sequence import EFFECTS, ChangeSequence, find_change_sequence
@@ -449,7 +450,12 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     asked = _SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
         used = _find_used_version(question.graph, asked, judge)
-        names = _order_versions(used, newer=newer) if used else []
+        names = _order_versions(used) if used else []
+        if newer:
+            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=(0, 0, 0))
+            names = [
+                name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
+            ]
         found, refusing, unasked, late = _judge_versions(
             question.graph, asked, used, names, judge, lambda number: number < most
         )
@@ -460,12 +466,13 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     elif refusing and cause.code != CRASH_CODE:
         refusing.sort(key=version_numbers, reverse=True)
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
+        headline = f"{cause.headline}; cuDNN {refusing[0]} does not support it either (--cudnn {refusing[0]} says why)"
         if unasked:
             detail += (
                 f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not judged "
                 "(see cudnn-backend matrix --since)"
             )
-        cause = replace(cause, detail=detail, remedy="", asked="")
+        cause = replace(cause, headline=headline, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
 
 
@@ -487,15 +494,13 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
     return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
-def _order_versions(used: str, *, newer: bool = False) -> list[str]:
+def _order_versions(used: str) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     names = {item.version_with_cuda for item in list_judging_versions()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
-    if newer:
-        return later
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
     return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
 

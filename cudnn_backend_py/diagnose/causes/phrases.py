@@ -61,7 +61,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
     ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
-    ReasonPhrase(r"pointer alignment", "alignment", ("alignment",)),
+    ReasonPhrase(r"pointer alignment|_ptrAlign", "alignment", ("alignment",)),
     ReasonPhrase(r"ragged \(packed\) Stats", "ragged_stats", ("ragged_stats",)),
     ReasonPhrase(
         r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)
@@ -76,7 +76,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"(?i)layout|stride|row major|nhwc|is_supported$", "layout", ("layout",)),
     ReasonPhrase(r"(?i)contiguous", "layout"),
     ReasonPhrase(r"(?i)interleaved", kinds=("layout",)),
-    ReasonPhrase(r"(?i)alignment|aligned|_ptrAlign", "alignment"),
+    ReasonPhrase(r"(?i)alignment|aligned", "alignment"),
     ReasonPhrase(r"(?i)align", kinds=("alignment",)),
     ReasonPhrase(r"(?i)virtual", "virtual", ("virtual",)),
     ReasonPhrase(r"(?i)ragged", "option", ("layout",)),

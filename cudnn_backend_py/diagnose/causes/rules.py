@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from ...generated.enums import DescriptorType, TensorReordering
+from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
@@ -34,6 +34,7 @@ from .case import (
     describe_contrast,
     format_best_quote,
     format_quote,
+    format_statement,
     get_type_word,
     is_supported,
 )
@@ -493,12 +494,30 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     if change is not None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
         return (small and blame_combined_options(case, "data type")) or blame_change("data-type", case, change, reason)
+    if "mathPrec" in reason.text and (found := _list_unusual_compute_types(case.graph)):
+        return Cause("data-type", f"{found} (cuDNN's condition: {format_statement(reason)})", Basis.RULE, reason.text)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
         kinds.setdefault(get_type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
-    return Cause("data-type", f"data types are not supported: {found}{format_quote(reason)}", Basis.RULE, reason.text)
+    if quote := format_quote(reason):
+        headline = f"data types are not supported: {found}{quote}"
+    else:
+        headline = f"cuDNN refuses a data type (cuDNN's condition: {format_statement(reason)}); in memory: {found}"
+    return Cause("data-type", headline, Basis.RULE, reason.text)
+
+
+def _list_unusual_compute_types(graph: Graph) -> str:
+    """Return a phrase that names the operations that compute in another type than float32; empty if all do."""
+    kinds: dict[str, list[str]] = {}
+    for op in graph.ops:
+        kind = getattr(op, "compute_type", DataType.FLOAT)
+        if kind is not DataType.FLOAT:
+            kinds.setdefault(get_type_word(kind), []).append(op.name)
+    return ", ".join(
+        f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} in {kind}" for kind, names in kinds.items()
+    ) + (", which the engine does not support" if kinds else "")
 
 
 @register_phrase_rule
