@@ -261,7 +261,7 @@ class CaseFolder:
                 return None, f"{len(files)} cases are kept already in {self.path}, which is the most"
             if sum(status.st_size for _, status in files) + len(data) > self.most_bytes:
                 return None, f"the cases in {self.path} would have more than {self.most_bytes} bytes"
-            folder.write(case.name, data, durable=False)
+            folder.write(case.name, data)
             return folder.path / case.name, ""
 
     def cases(self) -> list[Path]:
