@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
 from ..graph.ir import check_graph
-from ..known_issues import find_issues_before_execution, find_known_issues
+from ..known_issues import find_issues_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -140,7 +141,7 @@ def explain(
                 graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
             )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
-    with collect_reports() as lines:
+    with collect_reports() as lines, silence_issue_warnings():
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
@@ -278,6 +279,18 @@ class _Judgement:
         refused = [item for item in candidates if item.state == "refused"]
         return find_cause(refused, self.graph, self.target, modes, **self._make_refusal_query())
 
+    def _blame_modes(self, question: OperationGraph) -> Cause | None:
+        """Return as the cause that only other heuristics modes than the chosen ones support the graph."""
+        for mode in DEFAULT_MODES if self.causes else ():
+            if mode in self.modes:
+                continue
+            with suppress(CudnnStatusError):
+                if question.heuristics(mode).configs:
+                    chosen = " and ".join(one.name for one in self.modes)
+                    headline = f"mode {chosen} lists no engine config that supports the graph, mode {mode.name} does"
+                    return Cause("heuristics-mode", headline, Basis.MEASURED, "", f"mode {mode.name}", "support check")
+        return None
+
     def _explain_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
         """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
         fallback = HeurMode.FALLBACK.name
@@ -369,7 +382,9 @@ class _Judgement:
         if not survivors:
             from .causes.find import DEVICE_NEEDED_CODE, UNJUDGED_CAUSE_CODES
 
-            cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
+            cause = self._blame_modes(operation_graph) or self._explain_refusal(
+                candidates, [mode.name for mode in self.modes]
+            )
             unjudged = (
                 UNJUDGED_CAUSE_CODES - {DEVICE_NEEDED_CODE} if self.missing_engine_libraries else UNJUDGED_CAUSE_CODES
             )  # other engines may do without one

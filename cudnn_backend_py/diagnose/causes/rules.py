@@ -18,7 +18,7 @@ from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, join_names
+from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
@@ -286,7 +286,24 @@ def explain_dims(case: RefusalCase, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.find_remedy("dims")
-    return None if change is None else blame_change("shape", case, change, reason)
+    return _blame_dims_and_architecture(case, reason) if change is None else blame_change("shape", case, change, reason)
+
+
+def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
+    """Return as the cause wrong dims of a graph that this architecture does not support with the right dims either."""
+    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
+    if change is None:
+        return None
+    others = dataclasses.replace(case, graph=change.graph).supporting_architectures
+    if not others:
+        return None
+    do = "do" if len(others) > 1 else "does"
+    headline = (
+        f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with other dims: "
+        f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
+    )
+    remedy = f"{format_target_remedy(others)}; and {change.title}"
+    return Cause("shape", headline, Basis.MEASURED, "the graph with these dims was judged there", remedy)
 
 
 @register_phrase_rule

@@ -13,7 +13,7 @@ from rich.text import Text
 from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
-from ..verdict import Verdict
+from ..verdict import Outcome, Verdict
 from .text import OUTCOME_STYLES
 
 __all__ = ["format_summary", "render_summary"]
@@ -56,7 +56,7 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
             yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=2)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
-    if known:
+    if known and verdict.outcome is not Outcome.NOT_SUPPORTED:
         yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
     if verdict.lint:
         yield from _format_row("lint", _format_first(verdict.lint))
@@ -72,7 +72,7 @@ def _format_first(texts: Sequence[str]) -> str:
 
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
     """Yield a label and a text in at most `lines` lines; longer text is cut, as -v shows all of it."""
-    clean = " ".join(printable_lines(printable(text)).split())
+    clean = " ".join(printable_lines(printable(" ".join(text.split()))).split())
     wrapped = textwrap.wrap(clean, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
     if len(wrapped) > lines:
         last = _shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)

@@ -123,7 +123,8 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
     """
     where: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for place, cell in cells.items():
-        for label, said in (("known issue", cell.hazards), ("remark", cell.remarks)):
+        hazards = () if cell.outcome is Outcome.NOT_SUPPORTED else cell.hazards  # nothing runs
+        for label, said in (("known issue", hazards), ("remark", cell.remarks)):
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)
     for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
@@ -202,8 +203,9 @@ def render_since(since: Since) -> Group:
     judged = len(since.asked) - len(since.unjudged)
     at_latest = " at the latest" if since.open_before else ""
     at_least = " at least" if since.open_after else ""
+    until = " on" if since.last == since.versions[-1] else f" to {since.last}{at_least}"
     span = (
-        f"supported since {since.first}{at_latest}, last by {since.last}{at_least}"
+        f"supported from {since.first}{at_latest}{until}"
         if since.first is not None
         else f"supported by none of the {judged} versions that could judge"
         if since.unjudged
@@ -218,7 +220,12 @@ def render_since(since: Since) -> Group:
         Text.assemble(make_line(f"graph {since.graph!r} on {since.target}: "), make_line(span + refused, style))
     ]
     if since.first == since.versions[0]:
-        lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
+        lines.append(Text(f"{since.first} is the oldest installed version: support may be older", "dim"))
+    elif since.first is not None:
+        before = since.versions[since.versions.index(since.first) - 1]
+        lines.append(
+            Text(f"{before} is the installed version before {since.first}: support may have begun in between", "dim")
+        )
     lines += [Text.assemble(("repaired issue: ", "bold"), make_line(issue)) for issue in since.repaired]
     if since.repaired:
         sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"

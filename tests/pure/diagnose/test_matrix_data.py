@@ -78,11 +78,11 @@ def test_a_bisection_has_the_documented_exit_code(truth: str, code: int) -> None
 @pytest.mark.parametrize(
     ("truth", "says", "before", "after"),
     [
-        ("?S-", "supported since 9.1.0 at the latest, last by 9.1.0;", ("9.0.0",), ()),
-        ("-?S", "supported since 9.2.0 at the latest, last by 9.2.0\n", ("9.1.0",), ()),
-        ("-S?", "supported since 9.1.0, last by 9.1.0 at least\n", (), ("9.2.0",)),
-        ("-!S", "supported since 9.2.0, last by 9.2.0\n", (), ()),  # a crash is an answer of that version
-        ("?-S", "supported since 9.2.0, last by 9.2.0\n", (), ()),
+        ("?S-", "supported from 9.1.0 at the latest to 9.1.0;", ("9.0.0",), ()),
+        ("-?S", "supported from 9.2.0 at the latest on\n", ("9.1.0",), ()),
+        ("-S?", "supported from 9.1.0 to 9.1.0 at least\n", (), ("9.2.0",)),
+        ("-!S", "supported from 9.2.0 on\n", (), ()),  # a crash is an answer of that version
+        ("?-S", "supported from 9.2.0 on\n", (), ()),
         ("?-", "supported by none of the 1 versions that could judge\n", (), ()),
     ],
 )
@@ -204,4 +204,4 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_regression_with_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = table_text(render_since(found))
-    assert "supported since 9.24.0, last by 9.24.0; 9.25.0 is the first after it that refuses" in text
+    assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text
