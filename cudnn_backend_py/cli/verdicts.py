@@ -283,7 +283,8 @@ def read_log(
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with the log of cuDNN's frontend, .gz or - for standard
     input, or any other file of graphs that is data. With -- PROGRAM the program, in any language, is run with cuDNN's
-    log enabled. Exit code 0 if all graphs are supported, 1 if one is not, 2 if none could be read or judged.
+    log enabled. Exit code 0 if all graphs are supported or only listed, 1 if one is not, 2 if none could be read or
+    judged.
     """
     program = click.get_current_context().meta.get(_PROGRAM_KEY)
     if (log_file is None) == (not program):
@@ -291,7 +292,13 @@ def read_log(
     if program:
         from ..diagnose.logged_program import run_logged
 
-        with run_logged(program, keep) as file:
+        with run_logged(program, keep, quiet=style == "json" and output is None) as file:
+            if os.path.getsize(file) == 0:
+                raise GraphError(
+                    f"{program[0]} called no function of cuDNN's backend API, so there is no log",
+                    code="log-file",
+                    cause="it uses another API or no cuDNN at all, it ended before, or its cuDNN is older than 9",
+                )
             _write_log_report(
                 file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )

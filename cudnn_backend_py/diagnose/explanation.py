@@ -671,7 +671,7 @@ def _make_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]
     details = {
         "heuristics": f"{len(candidates)} candidates",
         "engine config": f"{left} of {len(candidates)} left",
-        "plan": f"built of engine {built[0].engine}" if built else f"none of {left} could be built",
+        "plan": f"built of {built[0].tag}" if built else f"none of {left} could be built",
     }
     stages = []
     for index, name in enumerate(STAGE_NAMES):

@@ -242,8 +242,9 @@ class Verdict(HtmlDisplay):
         return brief(f"Verdict {self.outcome}: {self.graph!r} on {self.target}, cuDNN {self.cudnn}{why}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain data."""
-        return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
+        """Return the verdict as plain data; each candidate also has its ``tag``."""
+        candidates = [{"tag": item.tag, **asdict(item)} for item in self.candidates]
+        return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self), "candidates": candidates}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
@@ -261,4 +262,9 @@ class Verdict(HtmlDisplay):
                 code="verdict-schema",
             )
         rest = {key: value for key, value in data.items() if key not in ("schema", "version")}
+        if isinstance(candidates := rest.get("candidates"), (list, tuple)):
+            rest["candidates"] = [
+                {key: value for key, value in item.items() if key != "tag"} if isinstance(item, Mapping) else item
+                for item in candidates
+            ]
         return convert_to_type(cls, rest, "the verdict", code="verdict-schema")

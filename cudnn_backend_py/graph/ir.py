@@ -104,7 +104,7 @@ class Op:
             for key, value in self.parameters().items()
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
-        outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
+        outputs = [tensor for port, tensor in self.outputs().items() if "." not in port or not tensor.virtual]
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
         return printable_lines(f"{left} = {self.display_name()}({', '.join(inputs + extra)}) : {types}")

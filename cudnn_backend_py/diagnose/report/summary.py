@@ -16,7 +16,7 @@ from ...terminal import table_text
 from ..verdict import Outcome, Verdict
 from .text import OUTCOME_STYLES
 
-__all__ = ["format_summary", "render_summary"]
+__all__ = ["format_graph_line", "format_summary", "render_summary"]
 
 MAX_COLUMNS = 100
 _LABEL_COLUMNS = 9
@@ -60,7 +60,7 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
         yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
     if verdict.lint:
         yield from _format_row("lint", _format_first(verdict.lint))
-    yield from _format_row("graph", _format_graph(verdict.graph_text))
+    yield from _format_row("graph", format_graph_line(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)
 
@@ -90,7 +90,7 @@ def _shorten_text(text: str, columns: int) -> str:
     return (kept.rpartition(" ")[0] or kept) + _ELLIPSIS
 
 
-def _format_graph(text: str) -> str:
+def format_graph_line(text: str) -> str:
     """Return the graph in one line: inputs, operations and outputs."""
     tensors: dict[str, tuple[str, str]] = {}
     operations: list[str] = []
