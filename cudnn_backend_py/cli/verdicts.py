@@ -730,8 +730,8 @@ def _write_check_report(
 def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
     """Judge every option of attention, as JSON.
 
-    It is requested every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
-    not be judged.
+    Every architecture is judged unless --target names some. A row is named such as "forward: causal". Exit code 0, or 2
+    if some cell could not be judged.
     """
     from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table
 
