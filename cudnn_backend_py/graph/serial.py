@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 from ..errors import GraphError
 from ..generated import enums
-from ..generated.enums import CudnnEnum, DescriptorType
+from ..generated.enums import CudnnEnum, DataType, DescriptorType
 from ..system.atomic_file import write_atomically
+from ..system.nearest import suggest_nearest
 from ..system.untrusted_files import read_json
+from .data_types import find_type
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -152,9 +154,13 @@ def _read_checked_value(record: Any, key: str, kind: type[T], where: str) -> T:
 
 
 def _decode_enum(enum: type[E], name: Any, where: str) -> E:
-    if not isinstance(name, str) or name not in enum.__members__:
-        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}")
-    return enum[name]
+    if isinstance(name, str):
+        if name in enum.__members__:
+            return enum[name]
+        if issubclass(enum, DataType) and (kind := find_type(name)) is not None:
+            return enum(kind)
+    near = suggest_nearest(name, enum.__members__) if isinstance(name, str) else ""
+    raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}{near}")
 
 
 def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:

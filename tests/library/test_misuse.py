@@ -206,6 +206,10 @@ ROWS: dict[str, Row] = {
         lambda: Descriptor(D.TENSOR).set(900, 16),  # type: ignore[arg-type]
         UsageError, "unknown-enumerator", "900 is not an AttributeName",
     ),
+    "attribute by its C name": (
+        lambda: Descriptor(D.TENSOR).set("CUDNN_ATTR_TENSOR_UNIQUE_ID", 16),  # type: ignore[arg-type]
+        UsageError, "unknown-enumerator", "Attr.TENSOR_UNIQUE_ID",
+    ),
     "read-only attribute": (
         set_attribute(Attr.ENGINEHEUR_RESULTS, []),
         UsageError, "attribute-read-only", "ENGINEHEUR_RESULTS is read-only",

@@ -450,7 +450,7 @@ def test_heuristics_modes_that_were_left_out_are_the_cause_if_they_support_the_g
     assert cause.headline == "mode FALLBACK lists no engine config that supports the graph, mode A does"
 
 
-def test_a_verdict_gives_no_warnings_about_graphs_that_nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_gives_no_warnings_about_graphs_that_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.known_issues.find._warned", set())
     done = run_explain(
         "examples/flash_backward.py", "--target", "h100", "--here", environment=make_older_cudnn_environment()

@@ -152,6 +152,7 @@ def test_verdict_data_is_strict_json_with_all_fields(name: str) -> None:
 def test_verdict_data_contains_the_nested_values() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert data["candidates"][0] == {
+        "tag": "eng0_k24=0",
         "mode": "A",
         "engine": 0,
         "knobs": {"CUDNN_KNOB_TYPE_KERNEL_CFG": 0, "CUDNN_KNOB_TYPE_TILE_M": -1},

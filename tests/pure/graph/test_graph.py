@@ -304,10 +304,10 @@ def test_a_graph_lists_tensors_of_nested_operations_and_sub_graphs() -> None:
 
 def test_operation_text_contains_its_sub_graph() -> None:
     assert str(Graph((make_sdpa(),)).ops[0]) == (
-        f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
+        f"o, stats = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
         f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={make_tensor('score', 1).uid}, "
         f"subgraph_output_uid={make_tensor('squash', 1).uid}, "
-        "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64]"
+        "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64], f32[1,2,128,1]"
     )
 
 

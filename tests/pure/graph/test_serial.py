@@ -120,6 +120,15 @@ def test_infinities_and_nan_are_written_as_strings(value: float, written: object
     assert graph_to_json(twin) == data
 
 
+@pytest.mark.parametrize("word", ["HALF", "half", "float16", "f16"])
+def test_data_types_are_read_in_every_spelling_that_builders_take(word: str) -> None:
+    tensors = (make_tensor(name, 1, 16, 16) for name in "abc")
+    data = graph_to_json(Graph((Matmul(name="product", **dict(zip("abc", tensors, strict=True))),), "product"))
+    for tensor in data["tensors"]:
+        tensor["data_type"] = word
+    assert {tensor.data_type for tensor in graph_from_json(data).tensors} == {DataType.HALF}
+
+
 def test_a_small_graph_is_written_as_the_expected_json() -> None:
     x, y = make_tensor("x", 4, 8, uid=1), make_tensor("y", 4, 8, uid=2, alignment=4)
     assert graph_to_json(Graph((make_relu(x, y),), "small")) == {
@@ -247,7 +256,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("graph-json", "graph JSON: operation 0 lacks 'name'", lambda g: g["operations"][0].pop("name")),
     (
         "graph-json",
-        f"graph JSON: the kind of {WHERE} is 'matmull', which is not a DescriptorType",
+        f"graph JSON: the kind of {WHERE} is 'matmull', which is not a DescriptorType; did you mean MATMUL?",
         lambda g: g["operations"][0].update(operation="matmull"),
     ),
     (
@@ -259,7 +268,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("graph-json", f"graph JSON: {WHERE} lacks 'mode'", lambda g: g["operations"][0].pop("mode")),
     (
         "graph-json",
-        f"graph JSON: mode of {WHERE} is 'GELU', which is not a PointwiseMode",
+        f"graph JSON: mode of {WHERE} is 'GELU', which is not a PointwiseMode; did you mean GELU_FWD?",
         lambda g: g["operations"][0]["mode"].update(value="GELU"),
     ),
     (
