@@ -382,9 +382,9 @@ class _Judgement:
         if not survivors:
             from .causes.find import DEVICE_NEEDED_CODE, UNJUDGED_CAUSE_CODES
 
-            cause = self._blame_modes(operation_graph) or self._explain_refusal(
-                candidates, [mode.name for mode in self.modes]
-            )
+            cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
+            if cause is None or cause.basis is not Basis.MEASURED:
+                cause = self._blame_modes(operation_graph) or cause
             unjudged = (
                 UNJUDGED_CAUSE_CODES - {DEVICE_NEEDED_CODE} if self.missing_engine_libraries else UNJUDGED_CAUSE_CODES
             )  # other engines may do without one

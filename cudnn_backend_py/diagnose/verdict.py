@@ -50,6 +50,7 @@ NO_GPU_ENGINE_REMARKS = {
 
 # What a graph passes on its way to a result, in order.
 STAGE_NAMES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
+STAGES_AFTER_CHECK = STAGE_NAMES[5:]  # that a graph reaches only if an engine config passes its support check
 
 
 class Outcome(StrEnum):

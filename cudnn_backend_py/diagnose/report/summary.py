@@ -13,7 +13,7 @@ from rich.text import Text
 from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
-from ..verdict import Outcome, Verdict
+from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import OUTCOME_STYLES
 
 __all__ = ["format_graph_line", "format_summary", "render_summary"]
@@ -56,7 +56,7 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
             yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=2)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
-    if known and verdict.outcome is not Outcome.NOT_SUPPORTED:
+    if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
         yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
     if verdict.lint:
         yield from _format_row("lint", _format_first(verdict.lint))

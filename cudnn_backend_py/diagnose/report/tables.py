@@ -19,7 +19,7 @@ from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
-from ..verdict import Outcome, Verdict
+from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import make_indented_lines, make_line
 
 __all__ = [
@@ -123,7 +123,8 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
     """
     where: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for place, cell in cells.items():
-        hazards = () if cell.outcome is Outcome.NOT_SUPPORTED else cell.hazards  # nothing runs
+        refused = cell.outcome is Outcome.NOT_SUPPORTED and cell.stage not in STAGES_AFTER_CHECK
+        hazards = () if refused else cell.hazards
         for label, said in (("known issue", hazards), ("remark", cell.remarks)):
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)

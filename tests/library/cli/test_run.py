@@ -266,10 +266,10 @@ def test_reproduce_lines_name_the_file_of_a_described_gpu(matmul_file: Path, tmp
     assert again["configs"] == [{**config, "mode": "named"}]
 
 
-def test_the_error_of_an_unknown_target_lists_the_known_ones(matmul_file: Path) -> None:
+def test_the_error_of_an_unknown_target_says_where_they_are_listed(matmul_file: Path) -> None:
     (found,) = run_trials(matmul_file, "--target", "nope")
     assert found["words"].startswith("unknown-target")
-    assert "b200" in found["words"]
+    assert "cudnn-backend target list" in found["words"]
 
 
 def test_an_unreadable_graph_does_not_stop_the_other_files(matmul_file: Path, tmp_path: Path) -> None:
