@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md, for ``make regen``."""
+"""The tables of docs/operations.md, written by ``make regen``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 D = DescriptorType
 
 PAGE_PATH = ROOT / "docs" / "operations.md"
-RECORD_PATHS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
+RECORD_PATHS = sorted(ROOT.glob("logs/operations-*.json"))  # written by built_runs.py
 AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_MEASURED
 ESCAPED_BAR = "\\|"  # in a cell of a table
 
@@ -94,7 +94,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
 
 
 def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
-    """Return how many graphs of an operation agree with the interpreter on a GPU, and other outcomes."""
+    """Return the number of graphs of an operation that agree with the interpreter on a GPU, and other outcomes."""
     names = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
     said = [describe_outcome(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
@@ -184,7 +184,7 @@ def make_block_scales_table() -> str:
 
 
 def _describe_largest_error(found: Mapping[str, Any]) -> str:
-    """Return the largest relative error of a graph that agrees, or the other outcome."""
+    """Return the largest relative error of a graph that agrees with the interpreter, or another outcome."""
     said = describe_outcome(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 

@@ -1,6 +1,6 @@
-"""Write docs/attention-speed.md and its pictures from H200 records.
+"""Write docs/attention-speed.md and its plots from H200 records.
 
-``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the pictures with matplotlib.
+``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the plots with matplotlib.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure what a cuDNN upgrade changes on this machine's GPU; verify with a second run and the old version.
+"""Measure how a cuDNN upgrade changes times on this machine's GPU, and confirm it in new processes.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
 lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under
@@ -67,7 +67,7 @@ def time_in_new_processes(
 
 
 def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs with changed times come first, and the last are omitted if time runs out."""
+    """Return the record; graphs with changed times are repeated first, the others as long as there is time."""
     until = time.monotonic() + seconds
     old, new = (
         setup.version for setup in read_judging_environments([str(checked["old"]), str(checked["new"])]).values()
