@@ -32,9 +32,9 @@ The last one and the convolution tests need ``sdpa/helpers.py``; that of 1.24.0 
 large convolution tensors are allocated in host memory: use ``PYTEST_XDIST_WORKER_COUNT=16`` and ``-n 0`` to get the
 sizes of one of 16 workers.
 
-Run these with ``-m "L0 or not L0"`` and ``-n 1``: without a GPU, two of them crash the process with cudnn-frontend. Some
-files import modules that only cudnn-frontend has. These imports succeed, and only the use of such a module raises an
-error, so that the other tests of the file run.
+Run these with ``-m "L0 or not L0"`` and ``-n 1``: without a GPU, two of them crash the process with cudnn-frontend.
+Some files import modules that only cudnn-frontend has. These imports succeed, and only the use of such a module raises
+an error, so that the other tests of the file run.
 
 The attention tests are in ``sdpa/graph``, modules that they import in ``sdpa``, suites in ``sdpa/graph/suites``::
 
