@@ -30,8 +30,6 @@ AttentionFunction = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h,
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a model."""
-
     layers: int = 8
     heads: int = 12
     head_dim: int = 64

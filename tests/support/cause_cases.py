@@ -46,7 +46,6 @@ class CauseCase:
 
 
 def get_supported_graph(name: str) -> Graph:
-    """Return the supported graph of this name."""
     return (
         TYPICAL_GRAPHS[name.removeprefix("built ")].make()
         if name.startswith("built ")

@@ -331,7 +331,6 @@ HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
 
 
 def make_random_hostile_value(r: random.Random) -> Any:
-    """Return a random hostile value."""
     return r.choice(HOSTILE_VALUE_MAKERS)(r)
 
 

@@ -103,7 +103,6 @@ def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
 
 
 def make_operations_table() -> str:
-    """Return the table of all operations."""
     found = {case.kind for case in TYPICAL_GRAPHS.values()}
     supported = {case.kind for case in TYPICAL_GRAPHS.values() if case.supported}
     records = read_records()
@@ -145,7 +144,7 @@ def _format_table_row(*cells: str) -> str:
 
 
 def make_graphs_table() -> str:
-    """Return the table of sample graphs."""
+    """Return the table of the typical graphs in tests/support/built.py."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",

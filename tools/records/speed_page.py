@@ -79,7 +79,6 @@ def list_missing_measurements(record: RecordData) -> Iterator[str]:
 
 
 def make_speed_page() -> str:
-    """Return the text of the page."""
     compared, classes, model = (read_h200_record(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])

@@ -31,7 +31,7 @@ TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
 
 
 def make_all_graphs() -> dict[str, Graph]:
-    """Return the graphs by their names."""
+    """Return random graphs and attention graphs by name."""
     found = make_random_graphs(GRAPH_COUNT)
     for seq, dim, causal in ATTENTION_SIZES:
         sizes: dict[str, Any] = {"batch": TOKENS // seq, "heads": WIDTH // dim, "seq_q": seq, "head_dim": dim}
@@ -46,7 +46,7 @@ def compute_time_ratio(us: TimePair | None) -> float | None:
 
 
 def round_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
-    """Return a ratio for the record."""
+    """Return the ratio of a graph with three decimals, None if it was not measured."""
     found = ratios.get(name)
     return None if found is None else round(found, 3)
 
@@ -59,7 +59,7 @@ def find_graphs_with_changed_time(ratios: Mapping[str, float | None]) -> list[st
 def time_in_new_processes(
     names: Iterable[str], random_graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
-    """Return the time ratios from new processes."""
+    """Return by graph the ratio of new to old time, measured in new processes."""
     return {
         name: compute_time_ratio(us)
         for name, us in _time_all_graphs(list(names), random_graphs, versions, AT_ONCE, until, str)
@@ -108,7 +108,7 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
 
 
 def main() -> None:
-    """Write the graphs or the record."""
+    """Write the graphs, or the record, as the first argument requests."""
     what, folder, *more = sys.argv[1:]
     if what == "graphs":
         Path(folder).mkdir()

@@ -111,7 +111,6 @@ def _add_gated_layer(d: RandomGraphBuilder) -> None:
 
 
 def _add_matmul_with_column_sums(d: RandomGraphBuilder) -> None:
-    """Add a matmul and the sums of its columns."""
     dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
     a, b = add_matrix(d, "a", (*dims[:2], 64), 0.2), add_matrix(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
