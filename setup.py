@@ -1,9 +1,9 @@
-"""Build what is written in C; an installation without a C compiler works without it.
+"""Build the package with its optional C libraries; without a C compiler it is installed without them.
 
-Nothing in C includes a header of Python, so one wheel of a machine's architecture serves every Python 3.
+The C code includes no header of Python, so one wheel per machine architecture serves every Python 3.
 
-The web address of the repository is that of the workflow which builds, or of the sdist that is built: metadata has it,
-and the links of the README lead there. Elsewhere there is none.
+The metadata and the links of the README use the web address of the repository. It is read from the GitHub workflow
+that runs the build, or from the metadata of the sdist; otherwise both have no address.
 """
 
 import os
@@ -17,7 +17,7 @@ from setuptools.command.build_ext import build_ext
 
 
 class PlainLibraries(build_ext):
-    """Libraries for ctypes: no Python's suffix in the name, no ``PyInit`` to export."""
+    """Build plain C libraries for ctypes: file names without Python's suffix, no exported ``PyInit`` function."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return f"{fullname.replace('.', '/')}.so"
@@ -27,7 +27,7 @@ class PlainLibraries(build_ext):
 
 
 class AnyPython(bdist_wheel):
-    """A wheel for any Python 3 on one architecture."""
+    """Build a wheel for any Python 3 on one architecture."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent
 
 
 def find_repository():
-    """Return the web address of the repository, an empty text where no one says it."""
+    """Return the web address of the repository, an empty text if it is not known."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     said = ROOT / "PKG-INFO"
@@ -46,7 +46,7 @@ def find_repository():
 
 
 def write_description(repository, ref):
-    """Return the README with links that work outside the repository, at a tag or branch of it."""
+    """Return the README with its relative links changed to web addresses of the repository at a tag or branch."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     if not repository:
         return page

@@ -1,4 +1,4 @@
-"""The measured attention graphs, built through the API of cudnn-frontend by either module."""
+"""Build the measured attention graphs through cudnn-frontend's API, with its module or with ours."""
 
 from __future__ import annotations
 

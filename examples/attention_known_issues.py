@@ -2,8 +2,8 @@
 
 Run it from the root of the repository, because the problems are in ``tests/known_issues``:
 
-python -m examples.attention_known_issues                  # the table; with a GPU, the result of each problem
-python -m examples.attention_known_issues dsink-dropout    # one of them
+python -m examples.attention_known_issues                  # a table of issues; with a GPU, the result of each
+python -m examples.attention_known_issues dsink-dropout    # one issue
 python -m examples.attention_known_issues dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
 """
 
@@ -41,7 +41,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     if isinstance(made, Reproduction)
 }
 
-# The same for the other rows of the table, and the graphs of all fixes, for the tests.
+# The same for the other known issues, and for the graphs that work around an issue; used by tests.
 OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
@@ -51,12 +51,15 @@ OTHERS: dict[str, Reproduction] = {
 }
 
 POISON = -80.0  # initial value of output memory; every data type can represent it
-FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # fp8 scales that are not 1
-ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are only rounding
+FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # FP8 scales other than 1
+ROUNDING = {
+    DataType.HALF: 1e-3,
+    DataType.FP8_E4M3: 0.06,
+}  # relative Frobenius errors up to which a difference is rounding
 
 
 def reproduction_of(name: str) -> Reproduction:
-    """Return the options and the direction of a reproduction or of a fixed graph."""
+    """Return the options and direction of a reproduction, or of a graph that works around the issue."""
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
@@ -73,12 +76,12 @@ def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
 
 
 class ReferenceData:
-    """Inputs for every tensor of a problem, and the float64 reference of its outputs."""
+    """Random inputs for every tensor of a problem, and the float64 reference of its outputs."""
 
     def __init__(self, p: attention.Attention, backward: bool) -> None:
         self.p = p
         rng = np.random.default_rng(0)
-        short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last entry is the longest
+        short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last sequence is the longest
         self.lengths, self.lengths_kv = np.maximum(1, p.seq_q - 31 * short), p.seq_kv - 17 * short
         self.values: dict[str, Any] = {
             name: round_to_data_type(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
@@ -103,7 +106,7 @@ class ReferenceData:
         return whole.reshape(p.batch, heads, -1, dim)[:, :, : p.seq_kv]
 
     def lengths_of(self, name: str) -> NDArray[np.int64]:
-        """Return the lengths of the sequences of a tensor."""
+        """Return the sequence lengths of a tensor."""
         found: NDArray[np.int64] = self.lengths_kv if name.removeprefix("d") in ("k", "v") else self.lengths
         return found
 
@@ -138,7 +141,7 @@ class ReferenceData:
         return found | {"o": exact.o * self._scale("o")}
 
     def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
-        """Return the reference of a backward pass, which gets the reference's o and stats, rounded."""
+        """Return the reference of a backward pass; its inputs o and stats are those of the reference, rounded."""
         values, scale = self.values, self._scale("o")
         exact = reference.forward(*self.inputs, **options)
         values["o"], values["stats"] = round_to_data_type(exact.o * scale, self.p.data_type), exact.stats
@@ -151,7 +154,7 @@ class ReferenceData:
         return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
 
     def memory(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor in the form that `execute` accepts: an encoded input, or poison for an output."""
+        """Return an array for `execute`: an encoded input, or an output filled with ``POISON``."""
         size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
         if tensor.name not in self.values:
             return encode(np.full(tensor.dims if size is None else size, POISON), tensor.data_type)
@@ -166,7 +169,7 @@ class ReferenceData:
         return encode(value, tensor.data_type)
 
     def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
-        """Return the numbers of an output without the rows beyond the lengths, flat."""
+        """Return the numbers of an output as a flat array, without rows after the end of a sequence."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
@@ -175,7 +178,7 @@ class ReferenceData:
         return self.within(tensor.name, got)
 
     def within(self, name: str, dense: Array) -> Array:
-        """Return the rows within the lengths, flat."""
+        """Return the rows inside the sequence lengths as a flat array."""
         if dense.shape[0] != self.p.batch:
             return dense.reshape(-1)
         real: Array = np.concatenate(
@@ -237,7 +240,7 @@ def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
 
 
 def run_here(name: str) -> str:
-    """Run a reproduction on this process's GPU, which may crash the process, and return the result."""
+    """Run a reproduction on this process's GPU and return the result; the process may crash."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
     try:
@@ -263,7 +266,7 @@ def run_in_child(name: str) -> str:
 
 
 def issue_of(name: str) -> attention.KnownIssue:
-    """Return the row of the known issue table for a reproduction."""
+    """Return the known issue that a reproduction shows."""
     return next(issue for issue in FAULTS if issue.code == name.partition(":")[0])
 
 
@@ -291,13 +294,13 @@ def result_table(names: Sequence[str]) -> Table:
 
 
 def main() -> None:
-    """Run or describe the known issue with this code, or all known issues of attention."""
+    """Run the known issue with the given code, or all of attention; without a GPU, describe them."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
     known_names = {**REPRODUCTIONS, **OTHERS}
     parser.add_argument("name", metavar="CODE", nargs="?", choices=known_names, help=", ".join(REPRODUCTIONS))
-    parser.add_argument("--here", action="store_true", help="run CODE in this process, which it may end")
+    parser.add_argument("--here", action="store_true", help="run CODE in this process, which may crash")
     arguments = parser.parse_args()
     names = [arguments.name] if arguments.name else list(REPRODUCTIONS)
     if arguments.here:

@@ -16,7 +16,7 @@ N, C, H, W, FILTERS = 8, 64, 56, 56, 32
 
 
 def channels_last(n: int, c: int, h: int, w: int) -> tuple[int, ...]:
-    """Return strides with the channels innermost."""
+    """Return the strides of [n, c, h, w] with channels last."""
     return (c * h * w, 1, c * w, c)
 
 

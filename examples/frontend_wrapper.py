@@ -18,7 +18,7 @@ BATCH, M, N, K = 16, 128, 128, 512
 
 
 def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
-    """Return relu(a @ b + bias), built, from torch tensors or functions that make a ``cudnn.tensor``."""
+    """Return the built graph of relu(a @ b + bias), from torch tensors or functions that make a ``cudnn.tensor``."""
     with cudnn.Graph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,

@@ -1,7 +1,7 @@
-"""The forum thread's C++ program, call by call: the same functions, attributes and values, in Python.
+"""The C++ program of a forum thread in Python, call by call, with the same functions, attributes and values.
 
-With a GPU it queries the FALLBACK heuristics and finalizes a plan for each config, as the thread did. Without one it
-uses a described GPU instead of a handle (``--target``), which the C program could have done since cuDNN 9.8.
+With a GPU it queries the FALLBACK heuristics and finalizes a plan for each config, as the C++ program does. With
+``--target`` it uses a described GPU instead of a handle, which is possible since cuDNN 9.8, also in C++.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def matmul_operation(a: Descriptor, b: Descriptor, c: Descriptor) -> Descriptor:
 
 
 def main() -> None:
-    """Follow the thread's main()."""
+    """Make the calls of the C++ program's ``main()``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", help="judge for this described GPU; without it a GPU is needed")
+    parser.add_argument("--target", help="judge for this described GPU; otherwise a GPU is needed")
     name = parser.parse_args().target
 
     handle = capi.cudnnCreate() if name is None else None

@@ -1,7 +1,7 @@
-"""Skips of missing parts, each reported once: tests/library needs libcudnn, tests/gpu a GPU.
+"""Skip test groups that this machine cannot run: tests/library needs libcudnn, tests/gpu a GPU.
 
-``CUDNN_BACKEND_REQUIRE=library,gpu`` turns "not run" into a failure. Nothing is loaded in this process: a child
-looks for the driver, so that ``pytest tests/pure`` stays free of libraries.
+Each skipped group is reported once; with ``CUDNN_BACKEND_REQUIRE=library,gpu`` it is a failure. A child process looks
+for the driver, so that this process loads no library for ``pytest tests/pure``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from cudnn_backend_py.plans.engine import EngineConfig
     from cudnn_backend_py.plans.plan import Plan
 
-# The suite starts a thousand processes. If bytecode may not be written, each would compile the package again.
+# The tests start a thousand processes. Without bytecode files, each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# The versions that `make` installed into this environment, whatever else the user has installed.
+# Use the cuDNN versions that `make` installed in this environment, not others of the user.
 if (_VERSIONS := Path(sys.prefix) / "cudnn").is_dir():
     os.environ.setdefault("CUDNN_BACKEND_CACHE", str(_VERSIONS))
 
-# A shell starts background jobs with Ctrl-C ignored, which the processes that tests start and interrupt would inherit.
+# Shells ignore Ctrl-C for background jobs; tests that interrupt child processes need the default handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,7 +45,7 @@ _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind,
 
 
 def _library_absence() -> str | None:
-    """Return why there is no libcudnn, None if there is one; a broken one is not absent."""
+    """Return the reason to skip tests without libcudnn, None if there is one, even a broken one."""
     places = [place.path for place in find_cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
         return None
@@ -58,7 +58,7 @@ def _library_absence() -> str | None:
 
 
 def _gpu_absence() -> str | None:
-    """Return why there is no GPU, None if the real driver sees one."""
+    """Return the reason to skip tests without a GPU, None if the real driver finds one."""
     kind, devices = subprocess.run([sys.executable, "-c", _DRIVER], stdout=subprocess.PIPE, check=True).stdout.split()
     if kind == b"real" and int(devices):
         return None
@@ -104,7 +104,7 @@ class _NotRun(pytest.File):
 
 @pytest.fixture(scope="session", autouse=True)
 def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
-    """Keep the plans of tests and their processes in a folder of this run, never in the user's."""
+    """Store plans of tests and their child processes in a temporary folder, not in the user's cache."""
     before = os.environ.get("CUDNN_BACKEND_PLAN_CACHE")
     os.environ["CUDNN_BACKEND_PLAN_CACHE"] = str(tmp_path_factory.mktemp("plans") / "cache")
     yield
@@ -141,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(name="cache")
 def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
-    """Give a test an empty plan folder, and a process without cached plans."""
+    """Return an empty plan cache on disk, and clear the plans cached in this process."""
     from cudnn_backend_py.plans.build import forget_plans
     from cudnn_backend_py.plans.cache import PlanCache
 
@@ -153,7 +153,7 @@ def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the tag of every plan cuDNN builds; cuDNN still builds them."""
+    """Return a list to which the tag of every built plan is appended."""
     from cudnn_backend_py.plans import build as planning
 
     tags: list[str] = []

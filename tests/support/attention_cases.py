@@ -143,7 +143,7 @@ def make_random_attention_problem(
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
         o["seq_q"], o["seq_kv"] = choose_randomly(*sizes), choose_randomly(*sizes, 1024)
         if not backward and is_chosen(0.08):
-            o["seq_q"] = choose_randomly(1, 1, 2, 5)  # decoding has its own kernels
+            o["seq_q"] = choose_randomly(1, 1, 2, 5)  # cuDNN has separate kernels for decoding (few queries)
         o["head_dim"] = choose_randomly(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
         o["head_dim_v"] = o["head_dim"] if is_chosen(0.8) else choose_randomly(64, 128)
         if is_fp8:
@@ -232,7 +232,7 @@ def _make_random_score_options(
 
 
 def list_option_values(p: Attention) -> dict[str, str]:
-    """Return the value of each option as text: the keys of the coverage table."""
+    """Return the value of each option as text, used as keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -259,7 +259,7 @@ def list_option_values(p: Attention) -> dict[str, str]:
 
 
 def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
-    """Return a case with random data for a problem, and the results of the reference."""
+    """Return a case for a problem with random data and the results of the reference."""
     seq_q, seq_kv = _make_random_lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
@@ -341,7 +341,7 @@ def _add_block_scaled_values(case: AttentionCase, rng: np.random.Generator) -> N
 
 
 def _add_pages(case: AttentionCase, rng: np.random.Generator) -> None:
-    """Copy K and V into pages in random order; pages are NaN after the last token."""
+    """Copy K and V into pages in random order; page memory after the last token is NaN."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence

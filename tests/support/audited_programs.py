@@ -1,4 +1,4 @@
-"""Programs to audit: each calls cuDNN through one entry point and runs into one known issue.
+"""Programs to audit: each calls cuDNN through one entry point and triggers one known issue.
 
 ``python -m cudnn_backend_py.audit -m tests.support.audited_programs NAME`` runs one.
 :data:`CORRECT_PROGRAMS` have no known issue.
@@ -143,7 +143,7 @@ def add_one_bias_per_matrix() -> None:
     _build_and_execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
 
 
-# programs with right results
+# programs with correct results
 
 
 def run_correct_attention() -> None:

@@ -1,7 +1,7 @@
 """Supported graphs other than attention, each with one or two edits that make cuDNN 9.28 refuse it.
 
-The cause is known, because the edit added it; so is the remedy: the graph without the edit. Graphs with even numbers
-were examined when the search for causes was written, those with odd numbers were only counted.
+The edit is the known cause, and undoing it the known remedy. The search for causes was developed with the graphs with
+even numbers; those with odd numbers only measure its success.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ GraphEdit = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class CauseCase:
-    """A supported graph, edits of it, and words that the headline of the refusal must contain.
+    """A supported graph, edits that make it refused, and texts that the cause's headline must contain.
 
-    Each of ``words`` has to be in the headline; ``|`` separates alternatives.
+    The headline must contain each of ``words``; ``|`` separates alternatives.
     """
 
     base: str
@@ -46,7 +46,6 @@ class CauseCase:
 
 
 def get_supported_graph(name: str) -> Graph:
-    """Return the supported graph of this name."""
     return (
         TYPICAL_GRAPHS[name.removeprefix("built ")].make()
         if name.startswith("built ")
@@ -66,7 +65,7 @@ def edit_tensor(name: str, **fields: Any) -> GraphEdit:
 
 
 def spread_tensor(name: str, factor: int = 2) -> GraphEdit:
-    """Return an edit that multiplies the strides of a tensor, so that only every second element is used."""
+    """Return an edit that multiplies the strides of a tensor by `factor`, which leaves gaps between elements."""
     return lambda graph: edit_tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
@@ -299,7 +298,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
         edit_tensor("quantized.scale", reordering=TensorReordering.F8_128x4),
         words="quantized.scale reordering",
     ),
-    # experts, pointwise operations, reductions
+    # mixture of experts, pointwise operations, reductions
     _make_cause_case(
         "built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"
     ),

@@ -1,4 +1,4 @@
-"""Graphs other than attention, several of each family, for which full cuDNN has engines that a JIT wheel lacks."""
+"""Graphs other than attention by family, for which full cuDNN has engines that a JIT wheel lacks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["use_host_kernels"]
 
 @contextmanager
 def use_host_kernels() -> Iterator[list[str]]:
-    """Register the CPU kernels and disable the device check in the block; yield the list of passes that ran."""
+    """Register CPU kernels and disable the device check in the block; yield a list of the passes that ran."""
     torch, ran = load_torch(), []
 
     def forward(*given: Any) -> Any:
@@ -44,7 +44,7 @@ def use_host_kernels() -> Iterator[list[str]]:
 class _DensePass(NamedTuple):
     """Values of a dense forward pass that the backward pass needs; heads of K and V are repeated."""
 
-    scores: Any  # after the soft cap, masked
+    scores: Any  # scores after the soft cap and masks
     slope: Any  # derivative of the soft cap
     k: Any
     v: Any

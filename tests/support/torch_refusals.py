@@ -22,7 +22,7 @@ B, H, S, D = 2, 4, 16, 64
 
 
 def _attention_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
-    """Return a call of `attention` with other dims, types or options; a tuple is dims and perhaps a type."""
+    """Return a call of `attention` with changed dims, types or options; a tuple has dims and optionally a type."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
         given = {name: _make_argument(make, value) for name, value in changes.items()}
@@ -61,7 +61,7 @@ def _paged_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
 
 
 def _torch_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
-    """Return a call with torch's arguments."""
+    """Return a call with the arguments of torch's scaled_dot_product_attention."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
         given = {name: _make_argument(make, value) for name, value in changes.items()}
@@ -199,5 +199,5 @@ def _list_refused_torch_calls() -> Iterator[tuple[str, Callable[[MakeTensors], O
         yield f"torch key: another head dim, {rank} dims", _torch_call_maker(key=(*lead, S, D + 8))
 
 
-#: By what is wrong.
+#: Refused calls by a description of the error.
 REFUSED_CALLS = dict(_list_refused_calls())

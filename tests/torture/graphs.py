@@ -1,7 +1,7 @@
-"""Random graphs of every kind of operation: each gets a verdict, even if cuDNN or one of our rules fails.
+"""Judge random graphs of every kind of operation: each gets a verdict, even if cuDNN or a rule of the package fails.
 
-A round judges some forty graphs on described targets with one cuDNN version. The results without
-cuDNN (lint, known issues, changes) are also computed in this process.
+A round judges about forty graphs for described GPUs with one cuDNN version. Checks without cuDNN (lint, known issues,
+changes) also run in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUERY_LIMIT_S = 60.0
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Judge graphs with one cuDNN version; in every tenth round, judge all of them twice, in two processes."""
+    """Judge graphs with one cuDNN version; in every tenth round, judge all graphs in two processes."""
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
@@ -109,7 +109,9 @@ def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
         return Counter({"crashes of one process of two": 1})
     if first != second and any(op.kind is DescriptorType.OPERATION_SIGNAL for op in question.graph.ops):
-        return Counter({"signals to which cuDNN says another thing in another process": 1})  # 9.28: not deterministic
+        return Counter(
+            {"signals to which cuDNN says another thing in another process": 1}
+        )  # cuDNN 9.28 is not deterministic here
     if first != second:
         one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
         differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]

@@ -1,8 +1,8 @@
-"""Exact remedies of random refused graphs: each is supported as a whole, and computes the same results as the graph.
+"""Check exact remedies of random refused graphs: all their graphs are supported, and the results stay the same.
 
-A round judges graphs on one target with one cuDNN version, some of them made unusual on purpose. The package compares a
-remedy with its graph before it shows it; here both are run again with other data and, if that is affordable, with
-their real sizes.
+A round judges graphs on one target with one cuDNN version, some of them with an unusual feature. The package compares a
+remedy with its graph before it reports it; here both are interpreted again with other data and, if that is fast enough,
+with their real sizes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Grap
 
 
 def _make_unusual_graph(graph: Graph, rng: random.Random) -> Graph:
-    """Return the graph with one feature that kernels seldom support, or unchanged if the result would be invalid."""
+    """Return the graph with a feature that kernels rarely support, or unchanged if the result would be invalid."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))

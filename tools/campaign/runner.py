@@ -1,8 +1,8 @@
-"""``run_campaign``: run random graphs in child processes for some time, and collect failures and coverage.
+"""Run random graphs in child processes for a given time, and collect failures and coverage.
 
-One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph recorded;
-another replaces it. Judged graphs are kept in a file, line by line, and a campaign that resumes it does not judge them
-again.
+Each child has its own CUDA context. If a child crashes, hangs or loses its context, its graph is recorded and another
+child replaces it. The result of each graph is appended to a file, so that a later campaign can resume it without
+judging these graphs again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CampaignOptions:
     families
         Names of :data:`GRAPH_FAMILIES`; by default all that the target may support.
     target
-        A described GPU, which runs nothing; None for the GPUs of this machine.
+        Described GPU, on which no kernel runs; None for the GPUs of this machine.
     processes, gpus
         Child processes, and the number of GPUs they share.
     limit_s, reduce_s
@@ -130,7 +130,7 @@ class CampaignResult:
         }
 
     def _group_failures(self) -> Iterator[dict[str, Any]]:
-        """Yield groups of similar failures without a known issue: count, and smallest graph of the first."""
+        """Yield groups of similar failures without a known issue: the count, and the first one's smallest graph."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
         for alike, count in Counter(map(self._similarity_key, unnamed)).most_common():
             first = next(failure for failure in unnamed if self._similarity_key(failure) == alike)
@@ -145,7 +145,7 @@ class CampaignResult:
 
     @staticmethod
     def _similarity_key(failure: Mapping[str, Any]) -> str:
-        """Return a text that is equal for failures of probably the same cause."""
+        """Return a key that is equal for failures that probably have the same cause."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
         return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
@@ -186,7 +186,7 @@ class CampaignResult:
 
 
 def run_campaign(options: CampaignOptions, output: Path | None = None, resume: Path | None = None) -> CampaignResult:
-    """Run random graphs for some time and return the results.
+    """Run random graphs for the given time, and return the results.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def _run_graphs_until_deadline(
     kept: IO[str],
     until: float,
 ) -> None:
-    """Run graphs in child processes, one after the other, until the time is over."""
+    """Run graphs in one child process after the other until the deadline."""
     with RestartingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
@@ -261,7 +261,7 @@ def _run_graphs_until_deadline(
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
-                if not spoiled:  # spoiled by an earlier graph: another child runs it again
+                if not spoiled:  # spoiled: an earlier graph broke the child; another child runs this graph again
                     break
             with lock:
                 campaign.add(record)
@@ -315,7 +315,7 @@ def _run_graph(
             outcome = line.get("outcome")
             if outcome is None:
                 continue
-            record["outcomes"][outcome] = 1  # a graph counts once, regardless of the kinds of data
+            record["outcomes"][outcome] = 1  # count a graph once, for any number of kinds of input data
             if outcome == "refused":
                 record["refused"] = line["words"].splitlines()[-1] if line["words"] else ""
             if outcome in ("differs", "lost", "not run", "not compared", "not interpreted"):

@@ -47,7 +47,7 @@ def generate_all_files(model: GeneratedModel) -> dict[str, str]:
 
 
 def _make_graph_schema(model: GeneratedModel) -> str:
-    """Return the schema of graph files: the one next to this file, with the members of each enum that it names."""
+    """Return the JSON schema of graph files: the template next to this file with the members of its enums."""
     first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])
@@ -216,7 +216,7 @@ def _write_functions(functions: Iterable[Any]) -> str:
 
 
 def _format_parameters(parameters: Iterable[Any]) -> str:
-    """Return the parameters as a call; their names are its keywords."""
+    """Return the parameters as the text of a call, with their names as keywords."""
     return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
 
 
@@ -307,7 +307,7 @@ def _format_imports(names: Iterable[str]) -> str:
 
 
 def _format_attribute_facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
-    """Return the row of an attribute: a call named by its role, with the element types and descriptor types."""
+    """Return the table row of an attribute: a call named by its role, with element and descriptor types."""
     kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
     taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
     count = "" if attribute.count == (1, 1) else f", count={attribute.count}"
@@ -474,7 +474,7 @@ def _write_operations_module(model: GeneratedModel) -> str:
 
 
 def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
-    """Yield the fields of a convolution that are image, weights and response: x, w and y, or their gradients."""
+    """Yield a convolution's fields for image, weights and response: x, w and y, or their gradients."""
     for descriptor in model.descriptors:
         if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
             fields = {attribute.field for attribute in descriptor.attributes}
@@ -482,7 +482,7 @@ def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
 
 
 def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], model: GeneratedModel) -> dict[str, str]:
-    """Return the enums of those fields that hold an enumerator."""
+    """Return the enums of the fields with an enumerator as value."""
     types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
     return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
 

@@ -1,6 +1,6 @@
 """Supported engine configs of forty graphs on a target: ``python -m tools.records.agreement TARGET FILE``.
 
-``tests/gpu/diagnose/data`` has those of described GPUs, which a test compares with the real GPU.
+``tests/gpu/diagnose/data`` has the files for described GPUs; a test compares them with the real GPU.
 """
 
 from __future__ import annotations

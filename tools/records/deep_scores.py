@@ -1,7 +1,7 @@
-"""Attention with scores far below 0 in every row, run on this process's GPU and compared with float64.
+"""Run attention with scores far below 0 in every row on this process's GPU, and compare with float64.
 
-The logarithm of a row's sum of exponentials is near the level of the scores, and a score of 0 instead of -inf in a
-kernel overflows if the level is below -88.7, the logarithm of the largest float32: exp(0 - lse).
+Then the log-sum-exp of a row is near the level of its scores. A kernel that uses a score of 0 instead of -inf
+computes exp(0 - lse), which overflows if the level is below -88.7, minus the logarithm of the largest float32.
 
 ``python -m tools.records.deep_scores logs/NAME.json`` runs all cases and writes the record.
 """
@@ -44,18 +44,18 @@ ATTENTION_SHAPES = (
     (64, 64), (128, 128), (192, 192), (320, 320), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
     (1, 64), (1, 97), (1, 128),
 )  # fmt: skip
-ERROR_LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
+ERROR_LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # relative error of a whole output
 RECORD_KIND = "deep-scores"
 WORKER_COUNT = 20
 _CASES_PER_CHILD = 24  # cases per child process
-_LAST_CASE_LIMIT_S = 8.0  # time limit of a case that was begun in time
+_LAST_CASE_LIMIT_S = 8.0  # time limit of a case that was started before the deadline
 NO_TIME_LIMIT_S = 86_400.0  # no limit: poll() accepts no more than 24 days
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class DeepScoresCase:
-    """An attention graph that is run with scores at several levels below 0."""
+    """An attention graph to run with scores at several levels below 0."""
 
     backward: bool
     unified: bool
@@ -175,7 +175,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
         if values is not None and not tensor.by_value:
             given[tensor.uid] = values if values.shape == tensor.dims else values.swapaxes(-1, -2)
             if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
-                given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor described as transposed
+                given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor that the graph describes as transposed
     results, beyond = run_plan(plan, given)
     words = [f"{name}: memory after it is written" for name in beyond]
     limit = ERROR_LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
@@ -189,7 +189,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
         if lost.any():
             words.append(f"{name}: {int(lost.sum())} of {lost.size} are no numbers")
             continue
-        if name in ("dq", "dk"):  # the first column of Q and K has the level, and its gradient cancels
+        if name in ("dq", "dk"):  # the first column of Q and K sets the level; its gradient cancels
             got, want = got[..., 1:], want[..., 1:]
         kept = np.isfinite(want)
         size = max(float(np.sqrt(np.mean(np.square(want[kept])))), 1e-3)
@@ -199,7 +199,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
     return "; ".join(words) or "agrees"
 
 
-# many
+# runs in child processes
 
 
 def run_cases_in_children(
@@ -250,13 +250,15 @@ def make_record(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run some cases for a parent, or all and write a record."""
+    """Run the cases that a parent process passes, or run all cases and write a record."""
     parser = argparse.ArgumentParser(description="Run attention with scores far below 0 on this GPU.")
     parser.add_argument("record", nargs="?", type=Path)
-    parser.add_argument("--cases", help="as JSON, for a child")
-    parser.add_argument("--every", type=int, default=1, help="only each n-th case")
+    parser.add_argument("--cases", help="cases as JSON, for a child process")
+    parser.add_argument("--every", type=int, default=1, help="run only every n-th case")
     parser.add_argument("--workers", type=int, default=WORKER_COUNT)
-    parser.add_argument("--seconds", type=float, default=NO_TIME_LIMIT_S, help="when to begin no more of them")
+    parser.add_argument(
+        "--seconds", type=float, default=NO_TIME_LIMIT_S, help="seconds after which no further case is started"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", KnownIssueWarning)
     target = open_target()
@@ -272,7 +274,7 @@ def main() -> None:
         return
     cases = make_deep_scores_cases(target.library.version)[:: arguments.every]
     target.close()
-    random.Random(0).shuffle(cases)  # so that the cases that time allows are of every kind
+    random.Random(0).shuffle(cases)  # so that cases of every kind run before the time is over
     record = make_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))

@@ -1,4 +1,4 @@
-"""Support of each operation by architecture and cuDNN version: judges tests/support/built.py without a GPU.
+"""Judge the typical graphs of tests/support/built.py by architecture and cuDNN version, without a GPU.
 
 ``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` judges with these versions, which need
 all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its

@@ -1,4 +1,4 @@
-"""Edge cases of other operations: typical graphs with typical inputs, and random number generators."""
+"""Cases of other operations: typical graphs with typical inputs, and random number generators."""
 
 from __future__ import annotations
 
