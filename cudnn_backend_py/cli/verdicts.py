@@ -113,11 +113,17 @@ def explain_graphs(
     if budget_s is not None and not whatif:
         raise click.UsageError("--budget needs --whatif")
     if whatif or style == "archive":
-        if len(graph_files) > 1 or len(targets) > 1 or execute or every_engine or here or style in ("junit", "github"):
-            raise click.UsageError(
-                "--whatif and --format archive take one GRAPH and one --target, and not --execute, --every-engine, "
-                "--here or the formats junit and github"
-            )
+        option = "--whatif" if whatif else "--format archive"
+        refused = {
+            "more than one GRAPH": len(graph_files) > 1,
+            "more than one --target": len(targets) > 1,
+            "--execute": execute,
+            "--every-engine": every_engine,
+            "--here": here,
+            f"--format {style}": style in ("junit", "github"),
+        }
+        if broken := [name for name, given in refused.items() if given]:
+            raise click.UsageError(f"{option} does not take {' and '.join(broken)}")
         target = next(iter(targets), "gpu")
         if style == "archive":
             _write_reproduction_archive(graph_files[0], target, modes, build is not False, limit_s, output)

@@ -258,7 +258,7 @@ def whatif(
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(built)), limit))
+        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(graph, built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
@@ -281,13 +281,15 @@ class _SearchSettings:
         return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
-def _drop_duplicate_remedies(found: Iterable[Remedy]) -> Iterator[Remedy]:
+def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
     """Yield at most two remedies of a kind, and skip a remedy that includes all changes of an earlier one."""
     kept: list[Remedy] = []
     for remedy in found:
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
-        if alike < (1 if padding else 2) and not any(_is_included(one, remedy) for one in kept):
+        if alike < (1 if padding else 2) and not any(
+            _is_included(one, remedy) or _changes_dims_further(graph, one, remedy) for one in kept
+        ):
             kept.append(remedy)
             yield remedy
 
@@ -296,6 +298,33 @@ def _is_included(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
+
+
+def _changes_dims_further(graph: Graph, one: Remedy, other: Remedy) -> bool:
+    """Return whether the first remedy changes only dims, and the second changes each of them at least as far."""
+    if (one.target, one.version) != (other.target, other.version) or len(one.graphs) != 1 or len(other.graphs) != 1:
+        return False
+    first, second = ({tensor.uid: tensor for tensor in remedy.graphs[0].tensors} for remedy in (one, other))
+    before = {tensor.uid: tensor for tensor in graph.tensors}
+    if not first.keys() == second.keys() == before.keys() or _list_parameters(one.graphs[0]) != _list_parameters(graph):
+        return False
+    changed = [uid for uid, tensor in before.items() if first[uid].dims != tensor.dims]
+    return (
+        bool(changed)
+        and all(
+            tensor == (replace(first[uid], dims=tensor.dims, strides=tensor.strides) if uid in changed else first[uid])
+            for uid, tensor in before.items()
+        )
+        and all(
+            min(old, far) <= new <= max(old, far)
+            for uid in changed
+            for old, new, far in zip(before[uid].dims, first[uid].dims, second[uid].dims, strict=True)
+        )
+    )
+
+
+def _list_parameters(graph: Graph) -> list[dict[str, Any]]:
+    return [op.parameters() for op in graph.ops]
 
 
 def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:

@@ -413,11 +413,8 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
             return whole
         if config.engine == known.engine and config.knobs.items() >= dict(known.knobs).items():
             return None
-        values = ", ".join(f"{knob.name}={value}" for knob, value in known.knobs)
-        return (
-            f"on sm_{question.target.sm} attention backward is known to be deterministic with "
-            f"engine {known.engine}, {values}"
-        )
+        tag = EngineChoice(known.engine, dict(known.knobs)).tag
+        return f"on sm_{question.target.sm} attention backward is known to be deterministic with {tag}"
 
     return find_exclusion_reason
 
