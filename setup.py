@@ -16,7 +16,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 
-class PlainLibraries(build_ext):
+class CtypesLibraryBuilder(build_ext):
     """Build plain C libraries for ctypes: file names without Python's suffix, no exported ``PyInit`` function."""
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -26,7 +26,7 @@ class PlainLibraries(build_ext):
         return ext.export_symbols
 
 
-class AnyPython(bdist_wheel):
+class Python3WheelBuilder(bdist_wheel):
     """Build a wheel for any Python 3 on one architecture."""
 
     def get_tag(self) -> tuple[str, str, str]:
@@ -45,7 +45,7 @@ def find_repository():
     return next((url.partition(", ")[2] for url in urls if url.startswith("Source, ")), "")
 
 
-def write_description(repository, ref):
+def make_description(repository, ref):
     """Return the README with its relative links changed to web addresses of the repository at a tag or branch."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     if not repository:
@@ -59,7 +59,7 @@ repository = find_repository()
 setup(
     author="The authors of cudnn_backend_py",
     author_email=f"{repository.split('/')[-2]}@users.noreply.github.com" if "//github.com/" in repository else None,
-    long_description=write_description(repository, os.environ.get("GITHUB_REF_NAME", "main")),
+    long_description=make_description(repository, os.environ.get("GITHUB_REF_NAME", "main")),
     long_description_content_type="text/markdown",
     project_urls={
         "Source": repository,
@@ -68,7 +68,7 @@ setup(
     }
     if repository
     else {},
-    cmdclass={"build_ext": PlainLibraries, "bdist_wheel": AnyPython},
+    cmdclass={"build_ext": CtypesLibraryBuilder, "bdist_wheel": Python3WheelBuilder},
     ext_modules=[
         Extension(
             "cudnn_backend_py.native._driver_stub",

@@ -59,7 +59,7 @@ class FrontendContender:
         workspace = _make_workspace(graph)
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
 
-    def call_ordered(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
+    def make_ordered_arguments_function(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
         """Return a function that makes the same arguments with a tuple of buffers; None if this version lacks it."""
         if "tensor_uids" not in inspect.signature(graph.execute).parameters:
             return None
@@ -71,7 +71,10 @@ class FrontendContender:
         self, name: str, graph: Any, tensors: Mapping[str, Any], sets: Sequence[Mapping[str, Any]]
     ) -> dict[str, Batch]:
         """Return the calls to time: with equal buffers and with different buffers at each call, in each form."""
-        forms = {name: self.call(graph, tensors), f"{name}, ordered": self.call_ordered(graph, tensors)}
+        forms = {
+            name: self.call(graph, tensors),
+            f"{name}, ordered": self.make_ordered_arguments_function(graph, tensors),
+        }
         found: dict[str, Batch] = {}
         for form, arguments in forms.items():
             if arguments is not None:

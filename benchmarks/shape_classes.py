@@ -115,7 +115,7 @@ class _ShapeCalls:
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _make_operator_call(shape, direction, buffers, "any"),
-            "any, another": _alternate_lengths(shape, direction),
+            "any, another": _make_alternating_call(shape, direction),
         }
         if adaptive:
             self._calls["exact operator"] = _make_operator_call(shape, direction, buffers, "exact")
@@ -130,7 +130,7 @@ class _ShapeCalls:
         return self.facts | {"us": {name: summarize_microseconds(timing) for name, timing in times.items()}}
 
 
-def _alternate_lengths(shape: Attention, direction: Direction) -> Callable[[], Any]:
+def _make_alternating_call(shape: Attention, direction: Direction) -> Callable[[], Any]:
     """Return a function that calls the class alternately with the shape and with one row less."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):

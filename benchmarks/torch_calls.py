@@ -176,7 +176,7 @@ def measure_all_calls(
     def make_random_tensor(*dims: int) -> Any:
         return torch.randn(dims, device="cuda", dtype=torch.float16)
 
-    def equal_offsets(step: int) -> Any:
+    def make_equal_offsets(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
     q, k, v, d_o = (
@@ -201,14 +201,14 @@ def measure_all_calls(
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
-                make_packed_calls(equal_offsets(LENGTH)),
+                make_packed_calls(make_equal_offsets(LENGTH)),
             ),
         }
         if way == PASS_NAMES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
                 (make_random_tensor(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
-                make_paged_calls(table, lengths, equal_offsets(1)),
+                make_paged_calls(table, lengths, make_equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)

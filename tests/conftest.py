@@ -44,7 +44,7 @@ _LOAD = f"import ctypes; ctypes.CDLL({CUDNN_SONAME!r})"
 _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind, d().devices)"
 
 
-def _library_absence() -> str | None:
+def _find_reason_without_library() -> str | None:
     """Return the reason to skip tests without libcudnn, None if there is one, even a broken one."""
     places = [place.path for place in find_cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
@@ -57,7 +57,7 @@ def _library_absence() -> str | None:
     return f"no {CUDNN_SONAME} was found"
 
 
-def _gpu_absence() -> str | None:
+def _find_reason_without_gpu() -> str | None:
     """Return the reason to skip tests without a GPU, None if the real driver finds one."""
     kind, devices = subprocess.run([sys.executable, "-c", _DRIVER], stdout=subprocess.PIPE, check=True).stdout.split()
     if kind == b"real" and int(devices):
@@ -65,21 +65,21 @@ def _gpu_absence() -> str | None:
     return f"no GPU: libcuda.so.1 is {kind.decode()}, {int(devices)} devices"
 
 
-def _browser_absence() -> str | None:
+def _find_reason_without_browser() -> str | None:
     return None if find_chromium() else "no chromium on PATH"
 
 
-def _site_absence() -> str | None:
+def _find_reason_without_site() -> str | None:
     if not (SITE / "index.html").is_file():
         return "the site is not built: make docs"
-    return _browser_absence() or _library_absence()
+    return _find_reason_without_browser() or _find_reason_without_library()
 
 
 RINGS: dict[str, Callable[[], str | None]] = {
-    "library": cache(_library_absence),
-    "gpu": cache(_gpu_absence),
-    "browser": _browser_absence,
-    "site": cache(_site_absence),
+    "library": cache(_find_reason_without_library),
+    "gpu": cache(_find_reason_without_gpu),
+    "browser": _find_reason_without_browser,
+    "site": cache(_find_reason_without_site),
 }
 
 
@@ -90,12 +90,12 @@ def _is_group_selected(arguments: Iterable[str], ring: str) -> bool:
     return any(path == folder or path in folder.parents or folder in path.parents for path in paths)
 
 
-def _not_run(config: pytest.Config) -> dict[str, str]:
+def _find_skipped_groups(config: pytest.Config) -> dict[str, str]:
     selected = [ring for ring in RINGS if _is_group_selected(config.args, ring)]
     return {ring: why for ring in selected if (why := RINGS[ring]()) is not None}
 
 
-class _NotRun(pytest.File):
+class _SkippedTestFile(pytest.File):
     """A test file of a skipped test group (library, gpu, browser or site), which is not imported."""
 
     def collect(self) -> Iterable[pytest.Item]:
@@ -120,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
-    for ring, why in _not_run(session.config).items():
+    for ring, why in _find_skipped_groups(session.config).items():
         if ring in required:
             pytest.exit(f"{REQUIRE_VARIABLE} requests tests/{ring}: {why}", returncode=1)
 
@@ -128,12 +128,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     for ring, absence in RINGS.items():
         if TESTS / ring in module_path.parents and absence() is not None:
-            return _NotRun.from_parent(parent, path=module_path)
+            return _SkippedTestFile.from_parent(parent, path=module_path)
     return None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    missing = _not_run(config)
+    missing = _find_skipped_groups(config)
     if missing:
         text = ", ".join(f"tests/{ring} ({why})" for ring, why in missing.items())
         terminalreporter.write_line(f"not run: {text}", yellow=True)

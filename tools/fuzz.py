@@ -37,8 +37,8 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import format_value
 from cudnn_backend_py.plans.lower import lower
-from tests.support.hostile import disguise_value, make_random_hostile_value
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.hostile_values import disguise_value, make_random_hostile_value
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 DESCRIPTOR_TYPES = [
     kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
@@ -61,7 +61,7 @@ EDGE_TEXTS = (
 )
 
 
-class RandomCaller:
+class Fuzzer:
     """Makes random calls on descriptors from a seed, and counts their outcomes."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
@@ -374,7 +374,7 @@ def _finalize_with_captured_log(descriptor: Descriptor) -> None:
         descriptor.finalize()
 
 
-def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCaller], None]) -> list[RandomCaller]:
+def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
     """Run work on the same descriptors in several threads, and fork a few times while they run."""
     siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
@@ -409,18 +409,18 @@ def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCalle
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
     """Make the calls on all descriptor types in turn, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
-        fuzzer = RandomCaller(seed, log)
+        fuzzer = Fuzzer(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or DESCRIPTOR_TYPES
 
-        def fuzz_in_worker(one: RandomCaller) -> None:
+        def make_calls_of_thread(one: Fuzzer) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
                     one.make_random_call(kind)
 
         threads = int(os.environ.get("FUZZ_THREADS", "0"))
-        fuzzers = run_in_threads(fuzzer, threads, fuzz_in_worker) if threads else [fuzzer]
+        fuzzers = run_in_threads(fuzzer, threads, make_calls_of_thread) if threads else [fuzzer]
         if not threads:
-            fuzz_in_worker(fuzzer)
+            make_calls_of_thread(fuzzer)
     calls, outcomes = Counter[str](), Counter[str]()
     for one in fuzzers:
         calls += one.calls

@@ -101,7 +101,7 @@ FILES_THAT_QUOTE = (
 )
 
 
-class HabitMatch(NamedTuple):
+class UnclearLine(NamedTuple):
     """A line that contains a phrase to avoid."""
 
     path: str
@@ -119,13 +119,13 @@ def list_tracked_files(*paths: str) -> list[str]:
     )
 
 
-def find_habits(path: str, text: str) -> Iterator[HabitMatch]:
+def find_unclear_phrases(path: str, text: str) -> Iterator[UnclearLine]:
     """Yield a match for each line of ``text`` and each phrase to avoid in it, except in error codes."""
     for number, line in enumerate(text.splitlines(), 1):
         plain = _ERROR_CODE_PATTERN.sub("", line)
         for habit, pattern, allowed in _COMPILED_HABITS:
             if pattern.search(plain) and not (allowed and allowed.search(line)):
-                yield HabitMatch(path, number, habit, line.strip())
+                yield UnclearLine(path, number, habit, line.strip())
 
 
 _ERROR_CODE_PATTERN = re.compile(
@@ -139,7 +139,7 @@ _COMPILED_HABITS = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowe
 @click.option("--count", is_flag=True, help="Print the number of lines with each phrase.")
 def main(paths: tuple[str, ...], count: bool) -> None:
     """Print lines with unclear phrases; exit with 1 if there are any."""
-    hits = [hit for name in list_tracked_files(*paths) for hit in find_habits(name, (ROOT / name).read_text())]
+    hits = [hit for name in list_tracked_files(*paths) for hit in find_unclear_phrases(name, (ROOT / name).read_text())]
     if count:
         totals = Counter(hit.habit.name for hit in hits)
         for habit in HABITS:

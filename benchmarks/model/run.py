@@ -128,17 +128,17 @@ def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]
 def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
-    def values_of(provider: str) -> list[float]:
+    def get_values(provider: str) -> list[float]:
         found = _get_figure(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
     return _find_largest_difference(
-        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+        (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
 
 def _compute_serving_difference(record: Figures, way: str) -> float | None:
-    def values_of(provider: str) -> list[float]:
+    def get_values(provider: str) -> list[float]:
         loss = _get_figure(record, provider, way, "loss")
         whole = _count_finished_steps(record, provider, "packed") == _count_finished_steps(
             record, TORCH_FLASH_PROVIDER, "packed"
@@ -146,7 +146,7 @@ def _compute_serving_difference(record: Figures, way: str) -> float | None:
         return [loss] if whole and loss is not None else []
 
     return _find_largest_difference(
-        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+        (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
 

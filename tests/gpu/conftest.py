@@ -16,7 +16,7 @@ def _skip_if_refused() -> Generator[None, object, object]:
     try:
         return (yield)
     except NotSupported as error:
-        from tests.support.gpus import skip_if_not_measured  # imported late, because it loads the driver
+        from tests.support.gpu_requirements import skip_if_not_measured  # imported late, because it loads the driver
 
         skip_if_not_measured(error)
         raise

@@ -8,7 +8,7 @@ from typing import Any
 
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.target import find_profile
-from tests.support.mutations import HOSTILE_TEXTS
+from tests.support.damaged_texts import HOSTILE_TEXTS
 from tests.support.reporting import make_two_matmuls
 
 __all__ = ["BAD_GRAPHS", "BAD_TARGETS", "EXECUTED_MARKER", "list_commands_with_bad_files", "write_bad_files"]

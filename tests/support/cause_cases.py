@@ -16,8 +16,8 @@ from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import iterate_unused_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
-from tests.support.built import TYPICAL_GRAPHS
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 __all__ = ["CAUSE_CASES", "CauseCase", "GraphEdit", "get_supported_graph"]
 
@@ -171,7 +171,7 @@ def append_transpose(name: str) -> GraphEdit:
     return edit_graph
 
 
-def _set_stride_of_largest_dim_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _make_strides_with_broadcast_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
     largest = max(range(len(dims)), key=dims.__getitem__)
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
@@ -191,7 +191,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "conv nhwc f16 stride 2",
         "a100",
-        edit_tensor("w", strides=_set_stride_of_largest_dim_to_zero),
+        edit_tensor("w", strides=_make_strides_with_broadcast_dim),
         words="w strides",
     ),
     _make_cause_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
@@ -236,7 +236,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "rms norm bf16 training",
         "a100",
-        edit_tensor("x", strides=_set_stride_of_largest_dim_to_zero),
+        edit_tensor("x", strides=_make_strides_with_broadcast_dim),
         words="x strides",
     ),
     _make_cause_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
@@ -287,7 +287,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
     _make_cause_case(
-        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_set_stride_of_largest_dim_to_zero), words="b strides"
+        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_make_strides_with_broadcast_dim), words="b strides"
     ),
     _make_cause_case(
         "built RMS norm, quantized in plain order", "b200", edit_tensor("x", data_type=T.UINT8), words="x uint8"

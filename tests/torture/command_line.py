@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.bad_files import list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
+from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
 from tests.torture.harness import BrokenGuarantee
 
 COMMANDS_PER_ROUND = 4  # number of commands; half as many are interrupted

@@ -47,10 +47,10 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.untrusted_files import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
+from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.logs import LOG_FOLDER, read_log_text
-from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.torture.harness import BrokenGuarantee
 
 FILES_PER_ROUND = 120

@@ -47,7 +47,7 @@ VERSION = "9.19.0.56"
 INSTALLED_FOLDER_NAME = f"{VERSION}-cu12"
 WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
 LARGE_FILES = {LIBRARY_FILE: b"the library" * 20_000, GRAPH_LIBRARY_FILE: b"the graph library" * 200_000}
-WHOLE_INSTALLS_EVERY = 4  # whole installs are killed in one round in four
+ROUNDS_PER_WHOLE_INSTALL = 4  # whole installs are killed in one round in four
 
 _fork_context = multiprocessing.get_context("fork")
 
@@ -58,7 +58,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     counts = check_forged_wheels(chance, folder / "forged")
     counts += check_damaged_installations(chance, folder / "damaged")
     counts += kill_unpacking(chance, folder / "unpacked")
-    if seed % WHOLE_INSTALLS_EVERY == 0:
+    if seed % ROUNDS_PER_WHOLE_INSTALL == 0:
         counts += kill_installs(chance, folder / "killed")
     return counts
 
@@ -100,7 +100,7 @@ def _patch_wheel(wheel: Path, change: Callable[[bytearray], None]) -> None:
     wheel.write_bytes(data)
 
 
-def _set_directory_entry_bytes(
+def _make_directory_entry_change(
     offset: int, value: bytes, name: bytes = LIBRARY_FILE.encode()
 ) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
@@ -118,7 +118,7 @@ def _write_zip_bomb(wheel: Path) -> None:
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("nvidia/bomb", content)
-    _patch_wheel(wheel, _set_directory_entry_bytes(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
+    _patch_wheel(wheel, _make_directory_entry_change(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
 
 
 def _write_too_many_files(wheel: Path) -> None:
@@ -158,13 +158,15 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY_FILE, b"another library"),
     "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY_FILE}/inside"),
     "second library": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
-    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(8, b"\x01\x00")),
+    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(8, b"\x01\x00")),
     "odd method": lambda chance, wheel: _patch_wheel(
-        wheel, _set_directory_entry_bytes(10, chance.choice((b"\x0c", b"\x63")))
+        wheel, _make_directory_entry_change(10, chance.choice((b"\x0c", b"\x63")))
     ),
-    "size of gigabytes": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(24, b"\xff\xff\xff\x7f")),
-    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(20, b"\xff\xff\xff\x7f")),
-    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(42, chance.randbytes(3))),
+    "size of gigabytes": lambda chance, wheel: _patch_wheel(
+        wheel, _make_directory_entry_change(24, b"\xff\xff\xff\x7f")
+    ),
+    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(20, b"\xff\xff\xff\x7f")),
+    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(42, chance.randbytes(3))),
     "bomb": lambda chance, wheel: _write_zip_bomb(wheel),
     "huge count": lambda chance, wheel: _write_too_many_files(wheel),
     "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),

@@ -27,7 +27,7 @@ CACHE_LIMIT_BYTES = 20_000_000
 LARGEST_ENTRY_BYTES = 2_000_000  # size of the largest entry; its file is hardly larger
 WRITER_COUNT = 8
 PLAN_KEYS = [f"{number:064x}" for number in range(40)]
-REAL_PLANS_EVERY = 10  # one round in ten also uses plans of cuDNN
+ROUNDS_PER_REAL_PLAN = 10  # one round in ten also uses plans of cuDNN
 
 _fork_context = multiprocessing.get_context("fork")
 
@@ -40,7 +40,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
         counts += kill_writers(chance, place / "plans", 1.0)
         counts[f"killed writers on {kind}"] += 1
     counts += fill_disk(chance, folder / "full")
-    if seed % REAL_PLANS_EVERY == 0:
+    if seed % ROUNDS_PER_REAL_PLAN == 0:
         counts += damage_real_plans(chance, folder / "real")
     return counts
 

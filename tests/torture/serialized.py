@@ -17,8 +17,8 @@ from cudnn_backend_py.frontend import serialize
 from cudnn_backend_py.frontend.runner import Placement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
-from tests.support.mutations import assert_safe_to_print, mutate_json
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.damaged_texts import assert_safe_to_print, mutate_json
+from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.torture.harness import BrokenGuarantee
 
 BLOBS_PER_ROUND = 150

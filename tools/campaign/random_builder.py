@@ -81,17 +81,17 @@ class RandomGraphBuilder:
         self.random.shuffle(order)
         gap = self.choose(8, 16, 64)
 
-        def permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def compute_permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
             return make_strides_in_order(dims, order) if len(dims) == rank else packed_strides(dims)
 
-        def strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def compute_strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
             return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
 
         layouts: dict[str, StrideFunction] = {
             "packed": packed_strides,
             "last": channels_last,
-            "permuted": permuted_strides,
-            "gaps": strides_with_gaps,
+            "permuted": compute_permuted_strides,
+            "gaps": compute_strides_with_gaps,
         }
         self.layout = layouts[name]
         return name

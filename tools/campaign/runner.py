@@ -105,7 +105,7 @@ class CampaignResult:
         if record.get("failure"):
             self.failures.append(dict(record["failure"]))
 
-    def total_counts(self, *, attention: bool | None = None) -> Counter[str]:
+    def sum_counts(self, *, attention: bool | None = None) -> Counter[str]:
         """Return the counts of all families, or only of those with or without attention."""
         found: Counter[str] = Counter()
         for family, counts in self.counts.items():
@@ -117,8 +117,8 @@ class CampaignResult:
         """Return the campaign as plain data, small enough to store."""
         return {
             "seconds": round(self.spent_s, 1),
-            "outside attention": dict(self.total_counts(attention=False)),
-            "attention": dict(self.total_counts(attention=True)),
+            "outside attention": dict(self.sum_counts(attention=False)),
+            "attention": dict(self.sum_counts(attention=True)),
             "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
@@ -132,8 +132,8 @@ class CampaignResult:
     def _group_failures(self) -> Iterator[dict[str, Any]]:
         """Yield groups of similar failures without a known issue: the count, and the first one's smallest graph."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
-        for alike, count in Counter(map(self._similarity_key, unnamed)).most_common():
-            first = next(failure for failure in unnamed if self._similarity_key(failure) == alike)
+        for alike, count in Counter(map(self._make_similarity_key, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._make_similarity_key(failure) == alike)
             smallest = str(first.get("smallest", {}).get("text", ""))
             yield {
                 "alike": alike,
@@ -144,7 +144,7 @@ class CampaignResult:
             }
 
     @staticmethod
-    def _similarity_key(failure: Mapping[str, Any]) -> str:
+    def _make_similarity_key(failure: Mapping[str, Any]) -> str:
         """Return a key that is equal for failures that probably have the same cause."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
@@ -156,8 +156,8 @@ class CampaignResult:
         lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
         rows = [
             *sorted(self.counts.items()),
-            ("outside attention", self.total_counts(attention=False)),
-            ("attention", self.total_counts(attention=True)),
+            ("outside attention", self.sum_counts(attention=False)),
+            ("attention", self.sum_counts(attention=True)),
         ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
@@ -172,7 +172,7 @@ class CampaignResult:
         ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
-        others = Counter(self._similarity_key(failure) for failure in self.failures if not failure["faults"])
+        others = Counter(self._make_similarity_key(failure) for failure in self.failures if not failure["faults"])
         lines += [f"{count:5} of the known issue {name}" for name, count in named.most_common()]
         lines += [f"{count:5} without a known issue: {name}" for name, count in others.most_common()]
         for failure in self.failures:

@@ -167,7 +167,7 @@ class _Worker:
         assert failure[0].config is not None
         engine, last = failure[0].config.engine, dict[str, Any]()
 
-        def fails_alike(smaller: Graph, data: str) -> bool:
+        def has_same_failure(smaller: Graph, data: str) -> bool:
             nonlocal last
             if find_issues_before_execution(smaller, target.sm, target.library.version):
                 return False
@@ -192,7 +192,7 @@ class _Worker:
             return True
 
         try:
-            made: ReducedFailure = reduce_failure(graph, kind, fails_alike, budget_s=request["reduce_s"], most=80)
+            made: ReducedFailure = reduce_failure(graph, kind, has_same_failure, budget_s=request["reduce_s"], most=80)
         except _ContextLostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return

@@ -39,7 +39,7 @@ class EnumModel:
     suffix: str
     members: tuple[EnumMember, ...]
 
-    def c_spelling(self, member: EnumMember) -> str:
+    def make_c_name(self, member: EnumMember) -> str:
         """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
@@ -262,7 +262,7 @@ class _DescriptorModelBuilder:
                 continue
             seen.add((owner, name))
             placed[owner].append(self._make_attribute(owner, name, member))
-        self._check_documented(seen)
+        self._list_undefined_documented_attributes(seen)
         for source, kind in zip(
             self.model.header.enum("cudnnBackendDescriptorType_t").members, self.kinds, strict=True
         ):
@@ -273,7 +273,7 @@ class _DescriptorModelBuilder:
         fitting = [kind for kind in self.kinds if name.startswith(self.prefixes[kind])]
         return declared or max(fitting, key=lambda kind: len(self.prefixes[kind]), default=None)
 
-    def _check_documented(self, seen: set[tuple[str, str]]) -> None:
+    def _list_undefined_documented_attributes(self, seen: set[tuple[str, str]]) -> None:
         for kind, block in self.documented.items():
             for name in block:
                 if (kind, name) not in seen:

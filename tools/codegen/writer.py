@@ -135,7 +135,7 @@ class CudnnEnum(IntEnum):
 
 def _write_enums_module(model: GeneratedModel) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
-    irregular = {e.c_spelling(m): m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
+    irregular = {e.make_c_name(m): m.source.c_name for e, m in members if e.make_c_name(m) != m.source.c_name}
     since = {m.source.c_name: m.since for _, m in members if m.since != FIRST_VERSION}  # the most common version
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}

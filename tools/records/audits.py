@@ -274,8 +274,8 @@ def measure_audit_cost(
             "program": name,
             "counting": judge_overhead(*counting, MAX_COST_SHARE),
             "audited": found,
-            "without_a_sample": _judge_selected_pairs(times, [count == 0 for count in sampled]),
-            "with_samples": _judge_selected_pairs(times, [count > 0 for count in sampled]),
+            "without_a_sample": _measure_overhead_of_pairs(times, [count == 0 for count in sampled]),
+            "with_samples": _measure_overhead_of_pairs(times, [count > 0 for count in sampled]),
             "own_account": round(report.cost, 5),
             "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
             "setup_s": round(report.setup_s, 3),
@@ -289,7 +289,7 @@ def measure_audit_cost(
         }
 
 
-def _judge_selected_pairs(
+def _measure_overhead_of_pairs(
     times: tuple[list[StepTime], list[StepTime]], chosen: Sequence[bool]
 ) -> dict[str, Any] | None:
     """Return the overhead that the selected pairs of times show, or None if no pair is selected."""

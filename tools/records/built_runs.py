@@ -1,4 +1,4 @@
-"""Run the typical graphs of tests/support/built.py on this machine's GPU, and compare with the interpreter.
+"""Run the typical graphs of tests/support/typical_graphs.py on this machine's GPU, and compare with the interpreter.
 
 ``python -m tools.records.built_runs logs/NAME.json`` writes the record for docs/operations.md, each
 graph run in its own process, because it may crash; ``python -m tools.records.built_runs --graph NAME`` runs one.
@@ -35,9 +35,9 @@ from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, get_tolerance
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import run_python
 from tests.support.interpreting import make_typical_inputs
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tools.records.operations_page import AGREES, REFUSED
 
 __all__ = ["compute_error_limit", "run_graph", "run_in_child"]

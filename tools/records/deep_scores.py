@@ -36,7 +36,7 @@ from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
 from tools.campaign.plan_check import find_plan, run_plan
 
-__all__ = ["SCORE_LEVELS", "DeepScoresCase", "make_deep_scores_cases", "run_deep_scores_case"]
+__all__ = ["SCORE_LEVELS", "VeryLowScoresCase", "make_very_low_scores_cases", "run_very_low_scores_case"]
 
 SCORE_LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
 MASK_NAMES = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
@@ -54,7 +54,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class DeepScoresCase:
+class VeryLowScoresCase:
     """An attention graph to run with scores at several levels below 0."""
 
     backward: bool
@@ -92,19 +92,19 @@ class DeepScoresCase:
         return make(self.problem(), implementation=form, version=known, allow_hazards=True)  # type: ignore[arg-type]
 
 
-def make_deep_scores_cases(version: tuple[int, ...]) -> list[DeepScoresCase]:
+def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCase]:
     """Return the cases of a cuDNN version; the unified form has masks since 9.21, and a backward pass."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
     sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(ATTENTION_SHAPES, (64, 128)))
     return [
-        DeepScoresCase(backward, unified, mask, *size, kind)
+        VeryLowScoresCase(backward, unified, mask, *size, kind)
         for size, mask, kind, unified, backward in itertools.product(
             sizes, MASK_NAMES, ("HALF", "BFLOAT16"), forms, (False, True)
         )
     ]
 
 
-def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _make_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
@@ -131,7 +131,7 @@ def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray
 
 
 def _compute_reference_outputs(
-    case: DeepScoresCase, numbers: dict[str, FloatArray], options: dict[str, Any]
+    case: VeryLowScoresCase, numbers: dict[str, FloatArray], options: dict[str, Any]
 ) -> dict[str, FloatArray]:
     """Return the reference outputs; for a backward pass also add O and the statistics to ``numbers``."""
     q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
@@ -144,7 +144,7 @@ def _compute_reference_outputs(
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
 
 
-def run_deep_scores_case(case: DeepScoresCase, target: Target) -> dict[str, Any]:
+def run_very_low_scores_case(case: VeryLowScoresCase, target: Target) -> dict[str, Any]:
     """Run a case at every level; return "agrees", or the wrong outputs and their known issues."""
     version = target.library.version
     graph = case.graph(version)
@@ -165,7 +165,7 @@ def run_deep_scores_case(case: DeepScoresCase, target: Target) -> dict[str, Any]
     return found | {"outcome": "differs" if wrong else "agrees"}
 
 
-def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float) -> str:
+def _run_and_compare(case: VeryLowScoresCase, graph: Graph, plan: Any, level: float) -> str:
     numbers, options = _make_data(case, level)
     wanted = _compute_reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
@@ -203,7 +203,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
 
 
 def run_cases_in_children(
-    cases: Iterable[DeepScoresCase], workers: int = WORKER_COUNT, seconds: float = NO_TIME_LIMIT_S
+    cases: Iterable[VeryLowScoresCase], workers: int = WORKER_COUNT, seconds: float = NO_TIME_LIMIT_S
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of cases from child processes, a few cases each, until the deadline."""
     todo, until = list(cases), time.monotonic() + seconds
@@ -213,7 +213,7 @@ def run_cases_in_children(
             yield from found
 
 
-def _run_groups_in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, Any]]:
+def _run_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
@@ -267,12 +267,12 @@ def main() -> None:
         for one in json.loads(arguments.cases):
             if time.monotonic() > until:
                 return
-            said = run_deep_scores_case(DeepScoresCase(*one), target)
+            said = run_very_low_scores_case(VeryLowScoresCase(*one), target)
             print(json.dumps(said), flush=True)
             if said["outcome"] == "failed":  # the context may be lost: another child runs the rest
                 return
         return
-    cases = make_deep_scores_cases(target.library.version)[:: arguments.every]
+    cases = make_very_low_scores_cases(target.library.version)[:: arguments.every]
     target.close()
     random.Random(0).shuffle(cases)  # so that cases of every kind run before the time is over
     record = make_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))

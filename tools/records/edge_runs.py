@@ -160,7 +160,7 @@ def find_compared_elements_and_limits(
         everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
         if case.family == "pool":
             everywhere &= _find_windows_without_nan(case, values)
-    return everywhere, case.allowed_share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
+    return everywhere, case.allowed_relative_error * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
 def _find_windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
@@ -219,7 +219,7 @@ def run_random_problem(name: str) -> CaseRecord:
     import torch
 
     from tools.records.random_operations import (
-        compute_share_of_allowed_error,
+        compute_largest_error_ratio,
         make_random_convolutions,
         make_random_norms,
     )
@@ -242,7 +242,7 @@ def run_random_problem(name: str) -> CaseRecord:
             kind = problem.graph.tensor(output).data_type
             found = decode(got[output], kind)
             for against, wanted in (("PyTorch", want), ("the interpreter", ours[output])):
-                share = compute_share_of_allowed_error(found, wanted, size, problem, kind)
+                share = compute_largest_error_ratio(found, wanted, size, problem, kind)
                 record["shares"][kind.name] = max(record["shares"].get(kind.name, 0.0), share)
                 if not share <= 1:
                     record["outcome"] = "differs"

@@ -10,11 +10,11 @@ from typing import Any
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
 from cudnn_backend_py.plans.refusals import find_furthest_reason, read_refusals
-from tests.support.built import (
+from tests.support.typical_graphs import (
     BLOCK_SCALED_ENGINES,
     FRONTEND_METHODS,
     KINDS_FOR_OTHER_GPUS,
-    KINDS_WRITTEN_AS_PARTS,
+    KINDS_WRITTEN_AS_SEVERAL_OPERATIONS,
     OPERATION_KINDS,
     TYPICAL_GRAPHS,
 )
@@ -130,7 +130,7 @@ def make_operations_table() -> str:
             if kind in _GRAPHS_THE_INTERPRETER_REFUSES
             else runs,
             (", ".join(f"`{name}`" for name in FRONTEND_METHODS.get(kind, ())) or "none")
-            + (", in parts" if kind in KINDS_WRITTEN_AS_PARTS else ""),
+            + (", in parts" if kind in KINDS_WRITTEN_AS_SEVERAL_OPERATIONS else ""),
             _describe_supported_gpus(kind),
             *(_describe_gpu_runs(kind, graphs) for graphs in records.values()),
         )
@@ -144,7 +144,7 @@ def _format_table_row(*cells: str) -> str:
 
 
 def make_graphs_table() -> str:
-    """Return the table of the typical graphs in tests/support/built.py."""
+    """Return the table of the typical graphs in tests/support/typical_graphs.py."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
 from cudnn_backend_py.graph.formats import round_to_data_type
 
-__all__ = ["RandomProblem", "compute_share_of_allowed_error", "make_random_convolutions", "make_random_norms"]
+__all__ = ["RandomProblem", "compute_largest_error_ratio", "make_random_convolutions", "make_random_norms"]
 
 Array = NDArray[Any]
 N, T = NormMode, DataType
@@ -34,7 +34,7 @@ class RandomProblem:
     is_convolution: bool = False
 
 
-def compute_share_of_allowed_error(
+def compute_largest_error_ratio(
     found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType
 ) -> float:
     """Return the largest ratio of an error to its allowed error.

@@ -18,7 +18,7 @@ from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
-from tests.support.mutants import make_random_mutants
+from tests.support.randomly_changed_graphs import make_random_mutants
 from tools.website.reasons import make_search_key
 
 __all__ = ["REASONS_TABLE_PATH", "collect_reasons", "judge_random_graphs", "list_reasons"]

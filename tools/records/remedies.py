@@ -187,7 +187,7 @@ def check_remedies_of_version(version: str, *, build: bool, sample: int | None, 
     }
 
 
-def _run_campaigns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _check_versions(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for version in arguments.versions:
         if not arguments.only_built:
             yield check_remedies_of_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
@@ -207,7 +207,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     record = start_record("remedies")
     record["rounds"] = []
-    for one in _run_campaigns(arguments):
+    for one in _check_versions(arguments):
         record["rounds"].append(one)
         text = write_record(record, arguments.output)
     print(text)

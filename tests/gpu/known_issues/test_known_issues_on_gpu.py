@@ -454,7 +454,11 @@ def serve_outcomes() -> None:
 
     def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
-        words = describe_run(RUN_BY_GRAPH[name]) if name in RUN_BY_GRAPH else attention_known_issues.run_here(name)
+        words = (
+            describe_run(RUN_BY_GRAPH[name])
+            if name in RUN_BY_GRAPH
+            else attention_known_issues.run_in_this_process(name)
+        )
         say(seen=words, lost=is_context_lost(0))
 
     serve(send_outcome)

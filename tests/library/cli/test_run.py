@@ -29,8 +29,8 @@ from cudnn_backend_py.tuning.trial import runner as runner_module
 from cudnn_backend_py.tuning.trial import trial as trial_module
 from cudnn_backend_py.tuning.trial.bound import Comparison
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 FORUM_LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
 FRONTEND_JSON = ROOT / "tests/pure/importers/data/torch-frontend-1.18-sdpa.json"

@@ -18,8 +18,8 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_installed
 from tests.support.child import OLDER_VERSION
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 REMEDY_NAME = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
 GRAPHS = {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}

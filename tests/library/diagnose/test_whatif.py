@@ -14,7 +14,7 @@ from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import change_tensor, make_backward, make_convolution_relu, make_forward
 from tests.support.child import measure_children_cpu_s
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 CPU_LIMIT_S = 40.0  # limit of processor time for any machine, however busy; the time is printed
 

@@ -17,7 +17,7 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_tensors,
 )
 from cudnn_backend_py.torch_ops.sequence_view import SequenceView, describe_problem, read_call
-from tests.support.meta_torch import DTYPES, Tensor
+from tests.support.torch_substitute import DTYPES, Tensor
 
 DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import linting
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from tests.support.attention_cases import make_random_attention_problem
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 

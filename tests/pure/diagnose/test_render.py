@@ -13,8 +13,8 @@ from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_graph_l
 from cudnn_backend_py.diagnose.verdict import RemedyCheck
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph import Graph
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.graphs import make_sdpa
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"

@@ -33,7 +33,7 @@ from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
 GOLDEN = Path(__file__).parent / "golden"

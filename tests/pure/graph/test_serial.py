@@ -18,7 +18,7 @@ from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, grap
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 P = PointwiseMode
 

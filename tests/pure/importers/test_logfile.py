@@ -22,8 +22,8 @@ from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, p
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, LogFileRecord, read_log
 from tests.support.child import ROOT, run_code
+from tests.support.damaged_texts import mutate_json, mutate_text
 from tests.support.logs import LOG_FOLDER, make_comparable_graph, read_log_text
-from tests.support.mutations import mutate_json, mutate_text
 
 TORCH = read_log_text("torch-attention-9.19.0.log.gz")
 FORUM = read_log_text("forum-9.1.1.log.gz")

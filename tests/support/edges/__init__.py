@@ -14,7 +14,7 @@ import numpy as np
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import is_integer, round_to_data_type
-from tests.support import built
+from tests.support import typical_graphs
 from tests.support.edges import norms, others, pointwise, pools, products, reductions
 from tests.support.edges.case import EDGE_CASES, REFUSED_EDGE_CASES, Array, EdgeCase
 from tests.support.edges.numbers import list_edge_numbers
@@ -78,7 +78,7 @@ def _is_refused(name: str) -> bool:
         other = more == ["weighted"] or mode == "FLOOR_MOD" or (mode == "GEN_INDEX" and more[1] == "INT32")
         return wide or other or words == "CMP_GT into BOOLEAN"
     if family == "natural":
-        return "h100" not in built.TYPICAL_GRAPHS[words].supported or words in _KINDS_NEWER_THAN_9_19
+        return "h100" not in typical_graphs.TYPICAL_GRAPHS[words].supported or words in _KINDS_NEWER_THAN_9_19
     pads = ("ZERO_PAD", "EDGE_VAL_PAD")
     return (
         mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)

@@ -64,7 +64,7 @@ class EdgeCase:
         return 1.0 if mode in _APPROXIMATED_MODES else 0.0
 
     @property
-    def allowed_share(self) -> float:
+    def allowed_relative_error(self) -> float:
         """Return the allowed error of other operations, in float32 epsilons of the largest element.
 
         Products of float32 use TF32, which has 11 significant bits; typical graphs round intermediate results.

@@ -1,6 +1,6 @@
 """Build the C code with AddressSanitizer and UndefinedBehaviorSanitizer, and run tests with it.
 
-As a pytest plugin (``-p tests.support.sanitizing``) it makes the package use the library in ``SANITIZED``.
+As a pytest plugin (``-p tests.support.address_sanitizer``) it makes the package use the library in ``SANITIZED``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_sanitizer_environment(library: Path | None = None) -> dict[str, str]:
 
 def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> FinishedChild:
     """Run tests in a child process with a sanitized library."""
-    command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
+    command = ["-m", "pytest", "-q", "-p", "tests.support.address_sanitizer", "-p", "no:cacheprovider", *arguments]
     return run_python(command, environment=make_sanitizer_environment(library), timeout_s=timeout_s)
 
 

@@ -35,7 +35,7 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.target import Target, use_target
 from tests.support.child import run_python
-from tests.support.oracle import (
+from tests.support.logged_graph_comparison import (
     Network,
     NetworkItem,
     find_network_difference,
@@ -49,8 +49,8 @@ __all__ = [
     "Listing",
     "find_difference",
     "find_text_difference",
-    "judge_graphs",
     "judge_graphs_in_child",
+    "log_and_judge_graphs",
     "read_listings",
 ]
 
@@ -67,9 +67,9 @@ TYPE_SYMBOLS = {
 ARCHITECTURES = ("sm80", "sm90", "sm100")
 _CHILD_PROGRAM = """
 import json, pickle, sys
-from tests.support.listing import judge_graphs
+from tests.support.attention_listings import log_and_judge_graphs
 with open(sys.argv[1], "rb") as asked:
-    print(json.dumps(judge_graphs(*pickle.load(asked))))
+    print(json.dumps(log_and_judge_graphs(*pickle.load(asked))))
 """
 _TYPE_WORDS = {kind.c_name: word for word, kind in TYPE_SYMBOLS.items()}
 _NAMED_SHAPES = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}
@@ -407,7 +407,7 @@ def list_supported_configs(graph: Graph) -> dict[str, list[str]]:
     return found
 
 
-def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
+def log_and_judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return cuDNN's log of each graph on an H100 or its refusal, and the supported configs of graphs in `judge`."""
     found: dict[str, dict[str, Any]] = {}
     with use_target("h100-sxm") as target:
@@ -424,7 +424,7 @@ def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[st
 def judge_graphs_in_child(
     graphs: Mapping[str, Graph], judge: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the results of :func:`judge_graphs` from one child process with another environment."""
+    """Return the results of :func:`log_and_judge_graphs` from one child process with another environment."""
     with TemporaryDirectory() as folder:
         query_file = Path(folder, "asked.pickle")
         query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))

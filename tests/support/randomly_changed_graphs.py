@@ -19,7 +19,7 @@ from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from tests.support.attention_cases import make_random_attention_problem
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 __all__ = ["make_random_mutants"]
 

@@ -35,9 +35,9 @@ def run_notebook_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
     are not run. Other exceptions are raised.
     """
     from cudnn_backend_py.frontend import install
-    from tests.support import meta_torch
+    from tests.support import torch_substitute
 
-    meta_torch.install_as_torch()
+    torch_substitute.install_as_torch()
     install(target)
     last = max(number for number, cell in enumerate(cells) if ".execute(" in cell)
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -23,7 +23,7 @@ __all__ = [
     "BLOCK_SCALED_ENGINES",
     "FRONTEND_METHODS",
     "KINDS_FOR_OTHER_GPUS",
-    "KINDS_WRITTEN_AS_PARTS",
+    "KINDS_WRITTEN_AS_SEVERAL_OPERATIONS",
     "OPERATION_KINDS",
     "TYPICAL_GRAPHS",
     "TypicalGraph",
@@ -82,7 +82,7 @@ KINDS_FOR_OTHER_GPUS: dict[DescriptorType, str] = {
     D.OPERATION_TRANSPOSE: "sm_100 and later, with CUDA 13",
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: "sm_100 and later, with CUDA 13.1",
 }
-KINDS_WRITTEN_AS_PARTS = {D.OPERATION_SDPA_BWD}  # the frontend writes them as several other operations
+KINDS_WRITTEN_AS_SEVERAL_OPERATIONS = {D.OPERATION_SDPA_BWD}  # the frontend writes them as several other operations
 
 
 @dataclass(frozen=True, kw_only=True)
