@@ -203,12 +203,12 @@ class Verdict(HtmlDisplay):
         return next((item for item in taken if item.state == "built"), taken[0] if taken else None)
 
     @property
-    def depth(self) -> str:
+    def build_note(self) -> str:
         """The text ", not built" where the support check passed but no plan was built; else empty."""
         return ", not built" if self.supported and not self.built else ""
 
     @property
-    def note(self) -> str:
+    def support_note(self) -> str:
         """Text after the outcome if the default modes support no config: where the supported one is from, and why."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode

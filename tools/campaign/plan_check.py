@@ -78,13 +78,13 @@ class OutputDifferences:
     @property
     def wrong_texts(self) -> list[str]:
         """The differences as text; empty if all outputs are right."""
-        said = [str(one) for one in self.comparisons if not one.right]
+        said = [str(one) for one in self.comparisons if not one.is_right]
         return said + [f"{name}: memory after it is written" for name in self.overrun_tensors]
 
     @property
     def wrong_tensors(self) -> list[str]:
         """Names of the wrong outputs."""
-        return [one.output for one in self.comparisons if not one.right] + self.overrun_tensors
+        return [one.output for one in self.comparisons if not one.is_right] + self.overrun_tensors
 
     @property
     def difference_kinds(self) -> set[str]:
@@ -92,7 +92,7 @@ class OutputDifferences:
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
-            if not one.right
+            if not one.is_right
         }
         return found | ({"memory"} if self.overrun_tensors else set())
 

@@ -42,9 +42,9 @@ def format_summary(verdict: Verdict) -> str:
 
 def _make_lines(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
-    by_others = "" if verdict.only_fallback is not None else verdict.note
+    by_others = "" if verdict.only_fallback is not None else verdict.support_note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
-    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
+    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.build_note}"
     where = f"on {where}, cuDNN {verdict.cudnn}"
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."

@@ -179,7 +179,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
     parts: list[RenderableType] = [
-        make_line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
+        make_line(f"{verdict.outcome.value.upper()}{verdict.support_note}{verdict.build_note}: {where}", "bold")
     ]
     if verdict.cause is not None:
         parts.append(make_line(f"cause: {verdict.cause.headline}"))
@@ -209,7 +209,7 @@ def _explain_no_change(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change; if only FALLBACK supports it, with the modes to try."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
-        return f"nothing needs to be changed: {how}{verdict.note}"
+        return f"nothing needs to be changed: {how}{verdict.support_note}"
     others = [mode for mode in verdict.modes if mode != "FALLBACK"]
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 

@@ -68,7 +68,9 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
     parts: list[RenderableType] = [
         Text.assemble(
             (verdict.outcome.value.upper(), OUTCOME_STYLES[verdict.outcome]),
-            make_line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            make_line(
+                f"{verdict.support_note}{verdict.build_note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"
+            ),
         )
     ]
     if verdict.cause is not None:
