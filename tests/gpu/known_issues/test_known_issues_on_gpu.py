@@ -55,7 +55,7 @@ from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
-from ...support.gpus import get_least_expected_count, is_measured_here, list_measured_gpus
+from ...support.gpu_requirements import get_least_expected_count, is_measured_here, list_measured_gpus
 
 Array = NDArray[Any]
 WORKER_COUNT = 8

@@ -11,7 +11,7 @@ from cudnn_backend_py import open_target
 from tests.support.figures import add_figure
 from tools.records.deep_scores import make_very_low_scores_cases, run_cases_in_children
 
-from ...support.gpus import is_measured_here, skip_if_not_measured
+from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
 
 CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 

@@ -14,7 +14,7 @@ from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 from tools.campaign.plan_check import find_plan, run_and_compare
 from tools.campaign.runner import CampaignOptions, run_campaign
 
-from ...support.gpus import get_least_expected_count, skip_if_not_measured
+from ...support.gpu_requirements import get_least_expected_count, skip_if_not_measured
 
 
 @pytest.fixture(scope="module")
