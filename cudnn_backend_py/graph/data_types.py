@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
-from ..generated.enums import DataType
+from ..generated.enums import CudnnEnum, DataType
+from ..system.nearest import find_nearest
 
 __all__ = [
     "BOOLEAN_TYPES",
@@ -17,8 +18,12 @@ __all__ = [
     "SHORT_TYPES",
     "DataTypeProperties",
     "FloatFormat",
+    "find_member",
     "find_type",
+    "suggest_member",
 ]
+
+E = TypeVar("E", bound=CudnnEnum)
 
 _T = DataType
 
@@ -237,3 +242,23 @@ def _map_names_to_data_types() -> dict[str, DataType]:
 def find_type(name: str) -> DataType | None:
     """Return the data type by its name in cuDNN, NumPy or torch, or a short name such as ``bf16``; None if unknown."""
     return _map_names_to_data_types().get(name.lower().removeprefix("torch."))
+
+
+def find_member(enum: type[E], name: str) -> E | None:
+    """Return the enumerator with this name or C name, in any case; a data type also as :func:`find_type`."""
+    named = name.upper()
+    for short, member in enum.__members__.items():
+        if named in (short.upper(), member.c_name.upper()):
+            return member
+    found = find_type(name) if issubclass(enum, DataType) else None
+    return None if found is None else enum(found)
+
+
+def suggest_member(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
+    """Return the enumerator with the nearest name, to append to an error text; empty if `name` is like none."""
+    if not isinstance(name, str):
+        return ""
+    types = _map_names_to_data_types() if issubclass(enum, DataType) else {}
+    near = find_nearest(name, {**enum.__members__, **types})
+    member = None if near is None else find_member(enum, near)
+    return "" if member is None else f"; did you mean {prefix}{member.name}?"
