@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, NamedTuple, TypeVar
 
-from ..generated.enums import CudnnEnum, DataType
-from ..system.nearest import find_nearest
+from ..generated.enums import USUAL_DATA_TYPES, CudnnEnum, DataType
 
 __all__ = [
     "BOOLEAN_TYPES",
@@ -227,12 +226,10 @@ FP8_TYPES = (_T.FP8_E4M3, _T.FP8_E5M2)
 LOW_PRECISION_TYPES = (*FP8_TYPES, _T.FP4_E2M1, _T.FP8_E8M0)
 BOOLEAN_TYPES = (_T.BOOLEAN, _T.BYTE_BOOLEAN)
 
-_OTHER_NAMES = {"fp16": _T.HALF, "fp32": _T.FLOAT, "fp64": _T.DOUBLE, "e4m3": _T.FP8_E4M3, "e5m2": _T.FP8_E5M2}
-
 
 @cache
 def _map_names_to_data_types() -> dict[str, DataType]:
-    found = dict(_OTHER_NAMES)
+    found = {usual.lower(): DataType[name] for usual, name in USUAL_DATA_TYPES.items()}
     for kind, facts in DATA_TYPES.items():
         storage = facts.storage if facts.array == facts.storage else ""
         found.update(dict.fromkeys(filter(None, (kind.name.lower(), facts.short, storage, *facts.torch)), kind))
@@ -256,9 +253,5 @@ def find_member(enum: type[E], name: str) -> E | None:
 
 def suggest_member(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
     """Return the enumerator with the nearest name, to append to an error text; empty if `name` is like none."""
-    if not isinstance(name, str):
-        return ""
-    types = _map_names_to_data_types() if issubclass(enum, DataType) else {}
-    near = find_nearest(name, {**enum.__members__, **types})
-    member = None if near is None else find_member(enum, near)
-    return "" if member is None else f"; did you mean {prefix}{member.name}?"
+    near = enum.find_nearest(name)
+    return "" if near is None else f"; did you mean {prefix}{near.name}?"
