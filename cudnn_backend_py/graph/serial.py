@@ -225,8 +225,12 @@ def _decode_number(value: Any) -> Any:
 def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if isinstance(value, list):
         return tuple(_decode_value(item, tensors, f"{where}[{index}]") for index, item in enumerate(value))
+    value = _decode_number(value)
+    if isinstance(value, str):
+        example = '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}'
+        raise _make_error(f"{where} is {value!r}; tensors and enumerators are written as in {example}")
     if not isinstance(value, dict):
-        return _decode_number(value)
+        return value
     if "tensor" in value:
         return _find_tensor(_check_only_keys(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:

@@ -312,7 +312,12 @@ MALFORMED: list[tuple[str, str, Change]] = [
         f"graph JSON: x of {WHERE} lacks 'fields'",
         lambda g: g["operations"][0].update(x={"parameters": "CONVOLUTION"}),
     ),
-    ("wrong-field-type", "operation 'y' has x 'x', Tensor is needed", lambda g: g["operations"][0].update(x="x")),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is 'x'; tensors and enumerators are written as in "
+        '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}',
+        lambda g: g["operations"][0].update(x="x"),
+    ),
 ]
 
 
