@@ -1,11 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:55456d29939aafea138cb28e1d84dc0f306c4e0dd68604362e8eebbdc25db723
+# seal: sha256:b3700d0f48bf13fcf8c4581008c3318f4e73812487cff5fd9126aea33b1b3383
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import EnumType, IntEnum
+from typing import TYPE_CHECKING, Self
 
 HEADER_VERSION = (9, 28, 0)
 SEV_ERROR_EN = 2
@@ -316,7 +317,33 @@ DEPRECATED = frozenset(
 ENUMS: dict[str, type[CudnnEnum]] = {}
 
 
-class CudnnEnum(IntEnum):
+# What others call a data type, and its name in cuDNN.
+USUAL_DATA_TYPES = {
+    "FP16": "HALF",
+    "FLOAT16": "HALF",
+    "FP32": "FLOAT",
+    "FLOAT32": "FLOAT",
+    "FP64": "DOUBLE",
+    "FLOAT64": "DOUBLE",
+    "BF16": "BFLOAT16",
+    "E4M3": "FP8_E4M3",
+    "E5M2": "FP8_E5M2",
+}
+
+
+class _CudnnEnumType(EnumType):
+    if not TYPE_CHECKING:  # type checkers know all members
+
+        def __getattr__(cls, name):  # of what is no attribute; Python 3.11 finds members here, too
+            try:
+                return cls._member_map_[name]
+            except KeyError:
+                near = None if name.startswith("_") or not cls._member_map_ else cls.find_nearest(name)
+            hint = "" if near is None else f"; did you mean {near.name}?"
+            raise AttributeError(f"{cls.__name__} has no member {name}{hint}", name=name)
+
+
+class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
@@ -328,6 +355,19 @@ class CudnnEnum(IntEnum):
         cls._affixes = prefix, suffix
         if c_type:
             ENUMS[c_type] = cls
+
+    @classmethod
+    def find_nearest(cls, name: object) -> Self | None:
+        """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
+        from difflib import get_close_matches  # for errors alone
+
+        if type(name) is not str:
+            return None
+        known = {text.upper(): member for own, member in cls.__members__.items() for text in (own, member.c_name)}
+        if cls.__name__ == "DataType":
+            known |= {usual: cls[own] for usual, own in USUAL_DATA_TYPES.items()}
+        found = get_close_matches(name[:100].upper(), known, n=1)
+        return known[found[0]] if found else None
 
     @property
     def c_name(self) -> str:

@@ -20,7 +20,6 @@ from typing import Any, Self, final
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
-from ..system.nearest import find_nearest
 from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
 from .crashing_graphs import NestedDescriptor
 from .destructors import DestructorFactory
@@ -185,7 +184,12 @@ class Descriptor(NativeObject, wraps=True):
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
         if type(kind) is not DescriptorType or DescriptorType._value2member_map_.get(kind) is not kind:
-            raise UsageError(f"{format_value(kind)} is not a DescriptorType", code="unknown-enumerator")
+            near = DescriptorType.find_nearest(kind)
+            raise UsageError(
+                f"{format_value(kind)} is not a DescriptorType",
+                code="unknown-enumerator",
+                fix=f"DescriptorType.{near.name}" if near else None,
+            )
         lib = _get_library(on)
         if kind not in lib.enumerators[DescriptorType]:
             raise lib.make_too_new_error(kind)
@@ -543,13 +547,12 @@ class Descriptor(NativeObject, wraps=True):
     def _get_attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
         facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
         if facts is None or facts.attribute is not attribute:
-            name = format_value(attribute).strip("'").removeprefix("CUDNN_ATTR_")  # a C name is a text
-            near = find_nearest(name, AttributeName.__members__)
+            near = AttributeName.find_nearest(attribute)
             raise self._make_misuse_error(
                 f"{format_value(attribute)} is not an AttributeName",
                 "unknown-enumerator",
                 None,
-                fix=f"Attr.{near}" if near else "give a member of Attr",
+                fix=f"Attr.{near.name}" if near else "give a member of Attr",
             )
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])

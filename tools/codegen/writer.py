@@ -101,7 +101,33 @@ def _write_package_module(model: GeneratedModel) -> str:
 # ------------------------------------------------------------------------------------------- enums.py
 
 _ENUMS_CODE = '''
-class CudnnEnum(IntEnum):
+# What others call a data type, and its name in cuDNN.
+USUAL_DATA_TYPES = {
+    "FP16": "HALF",
+    "FLOAT16": "HALF",
+    "FP32": "FLOAT",
+    "FLOAT32": "FLOAT",
+    "FP64": "DOUBLE",
+    "FLOAT64": "DOUBLE",
+    "BF16": "BFLOAT16",
+    "E4M3": "FP8_E4M3",
+    "E5M2": "FP8_E5M2",
+}
+
+
+class _CudnnEnumType(EnumType):
+    if not TYPE_CHECKING:  # type checkers know all members
+
+        def __getattr__(cls, name):  # of what is no attribute; Python 3.11 finds members here, too
+            try:
+                return cls._member_map_[name]
+            except KeyError:
+                near = None if name.startswith("_") or not cls._member_map_ else cls.find_nearest(name)
+            hint = "" if near is None else f"; did you mean {near.name}?"
+            raise AttributeError(f"{cls.__name__} has no member {name}{hint}", name=name)
+
+
+class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
@@ -113,6 +139,19 @@ class CudnnEnum(IntEnum):
         cls._affixes = prefix, suffix
         if c_type:
             ENUMS[c_type] = cls
+
+    @classmethod
+    def find_nearest(cls, name: object) -> Self | None:
+        """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
+        from difflib import get_close_matches  # for errors alone
+
+        if type(name) is not str:
+            return None
+        known = {text.upper(): member for own, member in cls.__members__.items() for text in (own, member.c_name)}
+        if cls.__name__ == "DataType":
+            known |= {usual: cls[own] for usual, own in USUAL_DATA_TYPES.items()}
+        found = get_close_matches(name[:100].upper(), known, n=1)
+        return known[found[0]] if found else None
 
     @property
     def c_name(self) -> str:
@@ -141,7 +180,8 @@ def _write_enums_module(model: GeneratedModel) -> str:
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     parts = [
         '"""Every enum and constant of cudnn_graph.h."""\n',
-        "from __future__ import annotations\n\nfrom enum import IntEnum\n",
+        "from __future__ import annotations\n",
+        "from enum import EnumType, IntEnum\nfrom typing import TYPE_CHECKING, Self\n",
         f"HEADER_VERSION = {model.header.version}",
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
         f"_IRREGULAR = {irregular!r}",

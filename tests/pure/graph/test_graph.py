@@ -480,18 +480,31 @@ def test_builder_removes_the_result_of_a_refused_operation() -> None:
     assert (c.uid, len(g.ops)) == (4, 1)
 
 
+def test_builder_methods_take_every_enumerator_by_its_name() -> None:
+    named, given = GraphBuilder("g"), GraphBuilder("g")
+    for g, mode, order, operator, kind in (
+        (named, "relu_fwd", "F8_128x4", "CUDNN_REDUCE_TENSOR_ADD", "torch.float32"),
+        (given, P.RELU_FWD, TensorReordering.F8_128x4, ReduceTensorOp.ADD, DataType.FLOAT),
+    ):
+        x: Any = g.tensor("x", (1, 4, 8), reordering=order)  # type: ignore[arg-type]
+        y = g.pointwise(mode, x, compute_type=kind)  # type: ignore[arg-type]
+        g.reduction(operator, x=y, dims=(1, 4, 1), virtual=False)  # type: ignore[arg-type]
+    assert named.graph() == given.graph()
+
+
 @pytest.mark.parametrize(
     ("call", "headline"),
     [
-        (lambda g, x: g.pointwise("ADD", x, x), "mode= is 'ADD', PointwiseMode is needed"),
+        (lambda g, x: g.pointwise("ADDS", x, x), "mode= is 'ADDS', PointwiseMode is needed; did you mean ADD?"),
+        (lambda g, x: g.tensor("t", (1,), reordering="F8"), "reordering= is 'F8', TensorReordering is needed"),
         (lambda g, x: g.pointwise(0, x, x), "mode= is 0, PointwiseMode is needed"),
         (lambda g, x: g.pointwise(P.ADD, x, 1.0), "b= is 1.0, Tensor is needed"),
         (lambda g, x: g.matmul(x, "x"), "b= is 'x', Tensor is needed"),
-        (lambda g, x: g.reduction("ADD", x, (4, 1)), "operator= is 'ADD', ReduceTensorOp is needed"),
+        (lambda g, x: g.reduction("SUM", x, (4, 1)), "operator= is 'SUM', ReduceTensorOp is needed"),
         (lambda g, x: g.matmul(x, x, out="y"), "out= is 'y', Tensor is needed"),
         (
             lambda g, x: g.matmul(x, x, compute_type="FLOATS"),
-            "operation 'mm' has compute_type 'FLOATS', DataType is needed",
+            "compute_type= is 'FLOATS', DataType is needed; did you mean FLOAT?",
         ),
     ],
 )
