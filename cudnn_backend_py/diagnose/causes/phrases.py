@@ -55,7 +55,7 @@ _TYPE_CHANGE_KINDS = ("data_type", "intermediate_type")
 REASON_PHRASES = (
     ReasonPhrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     ReasonPhrase(r"is_valid_spatial_dim", "convolution_dims"),
-    ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
+    ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found|tensor dimensions must be", "dims", ("dims",)),
     ReasonPhrase(r"!has\w+Desc\(\)|!\w+Used\b", "missing_tensor"),
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),

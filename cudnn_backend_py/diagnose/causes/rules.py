@@ -19,6 +19,7 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
+from ...rewrite.changes.change import ATTENTION
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
@@ -28,6 +29,7 @@ from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
 from .case import (
     FORM_CHANGES,
+    SILENT_TEXT,
     RefusalCase,
     blame_change,
     blame_exact_change,
@@ -521,7 +523,9 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     if quote := format_quote(reason):
         headline = f"data types are not supported: {found}{quote}"
     else:
-        headline = f"cuDNN refuses a data type (cuDNN's condition: {format_statement(reason)}); in memory: {found}"
+        said = format_statement(reason)
+        condition = "" if said.endswith(SILENT_TEXT) else f" (cuDNN's condition: {said})"
+        headline = f"cuDNN refuses a data type{condition}; in memory: {found}"
     return Cause("data-type", headline, Basis.RULE, reason.text)
 
 
@@ -716,6 +720,20 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
     return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
 
 
+def _format_attention_dims(graph: Graph) -> str:
+    """Return the dims of Q, K, V and O of an SDPA operation, or the sizes in a graph of matmuls; else empty."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in ATTENTION:
+            names: dict[tuple[int, ...], list[str]] = {}
+            for port in ("q", "k", "v", "o"):
+                tensor = op.fields[port]
+                names.setdefault(tensor.dims, []).append(tensor.name)
+            return ", ".join(f"{', '.join(named)} {list(dims)}" for dims, named in names.items())
+    found = find_attention_dims(graph)
+    sizes = {"d": found.d, "s_q": found.s_q, "s_kv": found.s_kv}
+    return ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+
+
 @register_phrase_rule
 def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
     """A dim has a size that the engines do not support.
@@ -734,9 +752,7 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
         return blame_change("shape", case, change, reason)
     if not format_quote(reason):
         return None
-    dims = find_attention_dims(case.graph)
-    sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
-    found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+    found = _format_attention_dims(case.graph)
     headline = f"the dims are not supported{f': {found}' if found else ''}{format_quote(reason)}"
     return Cause("shape", headline, Basis.RULE, reason.text)
 

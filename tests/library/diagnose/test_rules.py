@@ -397,3 +397,21 @@ def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.
     assert cause is not None
     assert cause.basis is not Basis.MEASURED
     assert "Unsupported node" in cause.headline
+
+
+def test_heads_that_differ_are_visible_in_the_cause() -> None:
+    graph = make_forward(heads=4, implementation="unified", version=(9, 28, 0), sm=90)
+    graph = change_tensor(graph, "q", dims=(2, 3, 256, 64))
+    reason = Reason("CUDNN_STATUS_BAD_PARAM", "O tensor dimensions must be (b, h_q, s_q, d_v)")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), graph, target, ("A",), measure=False)
+    assert cause is not None
+    assert "q [2, 3, 256, 64], k, v, o [2, 4, 256, 64]" in cause.headline
+
+
+def test_an_absent_message_is_not_quoted_as_a_condition() -> None:
+    reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "cudnnBackendFinalize said nothing more")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), make_matmul_graph(F16), target, ("A",), measure=False)
+    assert cause is not None
+    assert cause.headline == "cuDNN refuses a data type; in memory: a, b, c float16"
