@@ -55,7 +55,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test with a random sample of its parameter sets, as one test has half a million."""
+    """Run each test with a random sample of its parameter sets, as one test has 304,128."""
     marks = list(metafunc.definition.iter_markers("parametrize"))
     names = [name.strip() for mark in marks for name in mark.args[0].split(",")]
     values = [[value if "," in mark.args[0] else (value,) for value in mark.args[1]] for mark in marks]
